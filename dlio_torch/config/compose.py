@@ -1,0 +1,281 @@
+"""Recipe + fragments + scale + ``key=value`` arguments -> one frozen configuration.
+
+Order, later wins:
+
+1. defaults of the schema;
+2. fragments ``conf/<group>/<choice>.yaml`` that the recipe's ``defaults:`` list picks;
+3. the recipe's own keys;
+4. ``conf/scale/<scale>.yaml``, then the recipe's ``scales: {<scale>: ...}`` block of options of the
+   scale;
+5. fragments picked by ``group=choice`` arguments (they also take the place of the recipe's pick);
+6. ``group.key=value`` arguments, from left to right.
+
+Then the scale is applied to the amounts, except to keys that the command line set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.config import resources
+from dlio_torch.config.fields import groups, leaves, lookup, nearest, suggest
+from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
+from dlio_torch.config.resources import Resources
+from dlio_torch.config.scaling import scale
+from dlio_torch.config.schema import Config
+from dlio_torch.config.validate import validate
+from dlio_torch.config.yamlfile import Document, Tree
+from dlio_torch.errors import ConfigError
+
+DEFAULT_SCALE = "laptop"
+RESOLVED = "resolved"
+"""Key of a ``config.yaml`` that was written by a run: complete, its scale already applied."""
+
+_META = ("defaults", "scales", RESOLVED)
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What the command line and the recipe add up to.
+
+    Attributes:
+        config: the configuration, scaled and checked.
+        sources: where each leaf's value came from, by dotted key.
+        notes: what the scale changed and by how much, one line each.
+        scaled: keys that the scale changed.
+        recipe_file: name of the recipe's file as messages show it.
+    """
+
+    config: Config
+    sources: dict[str, str]
+    notes: list[str]
+    scaled: frozenset[str] = frozenset()
+    recipe_file: str = ""
+
+
+def compose(
+    args: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    world_size: int = 1,
+    formats: Collection[str] | None = None,
+) -> Composed:
+    """Compose the configuration of ``key=value`` arguments.
+
+    Args:
+        args: ``recipe=...``, ``group=choice`` and ``group.key=value`` arguments.
+        cwd: folder that relative recipe paths start from; None: the current one.
+        environ: environment, of which ``DLIO_TORCH_PATH`` is read; None: this process's.
+        world_size: ranks that will share the data; the scale needs it to count steps.
+        formats: known values of ``dataset.format``; None: not checked here.
+
+    Raises:
+        ConfigError: anything that is wrong with them, in one line.
+    """
+    places = resources.find(cwd or Path.cwd(), os.environ if environ is None else environ)
+    arguments = [split_argument(argument) for argument in args]
+    name, document = _recipe(arguments, places)
+    picks = {key: value for key, value in arguments if key in groups() and not value.lstrip().startswith("{")}
+    stack = Stack()
+    resolved = _flag(document)
+    scale_name = ""
+    if resolved:
+        _refuse_rescaling(document, arguments)
+        stack.add(_own(document), document.where, literal=True)
+    else:
+        scale_name = _layers(stack, document, picks, places)
+    for group, choice in picks.items():
+        if group != "scale":
+            fragment = places.fragment(group, choice, COMMAND_LINE)
+            stack.add(fragment.tree, fragment.where, prefix=(group,))
+    for key, value in arguments:
+        if key == "scale.name":
+            raise ConfigError(
+                f"{key}={show(value)} (command line): a scale is picked whole", hint=f"write scale={value}"
+            )
+        if key != "recipe" and key not in picks:
+            stack.set(key, value)
+    if "recipe" not in document.tree:
+        stack.set("recipe", name)
+    config = stack.build()
+    _check_name(config, stack)
+    _check_format(config, stack, formats)
+    sources = {option.key: stack.source(option.key) for option, _ in leaves(config)}
+    notes: list[str] = []
+    changed: dict[str, str] = {}
+    if not resolved:
+        fixed = {key for key, source in sources.items() if source == COMMAND_LINE}
+        config, changes = scale(config, fixed=fixed, world_size=world_size)
+        for change in changes:
+            notes.append(f"{change.key} {change.before} -> {change.after} (scale={scale_name})")
+            changed[change.key] = f"scale {scale_name} (published {change.before})"
+    sources |= changed
+    validate(config, sources)
+    return Composed(config, sources, notes, frozenset(changed), document.label)
+
+
+def split_argument(argument: str) -> tuple[str, str]:
+    """``key=value`` -> key and value.
+
+    Raises:
+        ConfigError: no '=', or no key before it.
+    """
+    try:
+        argument.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that the terminal's encoding does not know arrive as lone surrogates
+        raise ConfigError(f"argument {argument!r} (command line): not UTF-8 text", hint="use UTF-8") from None
+    key, equals, value = argument.partition("=")
+    key = key.strip()
+    if equals and key:
+        return key, value
+    if equals:
+        raise ConfigError(f"argument {argument!r} (command line): no key before '='", hint="write group.option=value")
+    option = lookup(key.split("."))
+    if option is not None and key:
+        hint = f"write {key}=<{option.type_text}>" if option.kind != "group" else f"write {key}.<option>=<value>"
+    elif option is None and not key.startswith("-") and "." in key:
+        hint = suggest(key.split("."))
+    else:
+        hint = "write key=value, for example recipe=cosmic_tagger or loader.num_workers=4"
+    raise ConfigError(f"argument {argument!r} (command line): expected key=value", hint=hint)
+
+
+def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, Document]:
+    names = [value for key, value in arguments if key == "recipe"]
+    if not names or not names[-1]:
+        known = ", ".join(places.recipes()) or "none"
+        for key, value in arguments:  # a misspelt 'recipe' is the likeliest reason
+            if lookup(key.split(".")) is None:
+                raise unknown(tuple(key.split(".")), value, COMMAND_LINE)
+        raise ConfigError("no recipe= (command line)", hint=f"add recipe=<name or path>; shipped recipes are {known}")
+    return places.recipe(names[-1], COMMAND_LINE)
+
+
+def _layers(stack: Stack, document: Document, picks: Mapping[str, str], places: Resources) -> str:
+    """Add everything below the command line; returns the name of the scale."""
+    defaults = _defaults(document)
+    for group, (choice, where) in defaults.items():
+        if group not in picks and group != "scale":
+            fragment = places.fragment(group, choice, where)
+            stack.add(fragment.tree, fragment.where, prefix=(group,))
+    own = _own(document)
+    if "scale" in own:
+        raise ConfigError(
+            f"scale={show(own['scale'])} ({document.where(('scale',))}): a recipe does not set the scale itself",
+            hint="write 'scales:' with a block for each scale, such as scales: {laptop: {max_samples: 256}}",
+        )
+    stack.add(own, document.where)
+    name, where = defaults.get("scale", (DEFAULT_SCALE, "default"))
+    if "scale" in picks:
+        name, where = picks["scale"], COMMAND_LINE
+    fragment = places.fragment("scale", name, where)
+    blocks = _blocks(document, places)
+    stack.add(fragment.tree, fragment.where, prefix=("scale",))
+    for block in blocks:  # every block is checked, also those that this run does not use
+        _add_block(stack if block == name else Stack(), block, document)
+    stack.add({"name": name}, lambda _: where, prefix=("scale",))
+    return name
+
+
+def _add_block(stack: Stack, name: str, document: Document) -> None:
+    tree = document.tree["scales"][name] or {}
+    stack.add(tree, lambda path: document.where(("scales", name, *path)), prefix=("scale",))
+
+
+def _own(document: Document) -> Tree:
+    return {key: value for key, value in document.tree.items() if key not in _META}
+
+
+def _defaults(document: Document) -> dict[str, tuple[str, str]]:
+    """Group -> (choice, source) of the recipe's ``defaults:`` list."""
+    listed = document.tree.get("defaults") or []
+    hint = "write a list of '- group: choice' lines"
+    if not isinstance(listed, list):
+        raise ConfigError(f"defaults={show(listed)} ({document.where(('defaults',))}): expected a list", hint=hint)
+    found: dict[str, tuple[str, str]] = {}
+    for i, item in enumerate(listed):
+        where = document.where(("defaults", str(i)))
+        if not isinstance(item, dict) or len(item) != 1 or not isinstance(next(iter(item.values())), str):
+            raise ConfigError(f"defaults={show(item)} ({where}): expected 'group: choice'", hint=hint)
+        ((group, choice),) = item.items()
+        if group not in groups():
+            close = nearest(group, groups())
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(
+                f"defaults.{group}={choice} ({where}): unknown group", hint=f"{meant}groups are {', '.join(groups())}"
+            )
+        if group in found:
+            raise ConfigError(f"defaults.{group}={choice} ({where}): group appears twice", hint="keep one of them")
+        found[group] = (choice, where)
+    return found
+
+
+def _blocks(document: Document, places: Resources) -> dict[str, Tree]:
+    """The recipe's adjustments of scales, by name of the scale."""
+    blocks: Any = document.tree.get("scales") or {}
+    where = document.where(("scales",))
+    if not isinstance(blocks, dict):
+        raise ConfigError(
+            f"scales={show(blocks)} ({where}): expected a block for each scale",
+            hint="for example scales: {laptop: {max_samples: 256}}",
+        )
+    for name, tree in blocks.items():
+        here = document.where(("scales", name))
+        places.fragment("scale", name, here)
+        if not isinstance(tree or {}, dict):
+            raise ConfigError(
+                f"scales.{name}={show(tree)} ({here}): expected options of the scale",
+                hint="`dlio_torch explain scale` lists them",
+            )
+    return {name: tree or {} for name, tree in blocks.items()}
+
+
+def _flag(document: Document) -> bool:
+    value = document.tree.get(RESOLVED, "false")
+    if value not in ("true", "false"):
+        raise ConfigError(
+            f"{RESOLVED}={show(value)} ({document.where((RESOLVED,))}): expected true or false", hint="remove the line"
+        )
+    return bool(value == "true")
+
+
+def _refuse_rescaling(document: Document, arguments: list[tuple[str, str]]) -> None:
+    for key in ("defaults", "scales"):
+        if key in document.tree:
+            raise ConfigError(
+                f"{key} ({document.where((key,))}): not permitted beside '{RESOLVED}: true'",
+                hint=f"remove {key}, or the line '{RESOLVED}: true'",
+            )
+    for key, value in arguments:
+        if key.split(".")[0] == "scale":
+            raise ConfigError(
+                f"{key}={show(value)} (command line): the scale of {document.label} has already been applied",
+                hint="start from the recipe itself to run it at another scale",
+            )
+
+
+def _check_name(config: Config, stack: Stack) -> None:
+    # The name becomes a folder below dataset.root and output.root.
+    if not resources.is_name(config.recipe):
+        raise ConfigError(
+            f"recipe={show(config.recipe)} ({stack.source('recipe')}): not a usable name",
+            hint="use letters, digits, '_' and '-'",
+        )
+
+
+def _check_format(config: Config, stack: Stack, formats: Collection[str] | None) -> None:
+    name = config.dataset.format
+    if formats is None or name in formats:
+        return
+    known = sorted(formats)
+    close = nearest(name, known)
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise ConfigError(
+        f"dataset.format={show(name)} ({stack.source('dataset.format')}): no such format",
+        hint=f"{meant}formats are {', '.join(known)}",
+    )

@@ -1,0 +1,165 @@
+"""Finds ``conf/`` and ``recipes/``: the user's folders first, then those that came with the package.
+
+A user's folders are named in the environment variable ``DLIO_TORCH_PATH``, separated by colons; each
+may hold ``conf/<group>/<choice>.yaml`` and ``recipes/<name>.yaml``.  The shipped ones lie inside the
+installed package, or at the top of a checkout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from dlio_torch.config.fields import nearest
+from dlio_torch.config.yamlfile import MAX_CHARACTERS, Document, parse_document
+from dlio_torch.errors import ConfigError
+
+PATH_VARIABLE = "DLIO_TORCH_PATH"
+
+# One path component without dots, so that no stem or suffix of it means anything.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Root:
+    """A folder with ``conf/`` and ``recipes/``; files below it are shown as ``prefix + relative path``."""
+
+    folder: Path
+    prefix: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """All places to look in, in order of precedence.
+
+    Attributes:
+        roots: the user's folders, then the shipped one.
+        cwd: what relative recipe paths are relative to.
+    """
+
+    roots: tuple[Root, ...]
+    cwd: Path
+
+    def recipes(self) -> dict[str, Path]:
+        """Recipe name -> file, sorted by name."""
+        return self._names("recipes")
+
+    def choices(self, group: str) -> dict[str, Path]:
+        """Fragment name of ``group`` -> file, sorted by name."""
+        return self._names(f"conf/{group}")
+
+    def recipe(self, name: str, source: str) -> tuple[str, Document]:
+        """A recipe by shipped name or by path: its name and content.
+
+        A path contains a slash or ends in ``.yaml`` or ``.yml``; anything else is a name.
+
+        Raises:
+            ConfigError: there is none, it cannot be read, or it is malformed.
+        """
+        if "/" in name or name.endswith((".yaml", ".yml")):
+            return self._recipe_file(name, source)
+        known = self.recipes()
+        path = known.get(name)
+        if path is None:
+            raise ConfigError(
+                f"recipe={name} ({source}): no such recipe",
+                hint=f"{_meant(name, known)}recipes are {_listed(known)}; a file of yours needs its path, for example "
+                f"recipe=./{_safe_stem(name)}.yaml",
+            )
+        return name, self._load(path, f"recipe={name} ({source})")
+
+    def fragment(self, group: str, choice: str, source: str) -> Document:
+        """The fragment ``conf/<group>/<choice>.yaml``.
+
+        Raises:
+            ConfigError: there is none, it cannot be read, or it is malformed.
+        """
+        known = self.choices(group)
+        path = known.get(choice)
+        if path is None:
+            advice = f"choices are {_listed(known)}" if known else f"set its options one by one: {group}.<option>=..."
+            raise ConfigError(
+                f"{group}={choice} ({source}): no such choice of {group}", hint=f"{_meant(choice, known)}{advice}"
+            )
+        return self._load(path, f"{group}={choice} ({source})")
+
+    def _recipe_file(self, name: str, source: str) -> tuple[str, Document]:
+        what = f"recipe={name} ({source})"
+        try:
+            path = (self.cwd / Path(name).expanduser()).resolve()
+            is_file, is_folder = path.is_file(), path.is_dir()
+            there = sorted(p.name for p in path.parent.glob("*.y*ml")) if not is_file else []
+        except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
+            raise ConfigError(f"{what}: not a usable path: {error}", hint="name a YAML file") from None
+        if is_folder:
+            raise ConfigError(f"{what}: is a folder", hint=f"name a file in it: recipe={name.rstrip('/')}/config.yaml")
+        if not is_file:
+            raise ConfigError(
+                f"{what}: no such file",
+                hint=f"{_meant(path.name, dict.fromkeys(there, path))}shipped recipes are {_listed(self.recipes())}",
+            )
+        return _safe_stem(name), self._load(path, what, label=name)
+
+    def _names(self, folder: str) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for root in reversed(self.roots):
+            for path in (root.folder / folder).glob("*.yaml"):
+                if _NAME.fullmatch(path.stem):
+                    found[path.stem] = path
+        return dict(sorted(found.items()))
+
+    def _load(self, path: Path, what: str, label: str | None = None) -> Document:
+        try:
+            # One character more than permitted is enough to know, and a device file cannot fill memory.
+            with path.open("rb") as file:
+                text = file.read(4 * MAX_CHARACTERS + 1).decode("utf-8")
+        except OSError as error:
+            raise ConfigError(f"{what}: cannot read {path}: {error.strerror}", hint="check its permissions") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{what}: {path} is not UTF-8 text", hint="name a YAML file") from None
+        return parse_document(text, label or self._label(path))
+
+    def _label(self, path: Path) -> str:
+        for root in self.roots:
+            if path.is_relative_to(root.folder):
+                return root.prefix + path.relative_to(root.folder).as_posix()
+        return str(path)
+
+
+def find(cwd: Path, environ: Mapping[str, str]) -> Resources:
+    """The places to look in from folder ``cwd`` with the environment ``environ``."""
+    roots = [
+        Root((cwd / entry).resolve(), entry.rstrip("/") + "/")
+        for entry in environ.get(PATH_VARIABLE, "").split(":")
+        if entry
+    ]
+    return Resources((*roots, Root(shipped(), "")), cwd)
+
+
+def shipped() -> Path:
+    """The folder that holds the shipped ``conf/`` and ``recipes/``."""
+    package = Path(str(resources.files("dlio_torch")))
+    installed = package / "_resources"
+    return installed if installed.is_dir() else package.parent
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` may name a recipe: one path component that is safe in a file name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def _safe_stem(name: str) -> str:
+    stem = re.sub(r"[^A-Za-z0-9_-]", "_", Path(name).stem).lstrip("-")[:100]
+    return stem or "recipe"
+
+
+def _meant(name: str, known: Mapping[str, Path]) -> str:
+    close = nearest(name, list(known))
+    return f"did you mean {close[0]}? " if close else ""
+
+
+def _listed(known: Mapping[str, Path]) -> str:
+    return ", ".join(known) if known else "none"

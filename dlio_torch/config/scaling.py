@@ -1,0 +1,196 @@
+"""Shrinks the amount of a published experiment; the shape of its I/O stays.
+
+Files, samples, steps, epochs, seconds of emulated compute and the size of the gradient are amounts.
+Request sizes, chunking, order, threads and what a file looks like inside are shape, and are never
+touched.  A key that the user set on the command line is never changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from dlio_torch.config.schema import Config
+
+# Two dozen B-tree nodes of 2,096 bytes: the paths to the chunks of a batch in the seven arrays of larcv3.
+_INDEX_PATH_BYTES = 48 * 1024
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value that the scale replaced."""
+
+    key: str
+    before: Any
+    after: Any
+
+
+def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tuple[Config, list[Change]]:
+    """Apply ``config.scale``.
+
+    Args:
+        config: the experiment as published, with the user's changes.
+        fixed: dotted keys that must not change.
+        world_size: ranks that share the data now; what an epoch's data give depends on it.
+
+    Returns:
+        The scaled experiment and what changed, in the order of the schema's groups.
+    """
+    work = _Scaler(config, fixed)
+    _batch(work)
+    before = work.config
+    # Existing files are what they are: only generated data can be made smaller.
+    if config.dataset.path is None:
+        limits = config.scale
+        _amount(work, "num_files", "samples_per_file", limits.max_files, limits.max_samples)
+        _amount(work, "num_files_eval", "samples_per_file_eval", 0, limits.max_samples_eval)
+    if config.scale.first_touch:
+        _caches(work, before)
+    _steps(work, before, world_size)
+    _cap(work, "train.epochs", config.scale.max_epochs)
+    gradient = config.train.allreduce_bytes
+    if gradient:
+        # A float32 at least: ranks that reduce nothing would not wait for each other any more.
+        work.set("train.allreduce_bytes", max(min(gradient, 4), round(gradient * config.scale.allreduce)))
+    for key in ("step_s", "stdev_s", "eval_step_s", "preprocess_s"):
+        value = getattr(config.compute, key)
+        # Rounded, so that 0.43 * 0.1 is shown as 0.043 and not with the dust of binary fractions.
+        work.set(f"compute.{key}", float(f"{value * config.scale.compute:.12g}"))
+    work.set("train.allreduce_bytes", round(config.train.allreduce_bytes * config.scale.allreduce))
+    interval = config.checkpoint.every_steps
+    if interval:
+        work.set("checkpoint.every_steps", max(1, round(interval * config.scale.checkpoint)))
+    return work.config, work.changes
+
+
+def data_steps(config: Config, world_size: int = 1) -> int:
+    """Steps of an epoch that generated data give each of ``world_size`` ranks."""
+    data = config.dataset
+    return _count(config, data.num_files, data.samples_per_file, rank_batch(config, world_size), world_size)
+
+
+def eval_data_steps(config: Config, world_size: int = 1) -> int:
+    """Steps of an evaluation that generated data give each of ``world_size`` ranks."""
+    data = config.dataset
+    batch = config.train.eval_batch_size or rank_batch(config, world_size)
+    return _count(config, data.num_files_eval, data.samples_per_file_eval, batch, world_size)
+
+
+def rank_batch(config: Config, world_size: int) -> int:
+    """Samples of one rank's batch."""
+    train = config.train
+    return max(1, train.batch_size // world_size) if train.batch_scope == "global" else train.batch_size
+
+
+def _count(config: Config, files: int, per_file: int, batch: int, world_size: int) -> int:
+    pad = config.access.tail == "pad"
+
+    def part(whole: int, parts: int) -> int:
+        return -(-whole // parts) if pad else whole // parts
+
+    if config.access.partition == "none":
+        share = files * per_file
+    elif config.access.partition == "files":
+        share = part(files, world_size) * per_file
+    else:
+        share = part(files * per_file, world_size)
+    return part(share, batch)
+
+
+class _Scaler:
+    """The configuration on its way down, and the list of what changed."""
+
+    def __init__(self, config: Config, fixed: Collection[str]) -> None:
+        self.config = config
+        self.fixed = fixed
+        self.changes: list[Change] = []
+
+    def get(self, key: str) -> Any:
+        return reduce(getattr, key.split("."), self.config)
+
+    def set(self, key: str, value: Any) -> None:
+        before = self.get(key)
+        if key in self.fixed or before == value:
+            return
+        self.config = _replace(self.config, key.split("."), value)
+        self.changes.append(Change(key, before, value))
+
+
+def _replace(record: Any, path: list[str], value: Any) -> Any:
+    name, *rest = path
+    return dataclasses.replace(record, **{name: _replace(getattr(record, name), rest, value) if rest else value})
+
+
+def _caches(work: _Scaler, before: Config) -> None:
+    """Caches of the format's library, for a file that holds less than the published one.
+
+    A published run reads a small part of a large file, so it finds each index node and table chunk on
+    the device.  A small file would sit in HDF5's caches after its first steps.  What one batch needs
+    still fits: the nodes on the way to its chunks, and one chunk of each table.
+    """
+    if before.dataset.format == "larcv3" and work.get("dataset.samples_per_file") < before.dataset.samples_per_file:
+        work.set("dataset.larcv3.table_cache_chunks", 1)
+        work.set("dataset.larcv3.metadata_cache_bytes", _INDEX_PATH_BYTES)
+
+
+def _batch(work: _Scaler) -> None:
+    """The batch of one rank of the published run; both keys change together or not at all."""
+    train = work.config.train
+    if not work.config.scale.keep_rank_batch or train.batch_scope == "rank":
+        return
+    if {"train.batch_size", "train.batch_scope"} & set(work.fixed):
+        return
+    work.set("train.batch_size", max(1, train.batch_size // work.config.system.world_size))
+    work.set("train.batch_scope", "rank")
+
+
+def _amount(work: _Scaler, files_key: str, samples_key: str, max_files: int, max_samples: int) -> None:
+    """Fewer files first, then fewer samples of a file: a file stays whole as long as it can."""
+    files_key, samples_key = f"dataset.{files_key}", f"dataset.{samples_key}"
+    files, per_file = work.get(files_key), work.get(samples_key)
+    if not files or not per_file:
+        return
+    if max_files:
+        work.set(files_key, min(files, max_files))
+    if max_samples and work.get(files_key) * per_file > max_samples:
+        work.set(files_key, max(1, min(work.get(files_key), max_samples // per_file)))
+        work.set(samples_key, min(per_file, max(1, max_samples // work.get(files_key))))
+    _merge(work, files_key)
+
+
+def _merge(work: _Scaler, key: str) -> None:
+    """Two changes of one key are one change to the reader."""
+    found = [change for change in work.changes if change.key == key]
+    if len(found) > 1:
+        merged = Change(key, found[0].before, found[-1].after)
+        work.changes[work.changes.index(found[0])] = merged
+        for change in found[1:]:
+            work.changes.remove(change)
+
+
+def _steps(work: _Scaler, before: Config, world_size: int) -> None:
+    limit = work.config.scale.max_steps
+    train = work.config.train
+    if train.steps:
+        _cap(work, "train.steps", limit)
+    elif limit and (work.config.dataset.path is not None or data_steps(work.config, world_size) > limit):
+        work.set("train.steps", limit)
+    # A published number of steps that the published data gave must not outlive data that were cut.
+    _follow(work, "train.steps", data_steps, before, world_size)
+    _follow(work, "train.eval_steps", eval_data_steps, before, world_size)
+    _merge(work, "train.steps")
+
+
+def _follow(work: _Scaler, key: str, give: Callable[[Config, int], int], before: Config, world_size: int) -> None:
+    steps = work.get(key)
+    given, then = give(work.config, world_size), give(before, world_size)
+    if steps and 0 < given < min(steps, then):
+        work.set(key, given)
+
+
+def _cap(work: _Scaler, key: str, limit: int) -> None:
+    if limit:
+        work.set(key, min(work.get(key), limit))

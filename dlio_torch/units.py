@@ -1,0 +1,139 @@
+"""Sizes and durations as people write them: ``"256KiB"`` <-> 262144, ``"500ms"`` <-> 0.5.
+
+KB, MB, GB are decimal (1000), KiB, MiB, GiB binary (1024).  Unit names are case-sensitive, because
+``Mb`` and ``mb`` mean bits to some readers; an unknown unit is an error that names the nearest one.
+Every parser raises :class:`ValueError` with one line that says what was expected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from types import MappingProxyType
+
+SIZE_UNITS: Mapping[str, Fraction] = MappingProxyType(
+    {
+        "B": Fraction(1),
+        **{name: Fraction(1000 ** (i + 1)) for i, name in enumerate(("kB", "MB", "GB", "TB", "PB"))},
+        "KB": Fraction(1000),
+        **{name: Fraction(1024 ** (i + 1)) for i, name in enumerate(("KiB", "MiB", "GiB", "TiB", "PiB"))},
+    }
+)
+"""Bytes of one unit."""
+
+TIME_UNITS: Mapping[str, Fraction] = MappingProxyType(
+    {
+        "ns": Fraction(1, 10**9),
+        "us": Fraction(1, 10**6),
+        "µs": Fraction(1, 10**6),
+        "ms": Fraction(1, 1000),
+        "s": Fraction(1),
+        "min": Fraction(60),
+        "h": Fraction(3600),
+    }
+)
+"""Seconds of one unit."""
+
+# At most 40 digits and a three-digit exponent: exact arithmetic on user input must stay cheap.
+_NUMBER = re.compile(
+    r"\s*([+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?)\s*([^\s0-9]*)\s*",
+)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``text``, a number with an optional unit (none: bytes), for example ``"1.5 GiB"``.
+
+    Raises:
+        ValueError: not a number, an unknown unit, or not a whole number of bytes.
+    """
+    size = _parse(text, SIZE_UNITS, "B", "a size such as 262144 or 256KiB")
+    if size.denominator != 1:
+        raise ValueError(f"{float(size):g} bytes is not a whole number of bytes")
+    return int(size)
+
+
+def parse_size_float(text: str) -> float:
+    """Bytes of ``text`` where fractions of a byte make sense (means, standard deviations)."""
+    return float(_parse(text, SIZE_UNITS, "B", "a size such as 262144 or 256KiB"))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``text``, a number with an optional unit (none: seconds), for example ``"500ms"``.
+
+    Raises:
+        ValueError: not a number, or an unknown unit.
+    """
+    return float(_parse(text, TIME_UNITS, "s", "a duration such as 0.5 or 500ms"))
+
+
+def format_size(size: float) -> str:
+    """``size`` bytes with a binary unit and three or four digits: ``"256 KiB"``, ``"1.50 GiB"``."""
+    magnitude = abs(size)
+    for name in ("PiB", "TiB", "GiB", "MiB", "KiB"):
+        unit = float(SIZE_UNITS[name])
+        if magnitude >= unit:
+            return f"{_digits(size / unit)} {name}"
+    return f"{_digits(size)} B"
+
+
+def format_duration(seconds: float) -> str:
+    """``seconds`` with a readable unit: ``"12.0 ms"``, ``"1.50 s"``, ``"2 min 5 s"``, ``"3 h 2 min"``."""
+    magnitude = abs(seconds)
+    sign = "-" if seconds < 0 else ""
+    if magnitude >= 3600:
+        minutes = round(magnitude / 60)
+        return f"{sign}{minutes // 60} h {minutes % 60} min"
+    if magnitude >= 60:
+        # 3599.7 s rounds to a full hour: "60 min 0 s" is correct and rare enough to accept.
+        whole = round(magnitude)
+        return f"{sign}{whole // 60} min {whole % 60} s"
+    if magnitude >= 1 or magnitude == 0:
+        return f"{_digits(seconds)} s"
+    if magnitude >= 1e-3:
+        return f"{_digits(seconds * 1e3)} ms"
+    if magnitude >= 1e-6:
+        return f"{_digits(seconds * 1e6)} µs"
+    return f"{_digits(seconds * 1e9)} ns"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """``bytes_per_s`` with a binary unit: ``"12.3 MiB/s"``."""
+    return f"{format_size(bytes_per_s)}/s"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits; more where the integer part has more; whole numbers stay whole."""
+    if value == int(value):
+        return str(int(value))
+    magnitude = abs(value)
+    return f"{value:.{2 if magnitude < 10 else 1 if magnitude < 100 else 0}f}"
+
+
+def _parse(text: str, units: Mapping[str, Fraction], default: str, expected: str) -> Fraction:
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected {expected}")
+    number, name = found.group(1), found.group(2) or default
+    # U+03BC (Greek mu) looks like U+00B5 (micro sign) and both are typed.
+    unit = units.get(name.replace("\u03bc", "\u00b5"))
+    if unit is None:
+        raise ValueError(f"unknown unit {name!r}, did you mean {_nearest(name, units)}?")
+    return Fraction(number) * unit
+
+
+def _nearest(name: str, units: Mapping[str, Fraction]) -> str:
+    folded = {known.lower(): known for known in units}
+    low = name.lower()
+    if low in folded:
+        return folded[low]
+    if f"{low}b" in folded:  # "K", "M", "Gi"
+        return folded[f"{low}b"]
+    aliases = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns"}
+    aliases |= {"m": "min", "minute": "min", "minutes": "min", "hour": "h", "hours": "h", "hr": "h"}
+    aliases |= {"byte": "B", "bytes": "B"}
+    if aliases.get(low) in units:
+        return aliases[low]
+    close = difflib.get_close_matches(low, folded, n=1, cutoff=0.0)
+    return folded[close[0]] if close else next(iter(units))

@@ -1,0 +1,352 @@
+"""Verbs, flags, exit codes, and one line for every error."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dlio_torch
+from dlio_torch import cli
+from dlio_torch.config.compose import Composed
+from dlio_torch.config.resources import shipped
+from dlio_torch.errors import (
+    ConfigError,
+    DataError,
+    PreconditionError,
+    RankFailed,
+    RunFailed,
+    ThresholdMissed,
+)
+
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "HOROVOD_RANK", "HOROVOD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+Fake = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One rank, in an empty folder, without a user's own recipes."""
+    for name in (*LAUNCHERS, "PMI_RANK", "PMI_SIZE", "DLIO_TORCH_PATH", cli.DEBUG_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Stands for the modules that do the work; records how they are called."""
+    made: list[Any] = []
+    run = types.ModuleType("dlio_torch.run")
+    plan = types.ModuleType("dlio_torch.plan")
+    doctor = types.ModuleType("dlio_torch.doctor")
+
+    def record(name: str, answer: int) -> Callable[..., int]:
+        def call(composed: Composed | None, phases: Any = None, **kwargs: Any) -> int:
+            made.append((name, composed, kwargs if phases is None else {"phases": phases, **kwargs}))
+            return answer
+
+        return call
+
+    run.run = record("run", 0)  # type: ignore[attr-defined]
+    plan.dry_run = record("dry_run", 0)  # type: ignore[attr-defined]
+    doctor.doctor = record("doctor", 3)  # type: ignore[attr-defined]
+    for name, module in (("run", run), ("plan", plan), ("doctor", doctor)):
+        monkeypatch.setitem(sys.modules, f"dlio_torch.{name}", module)
+        monkeypatch.setattr(dlio_torch, name, module, raising=False)
+    return made
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run(composed: Composed, **kwargs: Any) -> int:
+        raise error
+
+    module = types.ModuleType("dlio_torch.run")
+    module.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "dlio_torch.run", module)
+    monkeypatch.setattr(dlio_torch, "run", module, raising=False)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed to stderr: nothing or one line."""
+    error = capsys.readouterr().err
+    assert error.count("\n") <= 1
+    return error
+
+
+# --- verbs and flags -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "phases"),
+    [
+        (["recipe=minimal"], "run", ("generate", "train")),
+        (["run", "recipe=minimal"], "run", ("generate", "train")),
+        (["generate", "recipe=minimal"], "run", ("generate",)),
+        (["train", "recipe=minimal"], "run", ("train",)),
+        (["recipe=minimal", "--dry-run"], "dry_run", ("generate", "train")),
+        (["-n", "train", "recipe=minimal"], "dry_run", ("train",)),
+    ],
+)
+def test_verbs_reach_the_runner(calls: list[Any], arguments: list[str], name: str, phases: object) -> None:
+    assert cli.main([*arguments, "train.epochs=7"]) == 0
+    ((called, composed, kwargs),) = calls
+    assert called == name
+    assert composed.config.train.epochs == 7
+    assert kwargs.get("phases") == phases
+
+
+def test_doctor_takes_an_optional_recipe_and_its_code_is_the_exit_code(calls: list[Any]) -> None:
+    assert cli.main(["doctor"]) == 3
+    assert cli.main(["doctor", "recipe=minimal", "--json"]) == 3
+    assert calls[0] == ("doctor", None, {"json": False})
+    assert calls[1][1].config.recipe == "minimal"
+    assert calls[1][2] == {"json": True}
+
+
+def test_show_explain_and_ls_print(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["show", "recipe=minimal", "seed=7"]) == 0
+    assert "seed: 7                                          # command line" in capsys.readouterr().out
+    assert cli.main(["show", "recipe=minimal", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["seed"] == 1
+    assert cli.main(["explain", "loader.num_workers"]) == 0
+    assert "worker processes of a rank" in capsys.readouterr().out
+    assert cli.main(["explain", "loader.num_workers", "recipe=minimal", "loader.num_workers=3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loader.num_workers"]["value"] == 3
+    assert cli.main(["explain"]) == 0
+    assert "how batches are fetched" in capsys.readouterr().out
+    assert cli.main(["ls"]) == 0
+    listed = capsys.readouterr().out
+    for name in ("minimal", "laptop", "hdf5", "synthetic"):
+        assert name in listed
+    assert cli.main(["ls", "formats", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["formats"]) >= {"hdf5", "synthetic"}
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["-h"], ["explain", "--help"], ["recipe=nonsense", "--help"]):
+        assert cli.main(arguments) == 0
+        text = capsys.readouterr().out
+        assert all(verb in text for verb in cli.VERBS)
+        assert all(flag in text for flag in cli.FLAGS)
+        assert "DLIO_TORCH_PATH" in text
+        assert all(f"{code} " in text for code in (0, 1, 2, 3, 4, 130))
+        assert max(map(len, text.splitlines())) <= 100
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"dlio_torch {dlio_torch.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], ["no recipe=", "minimal"]),
+        (["rnu", "recipe=minimal"], ["rnu (command line)", "did you mean run?", "explain, doctor, clean"]),
+        (["minimal"], ["minimal (command line)", "did you mean recipe=minimal?"]),
+        (["./x.yaml"], ["./x.yaml (command line)", "did you mean recipe=./x.yaml?"]),
+        (["loader.num_workers"], ["'loader.num_workers' (command line)", "loader.num_workers=<int>"]),
+        (["--dryrun"], ["--dryrun (command line)", "did you mean --dry-run?"]),
+        (["--yes", "recipe=minimal"], ["--yes (command line)", "not a flag of run", "clean"]),
+        (["recipe=minimal", "generate"], ["'generate' (command line)", "key=value"]),
+        (["ls", "nothing"], ["ls nothing", "recipes"]),
+        (["ls", "recipe=minimal"], ["'recipe=minimal' (command line)", "show recipe=minimal"]),
+        (["explain", "lodaer"], ["explain lodaer", "did you mean loader?"]),
+        (["explain", "loader", "train"], ["explain loader train (command line)", "one key"]),
+        (["recipe=minimal", "dataset.format=hdf"], ["dataset.format=hdf (command line)", "did you mean hdf5?"]),
+        (["recipe=minimal", "loader.num_worker=4"], ["loader.num_worker=4 (command line)", "loader.num_workers?"]),
+        (["recipe=minimal", "train.batch_size=33"], ["batch_size=33 (command line)", "samples_per_file=8 (recipes/"]),
+        (["recipe=minimal", "train.batch_size=-1"], ["train.batch_size=-1 (command line)", "at least 1"]),
+        (["recipe=minimal", "loader.timeout_s=5 minuts"], ["loader.timeout_s=5 minuts (command line)", "min"]),
+        (["recipe=minmal"], ["recipe=minmal (command line)", "did you mean minimal?"]),
+        (["recipe=minimal", "loader.prefetch_factor=2"], ["prefetch_factor=2 (command line)", "num_workers=0 (conf/"]),
+    ],
+)
+def test_a_mistake_gives_one_line_and_exit_code_2(
+    calls: list[Any], capsys: pytest.CaptureFixture[str], arguments: list[str], named: list[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    line = said(capsys)
+    assert line.startswith("dlio_torch: error: ")
+    for text in named:
+        assert text in line
+    assert calls == []
+
+
+def test_generate_does_not_ask_for_a_fitting_batch(calls: list[Any]) -> None:
+    assert cli.main(["generate", "recipe=minimal", "train.batch_size=33"]) == 0
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RunFailed("it broke", hint="mend it"), 1),
+        (ConfigError("it broke", hint="mend it"), 2),
+        (PreconditionError("it broke", hint="mend it"), 3),
+        (DataError("it broke", hint="mend it"), 3),
+        (ThresholdMissed("it broke", hint="mend it"), 4),
+        (RankFailed("it broke", hint="mend it", exit_code=3), 3),
+    ],
+)
+def test_errors_of_the_tree_give_their_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    failing(monkeypatch, error)
+    assert cli.main(["recipe=minimal"]) == code
+    assert said(capsys) == "dlio_torch: error: it broke; mend it\n"
+
+
+def test_an_unexpected_exception_is_called_a_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, KeyError("missing\nthing"))
+    assert cli.main(["recipe=minimal"]) == 1
+    line = said(capsys)
+    assert "KeyError" in line
+    assert "DLIO_TORCH_DEBUG=1" in line
+    monkeypatch.setenv("DLIO_TORCH_DEBUG", "1")
+    assert cli.main(["recipe=minimal"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failing(monkeypatch, KeyboardInterrupt())
+    assert cli.main(["recipe=minimal"]) == 130
+    assert said(capsys) == "dlio_torch: interrupted\n"
+
+
+def test_the_first_rank_speaks_for_all_where_all_have_the_same_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for error, lines in (
+        (ConfigError("alike"), ["error: alike", ""]),
+        (RankFailed("rank 1: lost", exit_code=1), ["error: rank 1: lost", ""]),
+        (DataError("own"), ["rank 0: error: own", "rank 1: error: own"]),
+        (ValueError("odd"), ["rank 0: unexpected ValueError: odd", "rank 1: unexpected ValueError: odd"]),
+        (KeyboardInterrupt(), ["interrupted", ""]),
+    ):
+        failing(monkeypatch, error)
+        for rank, text in enumerate(lines):
+            monkeypatch.setenv("RANK", str(rank))
+            cli.main(["recipe=minimal"])
+            line = said(capsys)
+            assert line.startswith(f"dlio_torch: {text}") if text else line == ""
+
+
+def test_the_number_of_ranks_reaches_the_checks(
+    monkeypatch: pytest.MonkeyPatch, calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "0")
+    assert cli.main(["recipe=minimal", "train.batch_size=9"]) == 2
+    assert "4 ranks has 8" in said(capsys)
+    assert cli.main(["recipe=minimal", "train.batch_size=9", "dist.backend=single"]) == 0
+
+
+# --- as a process --------------------------------------------------------------------------------
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
+    return kept | {"PYTHONPATH": str(shipped()), "PYTHONUNBUFFERED": "1"}
+
+
+def process(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, cwd=tmp_path, env=environment(), text=True, capture_output=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (["--help"], ["omegaconf", "yaml", "numpy"]),
+        (["--version"], ["omegaconf", "yaml", "numpy"]),
+        (["ls"], ["numpy"]),
+        (["explain", "loader"], ["numpy"]),
+        (["show", "recipe=minimal"], ["numpy"]),
+        (["recipe=minimal", "loader.num_worker=1"], ["numpy"]),
+    ],
+)
+def test_nothing_heavy_is_imported_to_answer(tmp_path: Path, arguments: list[str], absent: list[str]) -> None:
+    heavy = ["torch", "h5py", "pandas", "horovod", "torchdata", "rich", *absent]
+    code = (
+        f"import sys; from dlio_torch import cli; cli.main({arguments!r}); "
+        f"print('loaded:', sorted(set({heavy!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = process(tmp_path, code)
+    assert done.stderr.endswith("loaded: []\n")
+
+
+def test_the_module_runs_and_exits_with_the_code(tmp_path: Path) -> None:
+    code = "import runpy, sys; sys.argv[1:] = ['recipe=nonsense']; runpy.run_module('dlio_torch', run_name='__main__')"
+    done = process(tmp_path, code)
+    assert done.returncode == 2
+    assert done.stdout == ""
+
+
+# A shell that starts this test in the background makes its children ignore SIGINT; a terminal does not.
+STUCK = """
+import signal, sys, time, types
+signal.signal(signal.SIGINT, signal.default_int_handler)
+module = types.ModuleType("dlio_torch.run")
+def run(composed, phases):
+    try:
+        print("started", flush=True)
+        time.sleep(60)
+    finally:
+        print("cleaned up", flush=True)
+module.run = run
+import dlio_torch
+dlio_torch.run = sys.modules["dlio_torch.run"] = module
+from dlio_torch import cli
+sys.exit(cli.main(["recipe=minimal"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_unwinds_and_gives_its_code(tmp_path: Path, number: int, code: int, word: str) -> None:
+    command = [sys.executable, "-c", STUCK]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), text=True, stdout=pipe, stderr=pipe) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "started\n"
+        started.send_signal(number)
+        out, error = started.communicate(timeout=60)
+    assert started.returncode == code
+    assert out == "cleaned up\n"
+    assert error == f"dlio_torch: {word}\n"
+
+
+def test_a_forked_child_dies_of_sigterm_as_usual(tmp_path: Path) -> None:
+    code = STUCK.replace("time.sleep(60)", "child()").replace(
+        "def run(",
+        "import os, signal\n"
+        "def child():\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        os._exit(0)\n"
+        "    print('child:', -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)\n"
+        "def run(",
+    )
+    assert "child: 15\n" in process(tmp_path, code).stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; read, write = os.pipe(); os.close(read); os.dup2(write, 1); "
+        "from dlio_torch import cli; sys.exit(cli.main(['ls']))"
+    )
+    assert process(tmp_path, code).stderr == ""
