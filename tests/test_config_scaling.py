@@ -208,3 +208,25 @@ def test_steps_of_an_epoch_are_what_the_ranks_shares_give(
 def test_scaled_times_have_no_dust() -> None:
     config = Config(compute=ComputeConfig(step_s=0.43), scale=ScaleConfig(compute=0.1))
     assert apply(config).compute.step_s == 0.043
+
+
+@pytest.mark.parametrize(
+    ("dataset", "samples", "first_touch", "expected"),
+    [
+        ("larcv3", 100, True, (1, 49152)),
+        ("larcv3", 100, False, (0, 0)),
+        ("larcv3", 0, True, (0, 0)),  # nothing shrank
+        ("hdf5", 100, True, (0, 0)),  # only larcv3 has such caches
+    ],
+)
+def test_caches_shrink_with_the_data(dataset: str, samples: int, first_touch: bool, expected: tuple[int, int]) -> None:
+    data = DatasetConfig(format=dataset, samples_per_file=1000)
+    made = apply(Config(dataset=data, scale=ScaleConfig(max_samples=samples, first_touch=first_touch)))
+    assert (made.dataset.larcv3.table_cache_chunks, made.dataset.larcv3.metadata_cache_bytes) == expected
+
+
+def test_a_cache_that_the_user_set_stays() -> None:
+    data = DatasetConfig(format="larcv3", samples_per_file=1000)
+    config = Config(dataset=data, scale=ScaleConfig(max_samples=10, first_touch=True))
+    made = apply(config, {"dataset.larcv3.metadata_cache_bytes"})
+    assert (made.dataset.larcv3.table_cache_chunks, made.dataset.larcv3.metadata_cache_bytes) == (1, 0)
