@@ -1,0 +1,280 @@
+"""How well this machine keeps time, and how long a real model's step takes.
+
+The first is measured once, stored for each machine, and reported with each run.  A spin needs no rate:
+it reads the clock until the deadline, so nothing drifts with the processor's frequency.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_torch import native
+from dlio_torch.compute.distributions import Distribution, StepTime
+from dlio_torch.compute.timers import DEFAULT_SPIN_TAIL_NS, Timer, open_timer
+from dlio_torch.errors import ConfigError
+
+SCHEMA_VERSION = 1
+PROBE_NS = 1_000_000
+PROBES = 60
+# A tail longer than this would make a sleep of the usual step a spin.
+MOST_SPIN_TAIL_NS = 500_000
+_TAIL_STEP_NS = 10_000
+_SHARE_NS = 20_000_000
+_CONSTANT_SPREAD = 0.02
+_FIT_DRAWS = 20_000
+
+
+@dataclass(frozen=True)
+class TimerError:
+    """Time spent beyond the asked-for time, in nanoseconds: median, 95th percentile, greatest."""
+
+    median_ns: int
+    p95_ns: int
+    max_ns: int
+
+    @classmethod
+    def of(cls, errors_ns: Sequence[int]) -> TimerError:
+        """Summary of single errors in ns (at least one)."""
+        median, p95 = np.percentile(errors_ns, [50, 95])
+        return cls(round(median), round(p95), max(errors_ns))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Timing of one machine.
+
+    Attributes:
+        schema: version of this record.
+        host: host name.
+        cpu_model: from ``/proc/cpuinfo``.
+        kernel: release of the operating system.
+        measured_at: UTC, ISO 8601.
+        how: what spends the time, see :attr:`.timers.Timer.how`.
+        exact: whether it is native code.
+        spin_tail_ns: last part of a sleep that is spun; at least 100 µs, and more where the system's
+            timer is later than that in one sleep of ten, up to 0.5 ms.
+        sleep_alone: error of the system's absolute-deadline sleep of 1 ms without a tail.
+        sleep: error of the same sleep with the tail.
+        spin: error of a spin of 1 ms.
+        spin_cpu_share: CPU time a spinning thread got over the wall time; below 1 where cores are
+            shared with others, and spins and loader threads with them.
+    """
+
+    schema: int
+    host: str
+    cpu_model: str
+    kernel: str
+    measured_at: str
+    how: str
+    exact: bool
+    spin_tail_ns: int
+    sleep_alone: TimerError
+    sleep: TimerError
+    spin: TimerError
+    spin_cpu_share: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Calibration:
+        """The record that :meth:`to_dict` gave.
+
+        Raises:
+            ValueError: it is damaged, or of another version.
+        """
+        if not isinstance(values, dict) or values.get("schema") != SCHEMA_VERSION:
+            raise ValueError("not a calibration of this version")
+        errors = ("sleep_alone", "sleep", "spin")
+        try:
+            parts: dict[str, Any] = {name: TimerError(**values[name]) for name in errors if name in values}
+            record = cls(**(values | parts))
+        except TypeError as error:
+            raise ValueError(f"damaged calibration: {error}") from error
+        if type(record.spin_tail_ns) is not int or not 0 <= record.spin_tail_ns <= MOST_SPIN_TAIL_NS:
+            raise ValueError(f"damaged calibration: spin_tail_ns={record.spin_tail_ns}")
+        return record
+
+
+def measure(timer: Timer | None = None) -> Calibration:
+    """Measure this machine; takes about 0.3 s.
+
+    Args:
+        timer: what to measure instead of the machine's best timer; it must have been opened without
+            a spin tail.  It is not closed.
+    """
+    plain = timer or open_timer(spin_tail_ns=0)
+    overshoots = [_error_ns(plain.sleep_until) for _ in range(PROBES)]
+    tail_ns = choose_spin_tail_ns(overshoots)
+    tailed = timer or open_timer(spin_tail_ns=tail_ns)
+    slept = [_error_ns(tailed.sleep_until) for _ in range(PROBES)]
+    spun = [_error_ns(plain.spin_until) for _ in range(PROBES)]
+    wall, cpu = time.monotonic_ns(), time.thread_time_ns()
+    plain.spin_until(wall + _SHARE_NS)
+    share = (time.thread_time_ns() - cpu) / (time.monotonic_ns() - wall)
+    return Calibration(
+        schema=SCHEMA_VERSION,
+        host=socket.gethostname(),
+        cpu_model=_cpu_model(),
+        kernel=platform.release(),
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        how=plain.how,
+        exact=plain.exact,
+        spin_tail_ns=tail_ns,
+        sleep_alone=TimerError.of(overshoots),
+        sleep=TimerError.of(slept),
+        spin=TimerError.of(spun),
+        spin_cpu_share=round(min(share, 1.0), 4),
+    )
+
+
+def choose_spin_tail_ns(overshoots_ns: Sequence[int]) -> int:
+    """The spin tail for plain sleeps with these errors: their 90th percentile, within 100 µs to 0.5 ms."""
+    late = float(np.percentile(overshoots_ns, 90))
+    rounded = -int(-late // _TAIL_STEP_NS) * _TAIL_STEP_NS
+    return min(max(rounded, DEFAULT_SPIN_TAIL_NS), MOST_SPIN_TAIL_NS)
+
+
+def load_or_measure(*, force: bool = False, folder: Path | None = None) -> Calibration:
+    """The stored calibration of this machine; measured and stored where there is none that fits.
+
+    A record fits that is whole and of the same processor, kernel and kind of timer.  Where it cannot
+    be stored it is measured each time.
+
+    Args:
+        force: measure anew.
+        folder: where records lie; None: the user's cache folder.
+    """
+    path = (folder or native.cache_dir()) / _file_name()
+    if not force:
+        with contextlib.suppress(OSError, ValueError):
+            stored = Calibration.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            exact = open_timer().exact
+            if (stored.cpu_model, stored.kernel, stored.exact) == (_cpu_model(), platform.release(), exact):
+                return stored
+    calibration = measure()
+    with contextlib.suppress(OSError):
+        _write_atomically(path, json.dumps(calibration.to_dict(), indent=2) + "\n")
+    return calibration
+
+
+@dataclass(frozen=True)
+class ModelStep:
+    """Step times of a real model, in seconds, and the options that emulate them.
+
+    Attributes:
+        times_s: every measured step, in order.
+        mean_s: their mean.
+        stdev_s: their standard deviation.
+        distribution: the one of :data:`.distributions.Distribution` that lies nearest to the times.
+        distance: Kolmogorov-Smirnov distance between the times and that distribution, 0 to 1.
+    """
+
+    times_s: tuple[float, ...]
+    mean_s: float
+    stdev_s: float
+    distribution: Distribution
+    distance: float
+
+    def options(self) -> list[str]:
+        """The step as options for the command line or a recipe."""
+        stdev_s = 0.0 if self.distribution == "constant" else self.stdev_s
+        return [
+            f"compute.step_s={self.mean_s:.6g}",
+            f"compute.stdev_s={stdev_s:.6g}",
+            f"compute.distribution={self.distribution}",
+        ]
+
+
+def measure_step(step: Callable[[], object], *, warmup: int = 3, repeats: int = 20) -> ModelStep:
+    """Time a real model's step.
+
+    Args:
+        step: one training step; it returns when the device has finished (on a GPU end it with
+            ``torch.cuda.synchronize()``).
+        warmup: first calls that are left out.
+        repeats: calls that are timed, at least 2.
+
+    Raises:
+        ValueError: fewer than 2 repeats.
+    """
+    if repeats < 2:
+        raise ValueError("a spread needs 2 repeats or more")
+    for _ in range(warmup):
+        step()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter_ns()
+        step()
+        times.append((time.perf_counter_ns() - start) / 1e9)
+    return fit_step(times)
+
+
+def fit_step(times_s: Sequence[float]) -> ModelStep:
+    """The distribution nearest to these step times in seconds (2 or more), all with their mean and spread.
+
+    Times that spread by less than 2 % are called constant.  The others are compared by the
+    Kolmogorov-Smirnov distance to many draws of each distribution.
+    """
+    times = np.sort(np.asarray(times_s, dtype=np.float64))
+    mean, stdev = float(times.mean()), float(times.std(ddof=1))
+
+    def distance(name: Distribution) -> float:
+        draws = np.sort(StepTime(mean, stdev, name).draw(np.random.default_rng(0), _FIT_DRAWS))
+        both = np.concatenate([times, draws])
+        ranks = np.searchsorted(times, both, "right") / len(times) - np.searchsorted(draws, both, "right") / len(draws)
+        return float(np.abs(ranks).max())
+
+    if stdev <= _CONSTANT_SPREAD * mean:
+        return ModelStep(tuple(times_s), mean, stdev, "constant", 0.0)
+    distances: dict[Distribution, float] = {}
+    names: tuple[Distribution, ...] = ("normal", "lognormal", "gamma", "uniform", "exponential")
+    for name in names:
+        with contextlib.suppress(ConfigError):  # this spread is impossible for it
+            distances[name] = distance(name)
+    best = min(distances, key=lambda name: distances[name])
+    return ModelStep(tuple(times_s), mean, stdev, best, distances[best])
+
+
+def _file_name() -> str:
+    digest = hashlib.sha256(f"{socket.gethostname()}\0{platform.machine()}".encode()).hexdigest()
+    return f"calibration-{digest[:16]}.json"
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=".calibration-", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _error_ns(wait: Callable[[int], int]) -> int:
+    deadline = time.monotonic_ns() + PROBE_NS
+    return wait(deadline) - deadline
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,143 @@
+"""The package's C libraries: found, compiled at need, loaded.
+
+A library comes from the installed package where its build had a compiler, else from the user's
+cache folder, where the first process that needs it compiles it.  Calls through
+:class:`ctypes.CDLL` release the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_torch.native.build import (
+    SOURCE_DIR,
+    compile_library,
+    is_sealed,
+    library_file_name,
+)
+
+__all__ = ["BUILT", "COMPILED", "NativeLibrary", "NativeUnavailable", "cache_dir", "find", "load", "open_library"]
+
+BUILT = "built with the package"
+COMPILED = "compiled at first use"
+
+
+class NativeUnavailable(OSError):
+    """No usable library on this machine; the message says why in a few words."""
+
+
+@dataclass(frozen=True)
+class NativeLibrary:
+    """A shared library on disk.
+
+    Attributes:
+        name: stem of its C file.
+        path: the file, for ctypes or ``LD_PRELOAD``.
+        how: where it came from, for reports: :data:`BUILT` or :data:`COMPILED`.
+    """
+
+    name: str
+    path: Path
+    how: str
+
+
+def cache_dir() -> Path:
+    """The user's cache folder of this package: ``$XDG_CACHE_HOME/dlio_torch`` or ``~/.cache/dlio_torch``.
+
+    The folder need not exist.  Without a home folder it is :func:`scratch_dir`.
+    """
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(configured):
+        return Path(configured) / "dlio_torch"
+    try:
+        return Path.home() / ".cache" / "dlio_torch"
+    except RuntimeError:
+        return scratch_dir()
+
+
+def scratch_dir() -> Path:
+    """The user's folder below the system's temporary folder, for a cache folder that cannot be written."""
+    return Path(tempfile.gettempdir()) / f"dlio_torch-{os.getuid()}"
+
+
+def load(name: str) -> ctypes.CDLL:
+    """Load library ``name``; its functions release the interpreter lock.
+
+    Raises:
+        NativeUnavailable: there is no such library and none could be compiled.
+    """
+    return open_library(name)[0]
+
+
+def open_library(
+    name: str, *, packaged: Path = SOURCE_DIR, caches: Sequence[Path] | None = None
+) -> tuple[ctypes.CDLL, NativeLibrary]:
+    """As :func:`load`, and says which file was loaded.
+
+    A file that the system refuses to load (made for another C library, for example) is passed over;
+    in a cache it is compiled anew.
+    """
+    problem = f"{name}: not found"
+    for library in _candidates(name, packaged, caches):
+        try:
+            return ctypes.CDLL(str(library.path)), library
+        except OSError as error:
+            problem = str(error)
+    raise NativeUnavailable(problem)
+
+
+def find(name: str, *, packaged: Path = SOURCE_DIR, caches: Sequence[Path] | None = None) -> NativeLibrary:
+    """The file of library ``name``, compiled if need be, without loading it into this process.
+
+    Args:
+        name: stem of the C file.
+        packaged: folder where a build of the package puts libraries.
+        caches: folders for what is compiled, in the order of preference; None: the user's.
+
+    Raises:
+        NativeUnavailable: there is no such library and none could be compiled.
+    """
+    return next(_candidates(name, packaged, caches))
+
+
+def _candidates(name: str, packaged: Path, caches: Sequence[Path] | None) -> Iterator[NativeLibrary]:
+    """Files to try, best first; a cached file that is asked past is compiled again and offered once more."""
+    try:
+        file_name = library_file_name(name)
+    except OSError as error:
+        raise NativeUnavailable(f"no native library {name!r}: {error}") from error
+    if (packaged / file_name).is_file():
+        yield NativeLibrary(name, packaged / file_name, BUILT)
+    problem = f"{name}: no cache folder"
+    for folder in caches if caches is not None else (cache_dir() / "native", scratch_dir() / "native"):
+        target = folder / file_name
+        try:
+            _make_private(folder)
+            if _is_own(target) and is_sealed(target):
+                yield NativeLibrary(name, target, COMPILED)
+            compile_library(name, target, sealed=True)
+        except OSError as error:  # no compiler, or the folder is read-only or full: the next may do
+            problem = str(error)
+            continue
+        yield NativeLibrary(name, target, COMPILED)
+    raise NativeUnavailable(problem)
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder; refuse one in which another user could put a library for us to load."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_own(folder) or folder.parent.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to another user or can be written by one")
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return False
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022

@@ -1,0 +1,126 @@
+"""Compile the package's C files into shared libraries.
+
+Standard library only and no import from the package: the build hook loads this file by its path,
+before the package is installed.
+
+A library's file name holds a hash of its sources and flags, so a library that was made from other
+sources is never loaded: it is simply not found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCE_DIR = Path(__file__).resolve().parent
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-fPIC", "-shared", "-pthread")
+LIBRARIES = ("-ldl",)
+COMPILE_TIMEOUT_S = 120
+
+
+class NoCompilerError(OSError):
+    """There is no C compiler on this machine."""
+
+
+class CompileError(OSError):
+    """The C compiler did not make the library; the message ends with its first complaint."""
+
+
+def library_names(source_dir: Path = SOURCE_DIR) -> list[str]:
+    """Names of the libraries: one for each C file."""
+    return sorted(path.stem for path in source_dir.glob("*.c"))
+
+
+def library_file_name(name: str, source_dir: Path = SOURCE_DIR) -> str:
+    """File name of library ``name`` made from the present sources for this kind of machine.
+
+    Raises:
+        FileNotFoundError: there is no ``<name>.c``.
+    """
+    digest = hashlib.sha256(" ".join((*FLAGS, *LIBRARIES)).encode())
+    for path in (source_dir / f"{name}.c", *sorted(source_dir.glob("*.h"))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return f"{name}-{digest.hexdigest()[:16]}-{platform.machine()}.so"
+
+
+def find_compiler() -> list[str] | None:
+    """Command of the C compiler: ``$CC`` where it is set, else the first of cc, gcc, clang."""
+    configured = shlex.split(os.environ.get("CC", ""))
+    if configured:
+        return configured if shutil.which(configured[0]) else None
+    found = next((path for path in map(shutil.which, ("cc", "gcc", "clang")) if path), None)
+    return [found] if found else None
+
+
+def compile_library(name: str, target: Path, *, source_dir: Path = SOURCE_DIR, sealed: bool = False) -> None:
+    """Compile library ``name`` to ``target``, which appears complete or not at all.
+
+    Any number of processes may do this at once: each writes a file of its own and renames it.
+
+    Args:
+        name: stem of the C file.
+        target: path of the shared library; its folder exists.
+        source_dir: where the C files lie.
+        sealed: append a checksum (see :func:`is_sealed`).
+
+    Raises:
+        NoCompilerError: there is no compiler.
+        CompileError: the compiler failed.
+        OSError: the folder cannot be written.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise NoCompilerError("no C compiler: set CC, or install cc, gcc or clang")
+    handle, temporary = tempfile.mkstemp(prefix=f".{name}-", suffix=".tmp", dir=target.parent)
+    os.close(handle)
+    # A tracer that is preloaded into this process tree has nothing to see in the compiler.
+    environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"} | {"LC_ALL": "C"}
+    command = [*compiler, *FLAGS, "-o", temporary, str(source_dir / f"{name}.c"), *LIBRARIES]
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMPILE_TIMEOUT_S,
+            env=environment,
+        )
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+            raise CompileError(f"{compiler[0]} failed on {name}.c: {lines[0] if lines else f'exit {done.returncode}'}")
+        path = Path(temporary)
+        if sealed:
+            path.write_bytes(_seal(path.read_bytes()))
+        path.chmod(0o755)
+        path.replace(target)
+    except subprocess.SubprocessError as error:
+        raise CompileError(f"{compiler[0]} failed on {name}.c: {error}") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether the file ends with the checksum of what stands before it.
+
+    The loader of shared libraries ignores what follows the library, but it may crash on one that was
+    cut short; a file in a cache is therefore checked before it is loaded.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return len(content) > _SEAL_BYTES and _seal(content[:-_SEAL_BYTES]) == content
+
+
+_SEAL_BYTES = hashlib.sha256().digest_size
+
+
+def _seal(content: bytes) -> bytes:
+    return content + hashlib.sha256(content).digest()
