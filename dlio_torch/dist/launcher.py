@@ -1,0 +1,134 @@
+"""Which launcher started this process, and which rank it is.
+
+Only environment variables are read and nothing beyond the standard library is imported, so that the
+command line can ask before torch is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dlio_torch.errors import ConfigError
+
+LauncherName = Literal["single", "torchrun", "horovodrun", "mpirun", "srun"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How this process was started.
+
+    Attributes:
+        name: ``torchrun``, ``horovodrun``, ``mpirun``, ``srun``, or ``single`` for no launcher.
+        rank: number of this process, 0 to ``world_size - 1``.
+        world_size: number of processes that the launcher started.
+        local_rank: number of this process on its node.
+    """
+
+    name: LauncherName
+    rank: int
+    world_size: int
+    local_rank: int
+
+    @property
+    def backend(self) -> Literal["single", "torch", "horovod"]:
+        """The communicator that belongs to this launcher (``dist.backend=auto``)."""
+        if self.name == "single":
+            return "single"
+        return "torch" if self.name in ("torchrun", "srun") else "horovod"
+
+
+@dataclass(frozen=True)
+class _Variables:
+    """Names of the variables that a launcher sets in each process."""
+
+    launcher: LauncherName
+    rank: str
+    world_size: str
+    local_rank: str
+
+
+# The order decides where launchers are nested: torchrun and horovodrun are often started by srun or
+# mpirun (horovodrun --mpi starts mpirun itself), never the other way round.
+_KNOWN = (
+    _Variables("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    _Variables("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
+    _Variables("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    _Variables("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    _Variables("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
+
+
+def detect(environ: Mapping[str, str] = os.environ) -> Launch:
+    """Say which launcher started this process.
+
+    Args:
+        environ: the environment variables of the process.
+
+    Returns:
+        The launcher and this process's place; ``single`` where no launcher is recognised.
+
+    Raises:
+        ConfigError: the variables of a launcher contradict each other.
+
+    torchrun, or a script that sets its variables (``RANK``, ``WORLD_SIZE``), comes before
+    horovodrun, mpirun (Open MPI's variables, or PMI's as MPICH and Intel MPI set them) and srun.
+    A batch script's own process, which Slurm also gives a ``SLURM_PROCID``, is no rank: only a job
+    step of several tasks counts, and its PMI variables do not make it an mpirun.
+    """
+    return next(_recognised(environ), Launch("single", 0, 1, 0))
+
+
+def slurm_rendezvous(environ: Mapping[str, str] = os.environ) -> tuple[str, int]:
+    """Where the ranks of a Slurm job step can meet, without being told: first node, a port of the step.
+
+    Returns:
+        Host name of the step's first node, where rank 0 runs, and a port from 20000 to 29999 that
+        depends on the job and step alone.
+
+    Raises:
+        ConfigError: the process is in no job step.
+    """
+    try:
+        nodes = environ["SLURM_STEP_NODELIST"]
+        key = _number(environ, "SLURM_JOB_ID") * 31 + _number(environ, "SLURM_STEP_ID")
+    except KeyError as error:
+        raise ConfigError(
+            f"environment variable {error} is not set", hint="start with srun, or set MASTER_ADDR and MASTER_PORT"
+        ) from None
+    # "gpu[003-007,012]n1,login2": the first entry, and of each bracket the first number.
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    host = re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first.group() if first else nodes)
+    return host, 20000 + key % 10000
+
+
+def _recognised(environ: Mapping[str, str]) -> Iterator[Launch]:
+    for names in _KNOWN:
+        if names.rank not in environ or names.world_size not in environ:
+            continue
+        if names.rank == "PMI_RANK" and "SLURM_STEP_NUM_TASKS" in environ:
+            continue  # srun --mpi=pmi2 sets PMI's variables, too
+        launch = Launch(
+            names.launcher,
+            _number(environ, names.rank),
+            _number(environ, names.world_size),
+            _number(environ, names.local_rank),
+        )
+        if launch.rank >= launch.world_size:
+            raise ConfigError(
+                f"{names.rank}={launch.rank} is not below {names.world_size}={launch.world_size}",
+                hint=f"unset both, or start through {names.launcher}",
+            )
+        if names.launcher == "srun" and launch.world_size == 1:
+            continue
+        yield launch
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "0")
+    if not text.strip().isdecimal():
+        raise ConfigError(f"environment variable {name}={text!r} is not a number", hint="unset it, or set a number")
+    return int(text)

@@ -1,0 +1,225 @@
+"""What the communicators of several ranks share: the failure channel, and errors that make sense."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dlio_torch.dist import leave
+from dlio_torch.dist.base import FailureHook, GradientReducer, ValueT, check_reducible
+from dlio_torch.dist.meet import meet
+from dlio_torch.dist.watch import FailureChannel
+from dlio_torch.errors import RunFailed
+
+if TYPE_CHECKING:
+    import torch
+
+_BACKEND_S = 5.0  # for the backend's own timeout, where it has one, to be the first
+_VERDICT_S = 2.0  # for the failure channel to say why a collective failed
+
+
+class RankedCommunicator(ABC):
+    """A Communicator over several processes; a subclass brings the collectives.
+
+    Args:
+        rank: this process, 0 to ``world_size - 1``.
+        world_size: number of processes.
+        local_rank: number of this process on its node.
+        detail: what carries the messages.
+        timeout_s: longest wait for the other ranks' connections.
+
+    Raises:
+        RunFailed: the ranks do not reach each other.
+
+    The collectives must work when this constructor runs: the failure channel is opened through them.
+    """
+
+    name: str
+
+    def __init__(self, rank: int, world_size: int, local_rank: int, detail: str, timeout_s: float) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.local_rank = local_rank
+        self.detail = detail
+        self._channel: FailureChannel | None = None
+        self._overdue: Overdue | None = None
+        with self._collective("connecting"):
+            links = meet(rank, world_size, lambda value: self._gather(value, 0), self._broadcast_first, timeout_s)
+        self._channel = FailureChannel(rank, links)
+        self.on_failure: list[FailureHook] = self._channel.hooks
+        self._overdue = Overdue(timeout_s + _BACKEND_S, lambda what: self._end_overdue(what, timeout_s))
+
+    @abstractmethod
+    def _barrier(self) -> None: ...
+
+    @abstractmethod
+    def _broadcast(self, value: Any, root: int) -> Any: ...
+
+    @abstractmethod
+    def _gather(self, value: Any, root: int) -> list[Any] | None: ...
+
+    @abstractmethod
+    def _allreduce(self, tensor: torch.Tensor) -> None: ...
+
+    @abstractmethod
+    def _reducer(self, size_bytes: int) -> GradientReducer: ...
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Free what the backend holds; all ranks have come here."""
+
+    def barrier(self) -> None:
+        """See ``Communicator.barrier``."""
+        with self._collective("barrier"):
+            self._barrier()
+
+    def broadcast_object(self, value: ValueT, root: int = 0) -> ValueT:
+        """See ``Communicator.broadcast_object``."""
+        with self._collective("broadcast"):
+            received: ValueT = self._broadcast(value, root)
+        return received
+
+    def gather_objects(self, value: ValueT, root: int = 0) -> list[ValueT] | None:
+        """See ``Communicator.gather_objects``."""
+        with self._collective("gather"):
+            return self._gather(value, root)
+
+    def allreduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See ``Communicator.allreduce``."""
+        check_reducible(tensor)
+        with self._collective("allreduce"):
+            self._allreduce(tensor)
+        return tensor
+
+    def gradient_reducer(self, size_bytes: int) -> GradientReducer:
+        """See ``Communicator.gradient_reducer``."""
+        with self._collective("gradient reducer"):
+            return _GuardedReducer(self, self._reducer(size_bytes))
+
+    def fail(self, message: str, exit_code: int) -> None:
+        """See ``Communicator.fail``."""
+        if self._channel is not None:
+            self._channel.fail(message, exit_code)
+
+    def close(self) -> None:
+        """See ``Communicator.close``."""
+        if self._channel is None or not self._channel.is_open:
+            return
+        self.barrier()  # no rank tears down what another one still uses
+        self._channel.close()
+        if self._overdue is not None:
+            self._overdue.stop()
+        self._disconnect()
+
+    def _broadcast_first(self, value: Any) -> Any:
+        return self._broadcast(value, 0)
+
+    @contextmanager
+    def _collective(self, what: str) -> Iterator[None]:
+        """Turn a backend's error into one line, unless it only echoes another rank's failure."""
+        if self._overdue is not None:
+            self._overdue.begin(what)
+        try:
+            yield
+        except RuntimeError as error:
+            if self._overdue is not None:
+                self._overdue.done()
+            if self._channel is not None:
+                self._channel.wait_for_end(_VERDICT_S)
+            raise RunFailed(
+                f"{what} over {self.world_size} ranks failed on rank {self.rank} ({self.detail}): {first_line(error)}"
+            ) from error
+        finally:
+            if self._overdue is not None:
+                self._overdue.done()
+
+    def _end_overdue(self, what: str, timeout_s: float) -> None:
+        message = f"{what} over {self.world_size} ranks did not end within {timeout_s:g} s: a rank takes no part in it"
+        if self.rank == 0:  # it prints the others' lines, and its own main thread is blocked
+            leave.say(f"rank 0 failed: {message}")
+        self.fail(message, RunFailed.exit_code)
+        leave.end_children()
+        leave.leave(RunFailed.exit_code)
+
+
+class _GuardedReducer:
+    """A backend's reducer whose errors are those of the other collectives."""
+
+    def __init__(self, communicator: RankedCommunicator, reducer: GradientReducer) -> None:
+        self.size_bytes = reducer.size_bytes
+        self.gradient = reducer.gradient
+        self._communicator = communicator
+        self._step = reducer.step
+
+    def step(self) -> None:
+        """See ``GradientReducer.step``."""
+        with self._communicator._collective("allreduce of the gradient"):
+            self._step()
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its type where there is none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+class Overdue:
+    """Ends the run when a collective takes longer than it may: some rank does not take part in it.
+
+    Not every backend has a timeout that works (Horovod waits for ever), and the main thread is
+    blocked, so a daemon thread looks at the clock; a collective costs two assignments.
+
+    Args:
+        timeout_s: the longest time of one collective.
+        end: called with the overdue collective's name; does not return.
+    """
+
+    def __init__(self, timeout_s: float, end: Callable[[str], object]) -> None:
+        self._timeout_s = timeout_s
+        self._end = end
+        self._running: tuple[str, float] | None = None
+        self._stop = threading.Event()
+        threading.Thread(target=self._look, name="dlio_torch-overdue", daemon=True).start()
+
+    def begin(self, what: str) -> None:
+        """A collective begins."""
+        self._running = (what, time.monotonic())
+
+    def done(self) -> None:
+        """It has ended."""
+        self._running = None
+
+    def stop(self) -> None:
+        """No more collectives."""
+        self._stop.set()
+
+    def _look(self) -> None:
+        while not self._stop.wait(min(1.0, self._timeout_s / 4)):
+            running = self._running
+            if running is not None and time.monotonic() - running[1] > self._timeout_s:
+                self._end(running[0])
+                return
+
+
+@contextmanager
+def deadline(timeout_s: float, line: str) -> Iterator[None]:
+    """End the process with exit code 1 and ``line`` on stderr if the block takes longer.
+
+    For native calls that wait for other ranks without an end, before the failure channel exists.
+    """
+
+    def end(_: str) -> None:
+        leave.say(line)
+        leave.end_children()
+        leave.leave(1)
+
+    overdue = Overdue(timeout_s, end)
+    overdue.begin(line)
+    try:
+        yield
+    finally:
+        overdue.stop()

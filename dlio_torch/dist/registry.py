@@ -1,0 +1,131 @@
+"""From the configuration to a connected communicator."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dlio_torch.dist.base import Communicator, SingleCommunicator
+from dlio_torch.dist.launcher import Launch, detect
+from dlio_torch.errors import ConfigError, MissingPackageError
+
+if TYPE_CHECKING:
+    from dlio_torch.config.schema import DistConfig
+
+Backend = Literal["single", "torch", "horovod"]
+
+_START = {
+    "torch": "start it with torchrun --nproc-per-node <n> -m dlio_torch ...",
+    "horovod": "start it with horovodrun -np <n> python -m dlio_torch ...",
+}
+
+
+def connect(config: DistConfig, launch: Launch | None = None) -> Communicator:
+    """Connect this process with the other ranks; called once, by every rank.
+
+    Args:
+        config: ``dist.backend`` and ``dist.timeout_s``.
+        launch: how this process was started; ``None``: ask the environment.
+
+    Raises:
+        ConfigError: the backend does not fit the launcher, or the launcher's variables are wrong.
+        MissingPackageError: Horovod is needed and not installed, or not usable.
+        RunFailed: the ranks do not find each other within the timeout.
+    """
+    launch = launch or detect()
+    backend = choose_backend(config.backend, launch)
+    if backend == "single":
+        return SingleCommunicator()
+    if backend == "torch":
+        from dlio_torch.dist.torchdist import TorchCommunicator
+
+        return TorchCommunicator(launch, config.timeout_s)
+    check_horovod()
+    try:
+        from dlio_torch.dist.hvd import HorovodCommunicator, mpi_built
+    except ImportError as error:  # a library of its MPI is missing, or its extension is for another torch
+        raise MissingPackageError(
+            f"the installed Horovod cannot be imported: {error}", hint=_install_command()
+        ) from error
+    if launch.name == "mpirun" and not mpi_built():
+        raise MissingPackageError(
+            "started by mpirun, but the installed Horovod was built without MPI",
+            hint=f"{_install_command()} --mpi, or start with horovodrun",
+        )
+    return HorovodCommunicator(launch, config.timeout_s)
+
+
+def choose_backend(
+    asked: Literal["auto", "single", "torch", "horovod"], launch: Launch, environ: Mapping[str, str] = os.environ
+) -> Backend:
+    """The backend of ``dist.backend``, checked against the launcher.
+
+    Raises:
+        ConfigError: they do not fit.
+    """
+    if asked == "auto":
+        return launch.backend
+    if asked == "single":
+        if launch.world_size > 1:
+            raise ConfigError(
+                f"dist.backend=single, but {launch.name} started {launch.world_size} ranks",
+                hint="leave dist.backend=auto, or start without a launcher",
+            )
+        return asked
+    if launch.name == "single":
+        raise ConfigError(f"dist.backend={asked}, but no launcher started this process", hint=_START[asked])
+    if asked == launch.backend:
+        return asked
+    # mpirun and srun only start processes: with what is needed to meet, the other backend works, too.
+    if asked == "torch" and launch.name == "mpirun":
+        if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
+            return asked
+        raise ConfigError(
+            "dist.backend=torch under mpirun needs the environment variables MASTER_ADDR and MASTER_PORT",
+            hint="set them to rank 0's host and a free port, or use torchrun",
+        )
+    raise ConfigError(
+        f"dist.backend={asked}, but {launch.name} started this process", hint=f"{_START[asked]}, or dist.backend=auto"
+    )
+
+
+def check_horovod() -> None:
+    """Check without importing it that Horovod is there, has its torch extension, and fits this torch.
+
+    Raises:
+        MissingPackageError: names which of these fails, and the command that installs it.
+    """
+    spec = importlib.util.find_spec("horovod")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingPackageError("Horovod is not installed", hint=_install_command())
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    if not any((folder / "torch").glob("mpi_lib_v2*.so")):
+        raise MissingPackageError(
+            f"the installed Horovod ({folder}) has no torch extension: it was built where torch was not seen",
+            hint=_install_command(),
+        )
+    import torch
+
+    built_for = _built_for(folder)
+    if built_for not in (None, torch.__version__):
+        raise MissingPackageError(
+            f"the installed Horovod was built for torch {built_for}, but torch is {torch.__version__}",
+            hint=_install_command(),
+        )
+
+
+def _built_for(folder: Path) -> str | None:
+    try:
+        return str(json.loads((folder / "metadata.json").read_text())["pytorch"])
+    except (OSError, ValueError, KeyError):
+        return None  # Horovod itself says so when it is imported
+
+
+def _install_command() -> str:
+    script = Path(__file__).with_name("install_horovod.sh")
+    return f"install it with: bash {script} --python {sys.executable}"

@@ -1,0 +1,146 @@
+"""Ranks through ``torch.distributed``: Gloo, and NCCL for the gradient where every rank has its own GPU."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlio_torch.dist.base import GradientReducer, element_count
+from dlio_torch.dist.launcher import Launch, slurm_rendezvous
+from dlio_torch.dist.meet import host_identity
+from dlio_torch.dist.ranked import RankedCommunicator, deadline, first_line
+from dlio_torch.errors import RunFailed
+
+_BUCKET_BYTES = 25 * 2**20
+"""Size of a bucket of DistributedDataParallel (its ``bucket_cap_mb`` of 25)."""
+
+
+class TorchReducer:
+    """Averages a gradient as DistributedDataParallel does: divide, then sum, bucket after bucket.
+
+    All buckets are under way at once, as they are at the end of a backward pass.
+    """
+
+    def __init__(self, size_bytes: int, world_size: int, device: torch.device, group: dist.ProcessGroup | None) -> None:
+        count = element_count(size_bytes)
+        self.size_bytes = count * 4
+        whole = torch.zeros(count, device=device)
+        step = _BUCKET_BYTES // whole.element_size()
+        self.gradient = [whole[start : start + step] for start in range(0, count, step)]
+        self._world_size = world_size
+        self._device = device
+        self._group = group
+
+    def step(self) -> None:
+        """See ``GradientReducer.step``; on a GPU it returns when the GPU holds the result."""
+        works = []
+        for bucket in self.gradient:
+            bucket.div_(self._world_size)
+            works.append(dist.all_reduce(bucket, group=self._group, async_op=True))
+        for work in works:
+            work.wait()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+class TorchCommunicator(RankedCommunicator):
+    """The Communicator over ``torch.distributed``.
+
+    Objects and barriers go over Gloo and the host's memory in any case: a barrier over NCCL would
+    occupy the GPU that is being measured.
+
+    Args:
+        launch: this process's place.
+        timeout_s: longest wait for the other ranks, at the start and in a collective.
+
+    Raises:
+        RunFailed: the ranks do not find each other.
+    """
+
+    name = "torch"
+
+    def __init__(self, launch: Launch, timeout_s: float) -> None:
+        _stay_on_this_host()
+        late = f"rank {launch.rank} of {launch.world_size} did not find the others through torch.distributed"
+        late += f" within {timeout_s:g} s"
+        try:
+            with deadline(timeout_s + 10, late):  # torch's own timeout comes first
+                dist.init_process_group(
+                    "gloo",
+                    init_method=_init_method(launch),
+                    rank=launch.rank,
+                    world_size=launch.world_size,
+                    timeout=timedelta(seconds=timeout_s),
+                )
+        except (RuntimeError, ValueError) as error:
+            raise RunFailed(f"{late}: {first_line(error)}") from error
+        self._device = torch.device("cpu")
+        self._group: dist.ProcessGroup | None = None  # the default one
+        super().__init__(launch.rank, launch.world_size, launch.local_rank, "gloo", timeout_s)
+        gpu = _gpu(launch.local_rank)
+        if self.broadcast_object(_all_different(self.gather_objects(gpu and gpu[1]))) and gpu is not None:
+            self._device = torch.device("cuda", gpu[0])
+            torch.cuda.set_device(self._device)
+            self._group = dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout_s))
+            self.detail = "nccl"
+
+    def _barrier(self) -> None:
+        dist.barrier()
+
+    def _broadcast(self, value: Any, root: int) -> Any:
+        values = [value]
+        dist.broadcast_object_list(values, src=root)
+        return values[0]
+
+    def _gather(self, value: Any, root: int) -> list[Any] | None:
+        values: list[Any] | None = [None] * self.world_size if self.rank == root else None
+        dist.gather_object(value, values, dst=root)
+        return values
+
+    def _allreduce(self, tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor, group=self._group if tensor.is_cuda else None)
+
+    def _reducer(self, size_bytes: int) -> GradientReducer:
+        return TorchReducer(size_bytes, self.world_size, self._device, self._group)
+
+    def _disconnect(self) -> None:
+        dist.destroy_process_group()
+
+
+def _init_method(launch: Launch) -> str:
+    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+        return "env://"
+    if launch.name == "srun":
+        host, port = slurm_rendezvous()
+        return f"tcp://{host}:{port}"
+    return "env://"
+
+
+def _stay_on_this_host() -> None:
+    """Let Gloo use loopback where torchrun's ranks share a host.
+
+    By itself Gloo takes the interface that the host's name resolves to, and in a container or away
+    from its network the name often does not resolve.
+    """
+    local, world = os.environ.get("LOCAL_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
+    if local is not None and local == world and any(name == "lo" for _, name in socket.if_nameindex()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def _gpu(local_rank: int) -> tuple[int, tuple[object, ...]] | None:
+    """Index of the GPU that is this rank's, and an identity that two ranks share only with the GPU."""
+    if not (torch.cuda.is_available() and dist.is_nccl_available()):
+        return None
+    # A launcher may show each rank its own GPU only; it then has the index 0 everywhere.
+    visible = torch.cuda.device_count()
+    index = local_rank if local_rank < visible else 0
+    return index, (host_identity()[:2], str(torch.cuda.get_device_properties(index).uuid))
+
+
+def _all_different(identities: list[Any] | None) -> bool:
+    return identities is not None and None not in identities and len(set(identities)) == len(identities)

@@ -1,0 +1,203 @@
+"""What a rank does in the contract tests: ``python dist_program.py <case> [argument]``."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from dlio_torch.config.schema import DistConfig
+from dlio_torch.dist.base import Communicator
+from dlio_torch.dist.registry import connect
+from dlio_torch.errors import DlioError
+
+FOR_EVER_S = 600.0
+
+
+def collectives(argument: str) -> None:
+    import pytest
+    import torch
+
+    comm = connect(DistConfig())
+    rank, size = comm.rank, comm.world_size
+    assert isinstance(comm, Communicator)
+    assert comm.name == argument
+    assert comm.local_rank == rank  # one host
+    assert comm.gather_objects(rank) == (list(range(size)) if rank == 0 else None)
+
+    for root in range(size):
+        value: Any = {"root": root, "data": b"x" * 100_000} if rank == root else "another type"
+        assert comm.broadcast_object(value, root) == {"root": root, "data": b"x" * 100_000}
+        # Values of another type and length on each rank.
+        mine = [None, "text", (1, 2), {"a": [3]}][rank % 4]
+        gathered = comm.gather_objects(mine, root)
+        assert gathered == ([[None, "text", (1, 2), {"a": [3]}][r % 4] for r in range(size)] if rank == root else None)
+
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64):
+        for count in (1, 3, 4 * 2**20 // dtype.itemsize):
+            tensor = torch.arange(count, dtype=dtype) % 1000 + rank
+            expected = (torch.arange(count, dtype=dtype) % 1000) * size + sum(range(size))
+            result = comm.allreduce(tensor)
+            assert result is tensor
+            assert torch.equal(result, expected), (dtype, count)
+    with pytest.raises(TypeError, match="bfloat16"):
+        comm.allreduce(torch.ones(2, dtype=torch.bfloat16))
+
+    for size_bytes, whole in ((1, 4), (10, 12), (4 * 2**20 + 1, 4 * 2**20 + 4)):
+        reducer = comm.gradient_reducer(size_bytes)
+        assert reducer.size_bytes == whole
+        if size > 1:
+            assert sum(part.numel() for part in reducer.gradient) * 4 == whole
+        for step in range(3):
+            for number, part in enumerate(reducer.gradient):
+                part.fill_(float(rank + step + number % 5))
+            reducer.step()
+            for number, part in enumerate(reducer.gradient):
+                expected = torch.full_like(part, sum(range(size)) / size + step + number % 5)
+                assert torch.allclose(part, expected), (size_bytes, step, number)
+
+    # Nobody passes the barrier before the last one has come.
+    if rank == size - 1:
+        time.sleep(0.3)
+    came = time.time()
+    comm.barrier()
+    passed = time.time()
+    every = comm.gather_objects((came, passed))
+    assert every is None or max(c for c, _ in every) <= min(p for _, p in every)
+    comm.close()
+    print(f"done {rank} {size} {comm.detail}")
+
+
+def close_late(argument: str) -> None:
+    """The given rank comes to its end half a second after the others, and lingers after its goodbye."""
+    comm = connect(DistConfig())
+    late = comm.rank == int(argument)
+    time.sleep(0.5 if late else 0)
+    comm.close()
+    comm.fail("after close() this does nothing", 9)
+    comm.close()
+    time.sleep(0.3 if late else 0)
+    print("done")
+
+
+def fail(argument: str) -> None:
+    """The given rank fails; the others wait in an allreduce that it never joins."""
+    import torch
+
+    comm = connect(DistConfig())
+    comm.on_failure.append(lambda line, code: print(f"hook: {line} [{code}]"))
+    comm.barrier()
+    if comm.rank == int(argument):
+        comm.fail("the disk\nis full", 3)
+        comm.fail("a second call does nothing", 4)
+        sys.exit(3)
+    comm.allreduce(torch.ones(2**20))
+    print("the allreduce returned")
+
+
+def all_fail(argument: str) -> None:
+    """Every rank meets the same error at once."""
+    comm = connect(DistConfig())
+    comm.barrier()
+    comm.fail("the same everywhere", int(argument))
+    sys.exit(int(argument))
+
+
+def killed(argument: str) -> None:
+    """The given rank is killed; the others wait for it in a reduction of gradients."""
+    comm = connect(DistConfig())
+    reducer = comm.gradient_reducer(2**20)
+    reducer.step()
+    if comm.rank == int(argument):
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        reducer.step()
+
+
+def stuck_exit(argument: str) -> None:
+    """The failing rank's interpreter would never exit by itself."""
+    import atexit
+
+    comm = connect(DistConfig())
+    if comm.rank == int(argument):
+        atexit.register(time.sleep, FOR_EVER_S)
+        comm.fail("stuck", 5)
+        sys.exit(5)
+    time.sleep(FOR_EVER_S)
+
+
+def sleeping_child() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(FOR_EVER_S)  # unless it is killed
+
+
+def children(argument: str) -> None:
+    """All ranks have children that ignore SIGTERM; rank 1 is killed, or fails."""
+    how, method = argument.split(":")
+    comm = connect(DistConfig())
+    context = multiprocessing.get_context(method)
+    pids = []
+    for _ in range(2):
+        child = context.Process(target=sleeping_child, daemon=True)
+        child.start()
+        pids.append(child.pid)
+    print("children", *pids, flush=True)
+    comm.barrier()
+    if comm.rank == 1:
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.fail("with children", 3)
+        sys.exit(3)
+    time.sleep(FOR_EVER_S)
+
+
+def never_connects(argument: str) -> None:
+    """The given rank fails before it connects; the others wait for it no longer than the timeout."""
+    if int(os.environ.get("RANK", os.environ.get("HOROVOD_RANK", "0"))) == int(argument):
+        sys.exit(2)
+    connect(DistConfig(timeout_s=2.0))
+    print("connected")
+
+
+def never_comes(argument: str) -> None:
+    """The given rank does not join a collective for longer than the timeout."""
+    import torch
+
+    comm = connect(DistConfig(timeout_s=6.0))
+    comm.barrier()
+    if comm.rank == int(argument):
+        time.sleep(FOR_EVER_S)
+    try:
+        comm.allreduce(torch.ones(8))
+    except DlioError as error:
+        comm.fail(str(error), error.exit_code)
+        print(error)
+        sys.exit(error.exit_code)
+
+
+def backend(argument: str) -> None:
+    connect(DistConfig(backend=argument))  # type: ignore[arg-type]
+
+
+def parameters(argument: str) -> None:
+    """Horovod's optimizer holds parameters that take no memory of their own."""
+    comm = connect(DistConfig())
+    from dlio_torch.dist.hvd import HorovodReducer
+
+    reducer = HorovodReducer(int(argument))
+    held = reducer._optimizer.param_groups[0]["params"]
+    assert len(held) == len(reducer.gradient) > 1
+    assert sum(parameter.untyped_storage().nbytes() for parameter in held) == 4 * len(held)
+    assert sum(gradient.nbytes for gradient in reducer.gradient) == reducer.size_bytes == int(argument)
+    comm.close()
+
+
+if __name__ == "__main__":
+    try:
+        globals()[sys.argv[1]](sys.argv[2] if len(sys.argv) > 2 else "")
+    except DlioError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

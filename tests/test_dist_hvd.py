@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ranks import need_horovod, run_ranks
+
+
+@pytest.mark.horovod
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 1000, 2**20, 2**20 + 1, 60_000_001])
+def test_a_gradient_is_cut_like_a_network(count: int) -> None:
+    need_horovod()
+    from dlio_torch.dist.hvd import layer_sizes
+
+    sizes = layer_sizes(count)
+    assert sum(sizes) == count
+    assert min(sizes) >= 1
+    assert max(sizes) <= 2**20
+    assert len(sizes) == pytest.approx(2 * count / (2**20 + 2**10), abs=20)
+
+
+@pytest.mark.ranks
+@pytest.mark.horovod
+def test_the_parameters_of_the_optimizer_take_no_memory() -> None:
+    (ended,) = run_ranks("horovod", 1, [Path(__file__).with_name("dist_program.py"), "parameters", "100000"])
+    assert ended.exit_code == 0, ended.stderr
