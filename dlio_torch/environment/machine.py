@@ -1,0 +1,197 @@
+"""Where a run took place: machine, software, file systems, launcher.
+
+Whatever cannot be measured is ``None``, and :func:`describe` says why under ``not_measured``; nothing is
+0 that was not counted.  torch is never imported here, and no GPU is touched: a process that has used
+CUDA cannot fork loader workers any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dlio_torch import __version__
+from dlio_torch.environment.mounts import describe_mount
+
+_PACKAGES = (
+    "torch", "torchdata", "numpy", "h5py", "pandas", "omegaconf", "horovod", "mpi4py",
+    "tensorboard", "torch-tb-profiler",
+)  # fmt: skip
+_JOBS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID", "cobalt": "COBALT_JOBID"}
+_LAUNCHERS = {
+    "torchrun": "TORCHELASTIC_RUN_ID",
+    "horovodrun": "HOROVOD_RANK",
+    "openmpi": "OMPI_COMM_WORLD_RANK",
+    "mpich": "PMI_RANK",
+    "pmix": "PMIX_RANK",
+    "srun": "SLURM_STEP_ID",
+}
+# Variables that change how I/O, threads or ranks behave; no others, which may hold secrets.
+_VARIABLES = re.compile(
+    r"(DLIO|HDF5|OMP|MKL|OPENBLAS|NCCL|GLOO|HOROVOD|UCX|KINETO|CUDA_VISIBLE|MALLOC|DARSHAN|LD_PRELOAD$|TMPDIR$)"
+)
+_SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL")
+
+
+def describe(paths: Mapping[str, Path | str]) -> dict[str, Any]:
+    """Everything about this machine that bears on the figures, JSON-able.
+
+    Args:
+        paths: named places whose file systems are described, for example ``{"data": ..., "runs": ...}``;
+            one that does not exist yet is described by its nearest existing parent.
+
+    Returns:
+        A dictionary with ``host``, ``cpu``, ``memory``, ``gpus``, ``versions``, ``mounts``, ``limits``, ``job``,
+        ``launcher``, ``git_commit``, ``variables`` and ``not_measured`` (reason by dotted name).
+        Sizes are in bytes.
+    """
+    why: dict[str, str] = {}
+    result = {
+        "host": socket.gethostname(),
+        "kernel": platform.release(),
+        "cpu": _cpu(why),
+        "memory": _memory(why),
+        "gpus": _gpus(why),
+        "versions": _versions(why),
+        "mounts": {name: describe_mount(name, Path(path), why) for name, path in paths.items()},
+        "limits": _limits(why),
+        "job": next(
+            ({"system": name, "id": os.environ[key]} for name, key in _JOBS.items() if key in os.environ), None
+        ),
+        "launcher": next((name for name, key in _LAUNCHERS.items() if key in os.environ), None),
+        "git_commit": _git_commit(why),
+        "variables": {
+            key: value for key, value in sorted(os.environ.items()) if _VARIABLES.match(key) and not _SECRET.search(key)
+        },
+    }
+    return {**result, "not_measured": why}
+
+
+def _cpu(why: dict[str, str]) -> dict[str, Any]:
+    model = None
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^(?:model name|Model|cpu)\s*:\s*(.+)$", text, re.MULTILINE)
+        model = found[1].strip() if found else None
+    if model is None:
+        why["cpu.model"] = "/proc/cpuinfo names no model"
+    return {
+        "model": model,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "cores_usable": len(os.sched_getaffinity(0)),
+        "affinity": _ranges(sorted(os.sched_getaffinity(0))),
+    }
+
+
+def _memory(why: dict[str, str]) -> dict[str, int | None]:
+    sizes: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, value = line.split(":")
+            sizes[name] = int(value.split()[0]) * 1024
+    limit = None
+    # cgroup v2, then v1; "max" and numbers near 2**63 mean no limit.
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            limit = int(Path(path).read_text(encoding="ascii"))
+            break
+    if limit is None or limit >= sizes.get("MemTotal", 1 << 62):
+        limit = None
+        why["memory.limit_bytes"] = "no limit below the machine's memory"
+    result = {"total_bytes": sizes.get("MemTotal"), "available_bytes": sizes.get("MemAvailable")}
+    why.update({f"memory.{name}": "/proc/meminfo does not tell" for name, value in result.items() if value is None})
+    return {**result, "limit_bytes": limit}
+
+
+def _gpus(why: dict[str, str]) -> list[dict[str, Any]] | None:
+    """GPUs by nvidia-smi; None where that cannot be asked."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        why["gpus"] = "nvidia-smi is not installed"
+        return None
+    query = "name,memory.total,driver_version,uuid"
+    try:
+        answer = subprocess.run(
+            [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, timeout=20, check=True,
+        ).stdout  # fmt: skip
+        rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
+        return [
+            {"name": name, "memory_bytes": _mebibytes(memory), "driver": driver, "uuid": uuid}
+            for name, memory, driver, uuid in rows
+        ]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        why["gpus"] = " ".join(f"nvidia-smi failed: {error}".split())
+        return None
+
+
+def _mebibytes(cell: str) -> int | None:
+    # "[N/A]" where CPU and GPU share their memory.
+    return int(cell) << 20 if cell.isdigit() else None
+
+
+def _versions(why: dict[str, str]) -> dict[str, str | None]:
+    versions: dict[str, str | None] = {"dlio-torch": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+            why[f"versions.{name}"] = "not installed"
+    # The version of the HDF5 library is known to h5py alone; do not load it for the question.
+    h5py = sys.modules.get("h5py")
+    versions["hdf5"] = h5py.version.hdf5_version if h5py is not None else None
+    if h5py is None:
+        why["versions.hdf5"] = "h5py was not in use"
+    return versions
+
+
+def _limits(why: dict[str, str]) -> dict[str, int | None]:
+    result: dict[str, int | None] = {}
+    for name, value in zip(("open_files", "open_files_hard"), resource.getrlimit(resource.RLIMIT_NOFILE), strict=True):
+        result[name] = None if value == resource.RLIM_INFINITY else value
+        if result[name] is None:
+            why[f"limits.{name}"] = "unlimited"
+    return result
+
+
+def _git_commit(why: dict[str, str]) -> str | None:
+    """Commit of the checkout that this package runs from, with ``+`` where it was changed since."""
+    root = Path(__file__).resolve().parents[1]
+    git = shutil.which("git")
+    if git is None or not (root / ".git").exists():
+        why["git_commit"] = "the package does not run from a checkout"
+        return None
+    command = [git, "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        if answer.returncode == 0:
+            return answer.stdout.strip()
+        reason = answer.stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = str(error)
+    why["git_commit"] = " ".join(f"git failed: {reason}".split())
+    return None
+
+
+def _ranges(numbers: list[int]) -> str:
+    """``0-3,8`` for 0, 1, 2, 3, 8."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)

@@ -1,0 +1,254 @@
+"""The run directory: the only module that knows file names inside it.
+
+``runs/<recipe>/<YYYYmmdd-HHMMSS>[-n]/`` holds everything that one run left behind::
+
+    config.yaml       the resolved configuration
+    sources.yaml      where each of its values came from
+    environment.json  host, versions, mounts
+    summary.json      the figures (versioned)
+    steps.csv         one line per step of every rank; steps.rank<r>.csv while ranks write their own
+    events/           spans of every process, appended as the run goes
+    trace.json.gz     the merged trace for Perfetto
+    tensorboard/      what TensorBoard is pointed at
+    report.html       the report, one file
+
+Files get their names only when they are complete, so a run that was killed has whole files or none,
+and :meth:`RunDir.missing` tells which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from dlio_torch.errors import DataError, PreconditionError
+
+_PARTS = (
+    "config.yaml",
+    "sources.yaml",
+    "environment.json",
+    "summary.json",
+    "steps.csv",
+    "events",
+    "trace.json.gz",
+)
+_MARKS = ("config.yaml", "environment.json", "summary.json", "events")
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run directory; a value that can be sent to the other ranks.
+
+    Args:
+        path: the directory, absolute.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(
+        cls, root: Path | str, recipe: str, dir: Path | str | None = None, now: datetime | None = None
+    ) -> RunDir:
+        """Make a new, empty run directory; two runs that start at once get two directories.
+
+        Args:
+            root: folder below which run directories lie.
+            recipe: name of the recipe, or the path of a recipe file (its stem is used).
+            dir: this very directory instead; it may exist, but must be empty.
+            now: local time in the name; the current time by default.
+
+        Raises:
+            PreconditionError: ``dir`` holds something, or the directory cannot be made.
+        """
+        if dir is not None:
+            return cls(_claim(Path(dir).expanduser().absolute()))
+        stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
+        parent = Path(root).expanduser().absolute() / _folder_name(recipe)
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            number = 1
+            while True:
+                path = parent / (stamp if number == 1 else f"{stamp}-{number}")
+                # mkdir is the one test-and-set that every file system makes atomic.
+                with contextlib.suppress(FileExistsError):
+                    path.mkdir()
+                    return cls(path)
+                number += 1
+        except OSError as error:
+            raise PreconditionError(
+                f"run directory below {parent} cannot be made: {error.strerror}", hint="set output.root or output.dir"
+            ) from error
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunDir:
+        """An existing run directory, whole or broken.
+
+        Raises:
+            DataError: there is no such directory.
+        """
+        found = Path(path).expanduser().absolute()
+        if not found.is_dir():
+            raise DataError(f"{found} is not a run directory", hint="name a folder runs/<recipe>/<time>")
+        return cls(found)
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration (YAML)."""
+        return self.path / "config.yaml"
+
+    @property
+    def sources(self) -> Path:
+        """Where each value of the configuration came from (YAML)."""
+        return self.path / "sources.yaml"
+
+    @property
+    def environment(self) -> Path:
+        """Host, versions and mounts (JSON)."""
+        return self.path / "environment.json"
+
+    @property
+    def summary(self) -> Path:
+        """The figures of the run (JSON)."""
+        return self.path / "summary.json"
+
+    @property
+    def events(self) -> Path:
+        """Folder of the span files of every process."""
+        return self.path / "events"
+
+    @property
+    def trace(self) -> Path:
+        """The merged trace of all processes (gzipped JSON)."""
+        return self.path / "trace.json.gz"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder that ``tensorboard --logdir`` is given."""
+        return self.path / "tensorboard"
+
+    @property
+    def report(self) -> Path:
+        """The report (HTML)."""
+        return self.path / "report.html"
+
+    def steps(self, rank: int | None = None) -> Path:
+        """Step times: of all ranks (``steps.csv``), or the file of one rank."""
+        return self.path / ("steps.csv" if rank is None else f"steps.rank{rank}.csv")
+
+    def missing(self) -> tuple[str, ...]:
+        """Names of the parts that every finished run has and this one lacks, or has empty."""
+        return tuple(name for name in _PARTS if not _filled(self.path / name))
+
+    def write_text(self, path: Path, text: str) -> None:
+        """Write a file of this directory: afterwards it is complete, or as it was before.
+
+        Raises:
+            PreconditionError: the file cannot be written.
+            ValueError: ``path`` lies outside this directory.
+        """
+        if not path.absolute().is_relative_to(self.path):
+            raise ValueError(f"{path} lies outside the run directory {self.path}")
+        with replaced(path) as file:
+            file.write(text.encode("utf-8"))
+
+    def write_json(self, path: Path, value: Any) -> None:
+        """Write ``value`` as JSON, as :meth:`write_text` does; NaN and infinities are refused (ValueError)."""
+        self.write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def read_json(self, path: Path) -> Any:
+        """The value in a JSON file of a run directory.
+
+        Raises:
+            DataError: the file is missing or damaged; the message names it.
+        """
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}", hint="the run did not get that far") from error
+        except ValueError as error:
+            raise DataError(f"{path} is damaged: {error}", hint="repeat the run") from error
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of ``path`` when the body is done; after an exception all is as before.
+
+    Raises:
+        PreconditionError: the file cannot be written.
+    """
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        raise PreconditionError(
+            f"{path} cannot be written: {error.strerror}", hint="free space or set output.root"
+        ) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def find_runs(root: Path | str) -> Iterator[RunDir]:
+    """Every run directory below ``root``, whole or broken, oldest name first."""
+    top = Path(root).expanduser().absolute()
+    for folder, subfolders, _files in os.walk(top):
+        path = Path(folder)
+        if path != top and any((path / mark).exists() for mark in _MARKS):
+            subfolders.clear()
+            yield RunDir(path)
+        else:
+            subfolders.sort()
+
+
+def _claim(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        occupied = any(path.iterdir())
+    except OSError as error:
+        raise PreconditionError(
+            f"output.dir={path} cannot be made: {error.strerror}", hint="choose another folder"
+        ) from error
+    if occupied:
+        raise PreconditionError(f"output.dir={path} is not empty", hint="choose a new folder or remove this one")
+    return path
+
+
+def _folder_name(recipe: str) -> str:
+    name = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else Path(recipe).name
+    return re.sub(r"[^\w.+-]+", "_", name).strip(".") or "run"
+
+
+def _filled(path: Path) -> bool:
+    try:
+        return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _umask() -> int:
+    # The mask can only be read by setting it, which other threads would see; /proc tells it too.
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            for line in status:
+                if line.startswith("Umask:"):
+                    return int(line.split()[1], 8)
+    except OSError:
+        pass
+    return 0o022

@@ -1,0 +1,298 @@
+"""Named intervals (spans) of every process and thread, recorded at the cost of about a microsecond.
+
+Every process that records owns two files in the events folder::
+
+    rank<r>-<pid>[-n].spans   a header, then records of 48 bytes, written through a shared mapping
+    rank<r>-<pid>[-n].names   JSON lines: the process, its threads, and the strings that records refer to
+
+A shared mapping belongs to the kernel as soon as a record is stored, so a process that ends by SIGKILL
+or ``os._exit`` (as loader workers do) loses nothing.  A name is in the ``.names`` file before the
+first record that refers to it.  :mod:`dlio_torch.trace.events` reads both.
+
+The clock is ``time.perf_counter_ns()``: on Linux CLOCK_MONOTONIC, one clock for all processes of a
+machine.  The header holds one reading of it beside the wall clock (the anchor).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dlio_torch.errors import RunFailed
+from dlio_torch.trace.process import describe_process
+
+MAGIC = b"DLIOSPAN"
+VERSION = 1
+# magic, version, record size, rank, pid, anchor: monotonic ns, anchor: wall-clock ns, unused
+HEADER = struct.Struct("<8sIIiiqqq")
+# start ns, end ns, offset, bytes, step, file, tid, op.  The op (0: none) is stored last: a record that
+# was cut short by SIGKILL has none and is left out by the reader.
+RECORD = struct.Struct("<qqqqiIII")
+assert HEADER.size == RECORD.size
+# Mappings start at multiples of this, and no record crosses from one into the next.
+_UNIT = math.lcm(RECORD.size, mmap.ALLOCATIONGRANULARITY)
+_LARGEST = 256 * _UNIT
+
+_Segment = tuple[Iterator[int], Any]
+_NOTHING: _Segment = (iter(()), b"")
+
+
+class Recorder:
+    """Records spans of this process, of all its threads, and of the processes that inherit or unpickle it.
+
+    A recorder opens its files with the first span; a process that records nothing leaves no file.
+    After ``fork``, and in a spawned worker that received the recorder with its Dataset, the first span
+    opens files of that process.
+
+    Args:
+        directory: the events folder of the run; made when needed.
+        rank: rank that this process, or the trainer above it, has.
+        enabled: whether anything is recorded; :data:`NULL` is a recorder that is off.
+        role: what a process is called that is no loader worker and no other child process.
+    """
+
+    _lock: threading.RLock
+    _thread: threading.local
+    _names: dict[str | None, int]
+    _descriptors: tuple[int, int] | None  # of the records and of the names
+    _segment: _Segment
+    _mapped: int  # bytes of the records file
+
+    def __init__(self, directory: Path | str, rank: int, enabled: bool = True, role: str = "trainer") -> None:
+        self.directory = Path(directory).absolute()
+        self.rank = rank
+        self.enabled = enabled
+        self.role = role
+        self._forget()
+        if enabled:
+            # Hooks cannot be taken back, so they must not keep the recorder alive.
+            forget = weakref.WeakMethod(self._forget)
+            os.register_at_fork(after_in_child=lambda: _call(forget))
+
+    def add(
+        self,
+        op: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        step: int = -1,
+        file: str | None = None,
+        offset: int = -1,
+        bytes: int = -1,
+    ) -> None:
+        """Record an interval that has ended.
+
+        Args:
+            op: what was done, one of few names (``read``, ``decode``, ``fetch``, ``compute``...).
+            start_ns: ``time.perf_counter_ns()`` before it.
+            end_ns: ``time.perf_counter_ns()`` after it.
+            step: training step, -1: none.
+            file: path that was touched, if one.
+            offset: first byte that was touched, -1: not known.
+            bytes: number of bytes that were asked for, -1: not known.
+
+        Raises:
+            RunFailed: the file system has no room for the record, or cannot map files.
+        """
+        if not self.enabled:
+            return
+        try:
+            tid = self._thread.tid
+            names = self._names
+            op_id, file_id = names[op], names[file]
+        except (AttributeError, KeyError):
+            tid, op_id, file_id = self._introduce(op, file)
+        # One tuple holds the free slots and their buffer, and next() of a range is atomic under the
+        # interpreter lock: threads need no other lock until the segment is full.
+        slots, buffer = self._segment
+        slot = next(slots, -1)
+        while slot < 0:
+            slots, buffer = self._grow(slots)
+            slot = next(slots, -1)
+        RECORD.pack_into(buffer, slot, start_ns, end_ns, offset, bytes, step, file_id, tid, op_id)
+
+    def span(
+        self, op: str, *, step: int = -1, file: str | None = None, offset: int = -1, bytes: int = -1
+    ) -> Span | NullSpan:
+        """A context that records the time spent inside; arguments as for :meth:`add`.
+
+        The context's ``step``, ``file``, ``offset`` and ``bytes`` may be set inside, when they become known.
+        The span is recorded even when the body raises.
+        """
+        if not self.enabled:
+            return _NULL_SPAN
+        return Span(self, op, step=step, file=file, offset=offset, bytes=bytes)
+
+    def close(self) -> None:
+        """Release the files, once no other thread records; a later span opens new ones."""
+        with self._lock:
+            descriptors, self._descriptors = self._descriptors, None
+            self._segment, self._names, self._thread = _NOTHING, {None: 0}, threading.local()
+            for descriptor in descriptors or ():
+                os.close(descriptor)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"directory": self.directory, "rank": self.rank, "enabled": self.enabled, "role": self.role}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _forget(self) -> None:
+        """Start anew without touching what this process inherited (called after fork, in the child)."""
+        for descriptor in getattr(self, "_descriptors", None) or ():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        # Reentrant, since a finaliser that the collector runs inside a locked part may record, too.
+        self._lock = threading.RLock()
+        self._thread = threading.local()
+        self._names = {None: 0}
+        self._descriptors = None
+        self._segment = _NOTHING
+        self._mapped = 0
+
+    def _introduce(self, op: str, file: str | None) -> tuple[int, int, int]:
+        """Ids of this thread and of two names, written to the table of names where they are new."""
+        with self._lock:
+            names_fd = self._open()[1]
+            tid = getattr(self._thread, "tid", None)
+            if tid is None:
+                tid = threading.get_native_id()
+                _write_line(names_fd, {"tid": tid, "thread": threading.current_thread().name})
+                self._thread.tid = tid
+            for name in (op, file):
+                if name not in self._names:
+                    number = len(self._names)
+                    _write_line(names_fd, {"id": number, "name": name})
+                    self._names[name] = number
+            return tid, self._names[op], self._names[file]
+
+    def _grow(self, full: Iterator[int]) -> _Segment:
+        with self._lock:
+            if self._segment[0] is not full:  # another thread was faster
+                return self._segment
+            records_fd = self._open()[0]
+            if self._segment[0] is full:
+                self._segment = self._map(records_fd, min(max(_UNIT, self._mapped), _LARGEST))
+            return self._segment
+
+    def _open(self) -> tuple[int, int]:
+        """The files of this process; made at the first call, with header and first segment."""
+        if self._descriptors is None:
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                records_fd, names_fd = _create(self.directory, f"rank{self.rank}-{os.getpid()}")
+            except OSError as error:
+                raise _failure(self.directory, error) from error
+            anchor = (time.perf_counter_ns(), time.time_ns())
+            _write_line(names_fd, {"version": VERSION, "rank": self.rank, **describe_process(self.role, anchor)})
+            self._mapped = 0
+            slots, buffer = self._map(records_fd, _UNIT)
+            HEADER.pack_into(buffer, next(slots), MAGIC, VERSION, RECORD.size, self.rank, os.getpid(), *anchor, 0)
+            self._descriptors, self._segment = (records_fd, names_fd), (slots, buffer)
+        return self._descriptors
+
+    def _map(self, descriptor: int, size: int) -> _Segment:
+        try:
+            # Without reserved blocks a full disk would end the process with SIGBUS at some later store.
+            os.posix_fallocate(descriptor, self._mapped, size)
+            buffer = mmap.mmap(descriptor, size, offset=self._mapped)
+        except OSError as error:
+            raise _failure(self.directory, error) from error
+        self._mapped += size
+        return iter(range(0, size, RECORD.size)), buffer
+
+
+class Span:
+    """A context that records its duration; see :meth:`Recorder.span`."""
+
+    __slots__ = ("_recorder", "_start_ns", "bytes", "file", "offset", "op", "step")
+
+    def __init__(self, recorder: Recorder, op: str, *, step: int, file: str | None, offset: int, bytes: int) -> None:
+        self._recorder = recorder
+        self.op = op
+        self.step = step
+        self.file = file
+        self.offset = offset
+        self.bytes = bytes
+
+    def __enter__(self) -> Span:
+        self._start_ns = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        end_ns = time.perf_counter_ns()
+        self._recorder.add(
+            self.op, self._start_ns, end_ns, step=self.step, file=self.file, offset=self.offset, bytes=self.bytes
+        )
+
+
+class NullSpan:
+    """The context of a recorder that is off: one shared object that keeps nothing."""
+
+    __slots__ = ()
+    step: int
+    file: str | None
+    offset: int
+    bytes: int
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Accept what a :class:`Span` accepts, and drop it."""
+
+    def __enter__(self) -> NullSpan:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        return None
+
+
+_NULL_SPAN = NullSpan()
+NULL = Recorder(Path(os.devnull), rank=-1, enabled=False)
+"""A recorder that is off: same interface, keeps nothing."""
+
+
+def _create(directory: Path, stem: str) -> tuple[int, int]:
+    """New files for records and names; a process id that came round again gets a number."""
+    number = 1
+    while True:
+        path = directory / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            records_fd = os.open(f"{path}.spans", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            number += 1
+            continue
+        return records_fd, os.open(f"{path}.names", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+
+
+def _write_line(descriptor: int, value: dict[str, Any]) -> None:
+    # ASCII escapes carry any file name, undecodable bytes (lone surrogates) included.
+    line = json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
+    try:
+        os.write(descriptor, line)
+    except OSError as error:
+        raise RunFailed(
+            f"the names of spans cannot be written: {error.strerror}", hint="set trace.spans=false"
+        ) from error
+
+
+def _failure(directory: Path, error: OSError) -> RunFailed:
+    return RunFailed(
+        f"spans cannot be recorded in {directory}: {error.strerror or error}",
+        hint="free space, choose another output.root, or set trace.spans=false",
+    )
+
+
+def _call(reference: weakref.WeakMethod[Any]) -> None:
+    method = reference()
+    if method is not None:
+        method()
