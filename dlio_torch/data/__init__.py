@@ -1,0 +1,1 @@
+"""From samples on disk to batches: layout, generation, order, loading."""

@@ -1,0 +1,256 @@
+"""The map-style Dataset over every format: sample numbers in, batches out.
+
+``__getitems__`` reads a whole batch into one buffer, so the loader's collate function has nothing
+to do.  Files stay open in each thread that reads them, as the applications keep them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from dlio_torch.compute.emulate import Preprocess
+from dlio_torch.data.layout import Manifest
+from dlio_torch.errors import DataError, DlioError
+from dlio_torch.formats.base import Format, Reader
+from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes, samples_of
+from dlio_torch.trace.spans import Recorder
+
+
+_Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file and its path
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error on its way from a worker to the trainer, in the place of a batch.
+
+    torch would turn it into a many-line text with the worker's traceback.
+    """
+
+    error: DlioError
+
+
+class SampleDataset(Dataset[Batch]):
+    """Samples of one split.
+
+    Args:
+        fmt: reads the files.
+        manifest: where each sample lies.
+        recorder: takes spans ``read``, ``preprocess`` and ``collate``.
+        unit: ``sample`` reads sample by sample, ``block`` reads runs of consecutive samples at once.
+        preprocess: CPU time to spend on each sample.
+        max_open_files: files that a thread keeps open.
+        verify: compare each sample with what was generated.
+    """
+
+    def __init__(
+        self,
+        fmt: Format,
+        manifest: Manifest,
+        recorder: Recorder,
+        *,
+        unit: str = "sample",
+        preprocess: Preprocess | None = None,
+        max_open_files: int = 64,
+        verify: bool = False,
+    ) -> None:
+        self._format = fmt
+        self._manifest = manifest
+        self._recorder = recorder
+        self._by_run = unit == "block"
+        self._preprocess = preprocess
+        self._max_open = max_open_files
+        self._verify = verify
+        self._specs = fmt.specs()
+        self._local = threading.local()
+
+    def __len__(self) -> int:
+        return self._manifest.num_samples
+
+    def __getitem__(self, index: int) -> Batch:
+        """A batch of one sample."""
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """The batch of the samples ``indices``, in this order.
+
+        Raises:
+            DataError: a file is damaged or missing, or (``verify``) holds other content.
+        """
+        add, clock = self._recorder.add, time.perf_counter_ns
+        buffer = BatchBuffer(self._specs, indices)
+        opened = self._opened()
+        position = 0
+        for file, first, count in self._runs(indices):
+            reader, path = self._reader(file, opened)
+            began = clock()
+            reader.read(first, count, buffer, position)
+            add("read", began, clock(), file=path)
+            position += count
+        if self._preprocess is not None:
+            began = clock()
+            self._preprocess.burn(len(indices))
+            add("preprocess", began, clock())
+        began = clock()
+        batch = buffer.finish()
+        add("collate", began, clock(), bytes=batch_bytes(batch))
+        if self._verify:
+            self._check(batch)
+        return batch
+
+    def _runs(self, indices: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """File, first position and length of each piece to read."""
+        if not self._by_run:
+            for index in indices:
+                file, row = self._manifest.locate(index)
+                yield file, row, 1
+            return
+        pending: tuple[int, int, int] | None = None
+        for index in indices:
+            file, row = self._manifest.locate(index)
+            if pending is not None and file == pending[0] and row == pending[1] + pending[2]:
+                pending = (file, pending[1], pending[2] + 1)
+                continue
+            if pending is not None:
+                yield pending
+            pending = (file, row, 1)
+        if pending is not None:
+            yield pending
+
+    def _opened(self) -> _Opened:
+        """The open files of this thread of this process, the one used last at the end."""
+        local = self._local
+        if getattr(local, "pid", None) != os.getpid():
+            # A forked worker must not use the files that its parent has open.
+            local.pid, local.opened = os.getpid(), OrderedDict()
+        opened: _Opened = local.opened
+        return opened
+
+    def _reader(self, file: int, opened: _Opened) -> tuple[Reader, str]:
+        """The open file and its path."""
+        found = opened.get(file)
+        if found is not None:
+            opened.move_to_end(file)
+            return found
+        if len(opened) >= self._max_open:
+            opened.popitem(last=False)[1][0].close()
+        path = self._manifest.path(file)
+        began = time.perf_counter_ns()
+        reader = self._format.open(path, self._recorder)
+        self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
+        expected = self._manifest.count(file)
+        if reader.num_samples != expected:
+            reader.close()
+            raise DataError(
+                f"{path} holds {reader.num_samples} samples, the data set has {expected} in it",
+                hint="the file was replaced or damaged; remove it and generate again",
+            )
+        opened[file] = reader, str(path)
+        return opened[file]
+
+    def _check(self, batch: Batch) -> None:
+        for index, sample in samples_of(batch, self._specs):
+            difference = self._format.differences(self._manifest.first_sample + index, sample)
+            if difference is not None:
+                file, row = self._manifest.locate(index)
+                raise DataError(
+                    f"{self._manifest.path(file)}: sample {row} is not what was generated: {difference}",
+                    hint="the file is damaged; remove it and generate again",
+                )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_local"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._local = threading.local()
+
+
+class CatchingDataset(Dataset[Batch | Failure]):
+    """Turns errors that the user should see into :class:`Failure`, so that they survive a worker."""
+
+    def __init__(self, inner: SampleDataset | InMemoryDataset) -> None:
+        self._inner = inner
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __getitem__(self, index: int) -> Batch | Failure:
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch | Failure:
+        """The batch, or the error in its place."""
+        try:
+            return self._inner.__getitems__(indices)
+        except DlioError as error:
+            return Failure(error)
+
+
+class InMemoryDataset(Dataset[Batch]):
+    """All samples that a rank will ask for, read as one batch before training.
+
+    Fixed-length arrays are read in place.  The rows of a variable-length array are put together when all
+    are there, which takes their size once more for that moment.
+
+    Args:
+        source: where they are read from; its ``unit`` says in which pieces.
+        wanted: numbers of the samples in ascending order, which is that of reading.
+    """
+
+    def __init__(self, source: SampleDataset, wanted: Sequence[int]) -> None:
+        self._length = len(source)
+        self._all = source.__getitems__(wanted)
+        # After each sample, the rows so far of a variable-length array.
+        self._ends = {
+            name.removesuffix(LENGTHS): torch.cumsum(lengths, 0)
+            for name, lengths in self._all.items()
+            if name.endswith(LENGTHS)
+        }
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Batch:
+        """A batch of one sample."""
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """The batch of the samples ``indices``, copied out of memory.
+
+        Raises:
+            KeyError: a sample was not among those wanted.
+        """
+        numbers = self._all[INDEX]
+        asked = torch.as_tensor(indices)
+        at = torch.searchsorted(numbers, asked).clamp_(max=len(numbers) - 1)
+        if not torch.equal(numbers[at], asked):
+            raise KeyError(f"samples {indices} are not all in memory")
+        batch: Batch = {}
+        for name, array in self._all.items():
+            ends = self._ends.get(name)
+            if ends is None:
+                batch[name] = array[at]
+                continue
+            last = ends[at]
+            first = last - self._all[name + LENGTHS][at]
+            batch[name] = torch.cat([array[i:j] for i, j in zip(first.tolist(), last.tolist(), strict=True)])
+        return batch
+
+    def nbytes(self) -> int:
+        """Bytes that the samples take."""
+        return batch_bytes(self._all)
+
+
+def passed_through(batch: Any) -> Any:
+    """The collate function: batches arrive finished."""
+    return batch

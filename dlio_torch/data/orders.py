@@ -1,0 +1,91 @@
+"""Orders: how the samples of a share follow each other, as functions of the step.
+
+A share is the range ``[first, first + count)`` of sample indices.  See :mod:`dlio_torch.data.sampler`
+for what each order means and who has which share.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+
+class BatchMaker(Protocol):
+    """Makes the indices of one step (from 0) of one epoch for one rank."""
+
+    def __call__(self, step: int) -> Indices:
+        """The indices; int64 of ``(batch size of the rank,)``."""
+
+
+class Positions:
+    """Positions in an order of ``count`` samples that a rank takes in a step; the order repeats at its end."""
+
+    def __init__(self, span: int, part: int, size: int, count: int) -> None:
+        self.span, self.part, self.size, self.count = span, part, size, count
+
+    def __call__(self, step: int) -> Indices:
+        """Positions of ``step``; int64 of ``(size,)``."""
+        begin = step * self.span + self.part
+        positions = np.arange(begin, begin + self.size, dtype=np.int64)
+        return positions if begin + self.size <= self.count else positions % self.count
+
+
+class Strided:
+    """Every ``stride``-th sample, then the same from the next start; ``stride=1`` is sequential."""
+
+    def __init__(self, first: int, positions: Positions, stride: int) -> None:
+        self.first, self.positions, self.stride = first, positions, stride
+
+    def __call__(self, step: int) -> Indices:
+        """Indices of ``step``; int64 of ``(size,)``."""
+        position = self.positions(step)
+        if self.stride == 1:
+            return position + self.first
+        # Pass k holds the offsets k, k + stride, ...: the first `longer` passes hold one more.
+        short, longer = divmod(self.positions.count, self.stride)
+        border = longer * (short + 1)
+        early = position < border
+        late = position - border
+        each = max(short, 1)
+        passes = np.where(early, position // (short + 1), longer + late // each)
+        place = np.where(early, position % (short + 1), late % each)
+        indices: Indices = passes + place * self.stride + self.first
+        return indices
+
+
+class Shuffled:
+    """A permutation of the share, of which only what this rank reads is kept."""
+
+    def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
+        order = np.random.default_rng(key).permutation(positions.count)
+        if positions.span == positions.size and steps * positions.size <= positions.count:
+            order = order[: steps * positions.size]
+        else:
+            begins = np.arange(steps, dtype=np.int64)[:, None] * positions.span + positions.part
+            order = order[(begins + np.arange(positions.size)) % positions.count].reshape(-1)
+        order += first
+        self.order = order
+        self.size = positions.size
+
+    def __call__(self, step: int) -> Indices:
+        """Indices of ``step``; int64 of ``(size,)``."""
+        return self.order[step * self.size : (step + 1) * self.size]
+
+
+class RandomBlocks:
+    """One random start in each step, then consecutive samples."""
+
+    def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
+        # All at once: a generator for each step would cost more than the rest of the step.
+        self.begins = np.random.default_rng(key).integers(positions.count - positions.span + 1, size=steps)
+        self.begins += first + positions.part
+        self.size = positions.size
+
+    def __call__(self, step: int) -> Indices:
+        """Indices of ``step``; int64 of ``(size,)``."""
+        begin = int(self.begins[step])
+        return np.arange(begin, begin + self.size, dtype=np.int64)

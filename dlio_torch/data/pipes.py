@@ -1,0 +1,92 @@
+"""Access patterns as DataPipes: batches of sample numbers, then the samples.
+
+torch's DataLoader tells DataPipes their rank from ``torch.distributed`` only, so under Horovod every
+rank would read everything; and it overwrites a sharding that was applied by hand.  Here the rank is
+in the sampler, and the workers of a rank take every n-th of its batches, so a pipe gives the same
+samples in the same order as the map-style path, under every launcher and number of workers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch.utils.data import IterableDataset, IterDataPipe, functional_datapipe, get_worker_info
+
+from dlio_torch.data.datasets import CatchingDataset, Failure
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.formats.batch import Batch
+
+
+class EpochBatches:
+    """The batches of sample numbers of one rank, epoch by epoch; a ``batch_sampler`` of a DataLoader.
+
+    In a loader worker an iterator gives the worker's share of them.
+
+    Args:
+        sampler: gives the rank's batches.
+        share: number of this share.
+        shares: shares into which the rank's batches are cut, beside those of its workers.
+    """
+
+    def __init__(self, sampler: BatchSampler, share: int = 0, shares: int = 1) -> None:
+        self._sampler = sampler
+        self._share = share
+        self._shares = shares
+        # Shared memory: workers that persist learn of a new epoch, and of a position to resume at.
+        self._position = torch.zeros(2, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+
+    def begin(self, epoch: int, step: int = 0) -> None:
+        """The next iteration is ``epoch``, from batch ``step`` on."""
+        self._position[0], self._position[1] = epoch, step
+
+    def __iter__(self) -> Iterator[list[int]]:
+        worker = get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        epoch, step = (int(value) for value in self._position)
+        sampler = copy.copy(self._sampler)
+        sampler.set_epoch(epoch)
+        first = step + self._share * workers + number
+        return islice(iter(sampler), first, None, self._shares * workers)
+
+
+class BatchIndices(IterDataPipe[list[int]]):
+    """The batches of sample numbers of one rank as a DataPipe."""
+
+    def __init__(self, batches: EpochBatches) -> None:
+        super().__init__()
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self._batches)
+
+
+@functional_datapipe("read_samples")
+class SampleReader(IterDataPipe[Batch | Failure]):
+    """Reads each batch of sample numbers: ``BatchIndices(batches).read_samples(dataset)``."""
+
+    def __init__(self, source: IterDataPipe[list[int]], dataset: CatchingDataset) -> None:
+        super().__init__()
+        self._source = source
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Batch | Failure]:
+        for indices in self._source:
+            yield self._dataset.__getitems__(indices)
+
+
+class PlainIterable(IterableDataset[Batch | Failure]):
+    """A DataPipe that a DataLoader does not know for one.
+
+    For each epoch of a DataPipe the DataLoader makes a process group and broadcasts a seed where
+    ``torch.distributed`` is in use, which hangs where one rank alone evaluates.  Nothing here draws from
+    that seed.
+    """
+
+    def __init__(self, pipe: IterDataPipe[Batch | Failure]) -> None:
+        self._pipe = pipe
+
+    def __iter__(self) -> Iterator[Batch | Failure]:
+        return iter(self._pipe)

@@ -1,0 +1,290 @@
+"""Which samples a rank reads, in which order, in which batch.
+
+A sampler is the product of an *order* (how the indices of a range follow each other) and a
+*partition* (which part of the indices a rank gets).  Every share is one contiguous range of sample
+indices, ``[first, first + count)``, because samples are numbered file by file; an order is a map
+from a position ``0 .. count - 1`` to an offset in that range.  A batch is therefore a pure function
+of ``(seed, epoch, step, rank)``, which is what makes resuming and checking cheap.
+
+============== ==================================== ====================================
+partition      share of rank r                      batch of rank r in step t
+============== ==================================== ====================================
+``batches``    all samples                          r-th of ``world_size`` consecutive
+                                                    parts of the t-th global batch
+``slices``     r-th contiguous slice, sizes differ  t-th batch of its own share
+               by at most one sample
+``files``      r-th contiguous run of whole files,  t-th batch of its own share
+               file counts differ by at most one
+``none``       all samples                          t-th batch: the same on every rank
+============== ==================================== ====================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from dlio_torch.data import orders
+from dlio_torch.data.orders import Indices
+from dlio_torch.errors import ConfigError
+
+Order = Literal["sequential", "shuffled", "random_blocks", "strided"]
+Partition = Literal["batches", "slices", "files", "none"]
+Tail = Literal["drop", "pad"]
+BatchScope = Literal["rank", "global"]
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Yields the index list of one batch of this rank at a time; the ``batch_sampler`` of a DataLoader.
+
+    Orders (``n`` is the number of samples of the share):
+
+    * ``sequential``: by index.  Takes no memory per sample.
+    * ``shuffled``: a permutation of the share, a function of seed, epoch and the share alone; ranks
+      that share all samples (``batches``, ``none``) use the same one.  Takes 8 bytes per sample that
+      this rank reads while an epoch runs.
+    * ``random_blocks``: each step draws one start, uniform over the starts where the block fits, and
+      reads consecutively from there; steps are drawn with replacement, from seed, epoch, step and
+      the share.  With ``partition=batches`` the block is the global batch, cut into one part per rank.
+    * ``strided``: ``0, s, 2s, ..., 1, s + 1, ...``: each sample once.  Takes no memory per sample.
+
+    Every rank has the same number of steps, so that no rank waits for one that is done:
+
+    * ``tail=drop``: as many full batches as the smallest share holds; no sample comes twice.
+    * ``tail=pad``: as many batches as the largest share needs; short shares and the last batch
+      continue at the start of their own order, so that each sample comes at least once.
+    * ``random_blocks``: as many blocks as the smallest share would hold side by side, whatever the tail.
+
+    With ``partition=files``, ``shuffled`` permutes all samples of the rank's files together.
+
+    Args:
+        num_samples: samples of the data set, for partitions other than ``files``.
+        file_counts: samples of each file in the order of indices; replaces ``num_samples``.
+        order: see above.
+        partition: see the module.
+        stride: distance of consecutive reads of ``order=strided``, at least 1.
+        tail: see above.
+        batch_size: samples of a batch, of one rank or of all ranks together.
+        batch_scope: what ``batch_size`` counts.
+        seed: seed of the order, at least 0.
+        rank: number of this process.
+        world_size: number of processes.
+        steps: steps of an epoch; 0: as many as the data give.
+        batch_key: configuration key of ``batch_size``, for messages.
+        steps_key: configuration key of ``steps``, for messages.
+
+    Raises:
+        ConfigError: no such batches exist; names the key, its value and what the data give.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_samples: int | None = None,
+        file_counts: Sequence[int] | None = None,
+        order: Order = "sequential",
+        partition: Partition = "batches",
+        stride: int = 1,
+        tail: Tail = "drop",
+        batch_size: int,
+        batch_scope: BatchScope = "rank",
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        steps: int = 0,
+        batch_key: str = "train.batch_size",
+        steps_key: str = "train.steps",
+    ) -> None:
+        if (num_samples is None) == (file_counts is None):
+            raise ValueError("give either num_samples or file_counts")
+        if partition == "files" and file_counts is None:
+            raise ValueError("partition='files' needs file_counts")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not below world_size {world_size}")
+        self.num_samples = int(num_samples) if num_samples is not None else int(sum(file_counts or ()))
+        self.order = order
+        self.partition = partition
+        self.stride = stride
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.batch_size = _rank_batch(batch_size, batch_scope, world_size, batch_key)
+        """Samples of a batch of this rank."""
+        if stride < 1:
+            raise ConfigError(f"access.stride={stride} is not a distance", hint="use 1 or more")
+        if self.num_samples < 1:
+            raise ConfigError("the data set holds no samples", hint="raise dataset.samples_per_file")
+        bounds = self._bounds(file_counts)
+        self._first = bounds[rank] if self._own_share else 0
+        self._count = bounds[rank + 1] - self._first if self._own_share else self.num_samples
+        # The samples that one step takes from a share.
+        self._span = self.batch_size * (world_size if partition == "batches" else 1)
+        sizes = [end - begin for begin, end in pairwise(bounds)]
+        self._steps = self._number_of_steps(
+            sizes, tail=tail, steps=steps, batch_key=batch_key, batch_size=batch_size, steps_key=steps_key
+        )
+        self._pattern = (
+            f"{self.num_samples} samples, {order}, {partition}, stride {stride}, {tail}, "
+            f"batch {self.batch_size}, seed {seed}, world size {world_size}, {self._steps} steps"
+        )
+        self._epoch = 0
+        self._step = 0  # the next batch to yield
+        self._resume = 0  # the first batch of the next iterator
+
+    # --- the interface of a sampler ---------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Steps of an epoch: the same on every rank."""
+        return self._steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Batches of the current epoch, from the first or from where :meth:`load_state_dict` left off."""
+        # DataLoaders create an iterator, drop it and create another: a state that was loaded is used
+        # up by the first iterator that runs, not by the first that exists.
+        self._step = self._resume
+        return self._run()
+
+    def _run(self) -> Iterator[list[int]]:
+        first, self._resume = self._resume, 0
+        make = self._batch_maker(self._epoch)
+        for step in range(first, self._steps):
+            self._step = step + 1
+            yield make(step).tolist()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose order is in force."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of ``epoch``; a position that was loaded for another epoch is forgotten."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._step = self._resume = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Epoch, next step, and the pattern that they belong to; plain values that JSON can hold."""
+        return {"epoch": self._epoch, "step": self._step, "pattern": self._pattern}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where ``state_dict`` was taken: the next iterator begins with the batch that was next.
+
+        Raises:
+            ConfigError: the state belongs to another data set, order or number of ranks.
+        """
+        if state_dict["pattern"] != self._pattern:
+            raise ConfigError(
+                f"the saved position is one of ({state_dict['pattern']}), this run has ({self._pattern})",
+                hint="resume with the configuration and the number of ranks that saved it",
+            )
+        self._epoch = int(state_dict["epoch"])
+        self._step = self._resume = int(state_dict["step"])
+
+    # --- what is read -----------------------------------------------------------------------------
+
+    def batch(self, epoch: int, step: int) -> Indices:
+        """Indices of this rank's batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
+        return self._batch_maker(epoch)(step)
+
+    def expected_counts(self, epoch: int) -> Indices:
+        """How often this rank reads each sample in ``epoch``; int64 of ``(num_samples,)``."""
+        counts = np.zeros(self.num_samples, dtype=np.int64)
+        make = self._batch_maker(epoch)
+        for step in range(self._steps):
+            # A batch larger than its share holds an index more than once.
+            np.add.at(counts, make(step), 1)
+        return counts
+
+    @property
+    def share(self) -> range:
+        """The range of sample indices that this rank draws from."""
+        return range(self._first, self._first + self._count)
+
+    # --- partition --------------------------------------------------------------------------------
+
+    @property
+    def _own_share(self) -> bool:
+        return self.partition in ("slices", "files")
+
+    def _bounds(self, file_counts: Sequence[int] | None) -> list[int]:
+        """Borders of the shares: share ``i`` is ``[bounds[i], bounds[i + 1])``; one share if all have the same."""
+        if self.partition == "files" and file_counts is not None:
+            if len(file_counts) < self.world_size:
+                raise ConfigError(
+                    f"access.partition=files with {len(file_counts)} file(s) for {self.world_size} ranks "
+                    "leaves ranks without data",
+                    hint=f"use at most {len(file_counts)} ranks, raise dataset.num_files, or access.partition=slices",
+                )
+            before = np.concatenate(([0], np.cumsum(np.asarray(file_counts, dtype=np.int64))))
+            bounds = [int(before[i]) for i in _borders(len(file_counts), self.world_size)]
+        elif self.partition == "slices":
+            bounds = _borders(self.num_samples, self.world_size)
+        else:
+            return [0, self.num_samples]
+        for rank, (begin, end) in enumerate(pairwise(bounds)):
+            if begin == end:
+                raise ConfigError(
+                    f"access.partition={self.partition} leaves rank {rank} of {self.world_size} without a sample "
+                    f"({self.num_samples} samples in all)",
+                    hint="use fewer ranks or more samples",
+                )
+        return bounds
+
+    def _number_of_steps(
+        self, sizes: list[int], *, tail: Tail, steps: int, batch_key: str, batch_size: int, steps_key: str
+    ) -> int:
+        smallest, largest = min(sizes), max(sizes)
+        who = "the smallest share of a rank" if self._own_share else "the data set"
+        if self._span > smallest and (tail == "drop" or self.order == "random_blocks"):
+            each = f" ({self._span} on {self.world_size} ranks)" if self._span != batch_size else ""
+            pad = " or access.tail=pad" if self.order != "random_blocks" else ""
+            raise ConfigError(
+                f"{batch_key}={batch_size}{each} is larger than {who}, {smallest} sample(s)",
+                hint=f"use a smaller {batch_key}, fewer ranks, more samples{pad}",
+            )
+        if self.order == "random_blocks":
+            return steps or smallest // self._span
+        available = smallest // self._span if tail == "drop" else -(-largest // self._span)
+        if steps > available:
+            raise ConfigError(
+                f"{steps_key}={steps}, but the data give {available} step(s) in an epoch",
+                hint=f"use {steps_key}=0 for all of them, more samples, or more epochs",
+            )
+        return steps or available
+
+    # --- order ------------------------------------------------------------------------------------
+
+    def _batch_maker(self, epoch: int) -> orders.BatchMaker:
+        part = self.rank * self.batch_size if self.partition == "batches" else 0
+        positions = orders.Positions(self._span, part, self.batch_size, self._count)
+        key = [self.seed, epoch, self._first]
+        if self.order == "random_blocks":
+            return orders.RandomBlocks(key, self._first, positions, self._steps)
+        if self.order == "shuffled":
+            return orders.Shuffled(key, self._first, positions, self._steps)
+        return orders.Strided(self._first, positions, self.stride if self.order == "strided" else 1)
+
+
+def _rank_batch(batch_size: int, scope: BatchScope, world_size: int, key: str) -> int:
+    if batch_size < 1:
+        raise ConfigError(f"{key}={batch_size} is not a batch", hint="use 1 or more")
+    if scope == "rank":
+        return batch_size
+    if batch_size % world_size:
+        below = batch_size // world_size * world_size
+        near = " or ".join(str(n) for n in (below, below + world_size) if n)
+        raise ConfigError(
+            f"{key}={batch_size} counts the samples of all ranks and cannot be divided by {world_size} ranks",
+            hint=f"use {near}, or train.batch_scope=rank",
+        )
+    return batch_size // world_size
+
+
+def _borders(count: int, parts: int) -> list[int]:
+    """Borders of ``parts`` runs of ``count`` things; the first ``count % parts`` runs hold one more."""
+    each, longer = divmod(count, parts)
+    return [i * each + min(i, longer) for i in range(parts + 1)]

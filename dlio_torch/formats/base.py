@@ -1,0 +1,176 @@
+"""The Format contract.
+
+To add a format, write one module with a :class:`Format` and a :class:`Reader`, name it in
+``registry.py`` (or in an entry point of group ``dlio_torch.formats``) and add
+``conf/dataset/<name>.yaml``.  Subclass ``contract.FormatContract`` in a test to check it.
+
+The map-style Dataset and the DataPipe over every format are in ``data/datasets.py`` and
+``data/pipes.py``: a format knows files and samples, and nothing of ranks, order or workers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import DataError
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.trace.spans import NULL, Recorder
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """What a look at an existing file tells.
+
+    Attributes:
+        num_samples: samples in the file.
+        details: figures of the layout, for the report (name -> text or number).
+    """
+
+    num_samples: int
+    details: dict[str, Any]
+
+
+class Reader(ABC):
+    """An open file.  Used by one thread at a time; kept open by the dataset.
+
+    Attributes:
+        num_samples: samples in the file, as its own tables say.
+    """
+
+    num_samples: int
+
+    @abstractmethod
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        """Read ``count`` consecutive samples of this file into ``buffer`` from position ``at`` on.
+
+        Makes the library calls that the application makes for such a run of samples; the caller
+        decides (``access.unit``) whether runs are longer than one.
+
+        Args:
+            first: position of the first sample inside the file.
+            count: samples to read.
+            buffer: receives sample ``first + i`` at position ``at + i``.
+            at: first position in the buffer.
+
+        Raises:
+            DataError: the file does not hold these samples, or its bytes are damaged.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file; the reader is not used afterwards."""
+
+
+class Format(ABC):
+    """One file format: how its files are written, checked and read.
+
+    Attributes:
+        name: the name in ``dataset.format``.
+        suffix: of generated files, with the dot.
+        needs_files: ``False`` for a format that keeps nothing on disk.
+    """
+
+    name: ClassVar[str]
+    suffix: ClassVar[str]
+    needs_files: ClassVar[bool] = True
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.config = config
+        self.seed = seed
+
+    # --- what a sample is ---
+
+    @abstractmethod
+    def specs(self) -> list[ArraySpec]:
+        """Arrays of a sample, in the order of reading."""
+
+    @abstractmethod
+    def expected(self, sample: int) -> Sample:
+        """Content of generated sample ``sample``: a function of the seed and this number alone."""
+
+    def parameters(self) -> dict[str, float]:
+        """Numbers found while writing that the content depends on; kept in the manifest."""
+        return {}
+
+    def use_parameters(self, parameters: Mapping[str, float]) -> None:  # noqa: B027 - most formats have none
+        """Take the numbers of an existing data set, so that ``expected`` gives its content."""
+
+    @abstractmethod
+    def sample_bytes(self) -> float:
+        """Mean bytes of a sample as the trainer gets it."""
+
+    @abstractmethod
+    def stored_bytes(self) -> float:
+        """Mean bytes of a sample in a file, for ``--dry-run``; an estimate when compressed."""
+
+    # --- writing ---
+
+    def layout_options(self) -> dict[str, Any]:
+        """Options that change the bytes of a file; they name the data set on disk."""
+        from dataclasses import asdict
+
+        config = asdict(self.config)
+        return {"format": self.name, "fields": config["fields"], **config.get(self.name, {})}
+
+    @abstractmethod
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        """Write the whole file ``path``.
+
+        Args:
+            path: a temporary name; the caller renames it when this method has returned.
+            first_sample: index in the data set of the file's first sample.
+            num_samples: samples of the file.
+            pool: threads for payloads and compression.  The bytes must not depend on their number.
+        """
+
+    # --- reading ---
+
+    @abstractmethod
+    def inspect(self, path: Path) -> FileInfo:
+        """Check that ``path`` has this format's layout, and count its samples.
+
+        Raises:
+            DataError: missing, damaged, or of another layout; the message names what does not fit.
+        """
+
+    @abstractmethod
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        """Open ``path`` for reading, as the application does.
+
+        Raises:
+            DataError: the file cannot be opened.
+        """
+
+    def differences(self, sample: int, got: Sample) -> str | None:
+        """Where the content of a sample differs from what was generated; ``None`` if nowhere."""
+        want = self.expected(sample)
+        for name, array in want.items():
+            other = got[name]
+            if other.shape != array.shape or other.dtype != array.dtype:
+                return f"{name}: got {other.dtype}{list(other.shape)}, expected {array.dtype}{list(array.shape)}"
+            if other.tobytes() != array.tobytes():
+                flat = np.frombuffer(other.tobytes(), np.uint8) != np.frombuffer(array.tobytes(), np.uint8)
+                return f"{name}: byte {int(flat.argmax())} of {flat.size} differs ({int(flat.sum())} bytes in all)"
+        return None
+
+
+def open_error(path: Path, error: Exception) -> DataError:
+    """The one-line error for a file that a library refused."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} does not exist", hint="generate the data, or correct dataset.path")
+    if isinstance(error, PermissionError):
+        return DataError(f"{path} cannot be opened: permission denied", hint="correct its permissions")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{path} is a folder, not a file", hint="correct dataset.path")
+    return DataError(
+        f"{path} cannot be read: {str(error) or type(error).__name__}",
+        hint="the file is damaged, incomplete or of another format",
+    )

@@ -1,0 +1,126 @@
+"""The batch: named tensors made of the bytes that were read, built without a collation copy.
+
+A reader fills a :class:`BatchBuffer`; :meth:`BatchBuffer.finish` gives the :data:`Batch`.  Arrays of
+fixed shape are allocated once for the whole batch and read in place.  Arrays of variable length
+are concatenated along their first axis, with the rows of each sample beside them under
+``<name>:lengths``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Batch = dict[str, torch.Tensor]
+Sample = dict[str, npt.NDArray[np.generic]]
+
+INDEX = "index"
+LENGTHS = ":lengths"
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array of a sample.
+
+    Attributes:
+        name: key of the array in a batch.
+        dtype: element type; a structured type reaches torch as ``uint8`` with a last axis of its item size.
+        shape: shape of one sample, or of one row if ``variable``.
+        variable: the number of rows differs from sample to sample.
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    variable: bool = False
+
+
+def _as_tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
+    """A tensor on the same memory; structured records become bytes (torch has no records)."""
+    if array.dtype.fields is not None:
+        array = array.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
+    return torch.from_numpy(array)
+
+
+def concatenate(pieces: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
+    """``numpy.concatenate`` along the first axis that keeps the padding of structured types.
+
+    NumPy's own gives a packed type, which moves every byte and no longer matches the file's.
+    """
+    if len(pieces) == 1:
+        return pieces[0]
+    dtype = pieces[0].dtype
+    if dtype.fields is None:
+        return np.concatenate(pieces)
+    opaque = np.dtype((np.void, dtype.itemsize))
+    return np.concatenate([piece.view(opaque) for piece in pieces]).view(dtype)
+
+
+class BatchBuffer:
+    """Memory that readers fill for one batch.
+
+    Args:
+        specs: arrays of a sample.
+        indices: index in the data set of each sample of the batch.
+    """
+
+    def __init__(self, specs: Sequence[ArraySpec], indices: Sequence[int]) -> None:
+        self.indices = np.asarray(indices, dtype=np.int64)
+        self.fixed: dict[str, npt.NDArray[np.generic]] = {
+            spec.name: np.empty((len(indices), *spec.shape), spec.dtype) for spec in specs if not spec.variable
+        }
+        self._pieces: dict[str, list[npt.NDArray[np.generic] | None]] = {
+            spec.name: [None] * len(indices) for spec in specs if spec.variable
+        }
+
+    def put(self, name: str, position: int, rows: npt.NDArray[np.generic]) -> None:
+        """Take the rows of a variable-length array of the sample at ``position`` (not copied)."""
+        self._pieces[name][position] = rows
+
+    def finish(self) -> Batch:
+        """The tensors of the batch; ``index`` holds the samples' numbers.
+
+        Raises:
+            KeyError: a reader left out a variable-length array of a sample.
+        """
+        batch: Batch = {INDEX: torch.from_numpy(self.indices)}
+        for name, array in self.fixed.items():
+            batch[name] = _as_tensor(array)
+        for name, pieces in self._pieces.items():
+            present = [piece for piece in pieces if piece is not None]
+            if len(present) != len(pieces):
+                raise KeyError(f"{name}: {len(pieces) - len(present)} of {len(pieces)} samples were not read")
+            batch[name] = _as_tensor(concatenate(present))
+            batch[name + LENGTHS] = torch.tensor([len(piece) for piece in present], dtype=torch.int64)
+        return batch
+
+
+def batch_bytes(batch: Batch) -> int:
+    """Bytes of the tensors of a batch, without the index and the lengths that the tool adds."""
+    return sum(
+        t.numel() * t.element_size() for name, t in batch.items() if name != INDEX and not name.endswith(LENGTHS)
+    )
+
+
+def samples_of(batch: Batch, specs: Sequence[ArraySpec]) -> Iterator[tuple[int, Sample]]:
+    """Each sample of a batch with its index, as NumPy arrays of the specified types (no copy)."""
+    starts: dict[str, npt.NDArray[np.int64]] = {}
+    for spec in specs:
+        if spec.variable:
+            starts[spec.name] = np.concatenate([[0], np.cumsum(batch[spec.name + LENGTHS].numpy())])
+    for position, index in enumerate(batch[INDEX].tolist()):
+        sample: Sample = {}
+        for spec in specs:
+            array = batch[spec.name].numpy()
+            if spec.dtype.fields is not None:
+                array = array.view(spec.dtype).reshape(array.shape[:-1])
+            if spec.variable:
+                first, last = starts[spec.name][position : position + 2]
+                sample[spec.name] = array[first:last]
+            else:
+                sample[spec.name] = array[position]
+        yield index, sample

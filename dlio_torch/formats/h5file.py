@@ -1,0 +1,200 @@
+"""What the HDF5-based formats share: opening a file and reading hyperslabs into memory.
+
+Reads go through h5py's low-level calls, which are ``H5Dread`` with a file space and a memory space:
+the same library calls as the application's, without h5py's high-level selection machinery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import open_error
+
+# HDF5's own defaults before release 2.0, which the applications ran with; set explicitly because
+# the default has since grown.
+CHUNK_SLOTS = 521
+CHUNK_W0 = 0.75
+METADATA_CACHE_LIMITS = (1024, 128 << 20)
+"""Sizes that HDF5 accepts for its metadata cache, in bytes (H5C__MIN_MAX_CACHE_SIZE and H5C__MAX_MAX_CACHE_SIZE)."""
+
+# Which of these h5py raises depends on the part of a damaged file that the library stumbles over.
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
+
+
+def open_file(path: Path, chunk_cache_bytes: int, metadata_cache_bytes: int = 0) -> h5py.File:
+    """Open for reading; POSIX driver, no page buffer.
+
+    Args:
+        path: the file.
+        chunk_cache_bytes: chunk cache of each array.
+        metadata_cache_bytes: fixed size of the cache of B-tree nodes and headers; 0: the library's own.
+
+    Raises:
+        DataError: missing, not readable, incomplete, or no HDF5 file.
+    """
+    try:
+        file = h5py.File(path, "r", rdcc_nbytes=chunk_cache_bytes, rdcc_nslots=CHUNK_SLOTS, rdcc_w0=CHUNK_W0)
+    except _DAMAGE as error:
+        raise open_error(path, error) from error
+    if metadata_cache_bytes:
+        with reading(file, path):
+            config = file.id.get_mdc_config()
+            config.set_initial_size = True
+            config.initial_size = config.min_size = config.max_size = metadata_cache_bytes
+            config.incr_mode = config.flash_incr_mode = config.decr_mode = 0  # neither grow nor shrink
+            file.id.set_mdc_config(config)
+    return file
+
+
+@contextmanager
+def reading(file: h5py.File, path: Path) -> Iterator[None]:
+    """Look into an open file; on any error close it again.
+
+    Raises:
+        DataError: what was raised inside, or in place of what h5py raises for a damaged file.
+    """
+    try:
+        yield
+    except _DAMAGE as error:
+        file.close()
+        raise open_error(path, error) from error
+    except BaseException:
+        file.close()
+        raise
+
+
+def open_with_cache(file: h5py.File, name: str, cache_bytes: int) -> h5py.Dataset:
+    """Open an array with a chunk cache of its own."""
+    access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+    access.set_chunk_cache(CHUNK_SLOTS, cache_bytes, CHUNK_W0)
+    return h5py.Dataset(h5py.h5d.open(file.id, name.encode(), access))
+
+
+def require(
+    file: h5py.File, name: str, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = (), *, hint: str
+) -> h5py.Dataset:
+    """The array ``name`` of an open file, whose elements fit into memory of ``dtype``.
+
+    Args:
+        file: the open file.
+        name: path of the array in it.
+        path: path of the file, for messages.
+        dtype: element type that it must have.
+        row_shape: shape that one row must have.
+        hint: what to do if the type or the shape is another.
+
+    Raises:
+        DataError: it is missing (names what is there), or of another type or shape.
+    """
+    item = _find(file, name, path)
+    if not item.shape:
+        raise DataError(f"{path}: {name} is a single value, not an array of rows", hint=hint)
+    if item.dtype != dtype:
+        raise DataError(f"{path}: {name} holds {item.dtype}, expected {dtype}", hint=hint)
+    if item.shape[1:] != row_shape:
+        wanted = ", ".join(["rows", *map(str, row_shape)])
+        raise DataError(f"{path}: {name} has shape {list(item.shape)}, expected [{wanted}]", hint=hint)
+    return item
+
+
+def _find(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
+    parent: h5py.Group = file
+    for part in name.split("/"):
+        # Membership asks the group's index alone: a member that is listed but cannot be opened is damage,
+        # and h5py's KeyError for it goes on to reading().
+        if not isinstance(parent, h5py.Group) or part not in parent:
+            raise DataError(f"{path} has no array {name!r} ({_content(parent)})", hint="the layout does not fit")
+        parent = parent[part]
+    if not isinstance(parent, h5py.Dataset):
+        raise DataError(f"{path} has no array {name!r} ({_content(parent)})", hint="the layout does not fit")
+    return parent
+
+
+def _content(item: Any) -> str:
+    if not isinstance(item, h5py.Group):
+        return f"{item.name} is no group"
+    return f"group {item.name} holds: {', '.join(list(item)[:8]) or 'nothing'}"
+
+
+class Slab:
+    """An open array that is read by runs of rows along its first axis.
+
+    Args:
+        dataset: the open HDF5 dataset, from :func:`require`.
+        path: its file, for messages.
+    """
+
+    def __init__(self, dataset: h5py.Dataset, path: Path) -> None:
+        self.dtype: np.dtype[Any] = dataset.dtype
+        self.rows: int = dataset.shape[0]
+        self.row_shape: tuple[int, ...] = dataset.shape[1:]
+        self._path = path
+        self._name: str = dataset.name
+        self._id = dataset.id
+        self._space = dataset.id.get_space()
+        # The stored type as memory type: the library moves bytes and converts nothing.
+        self._type = dataset.id.get_type()
+        self._tail = (0,) * len(self.row_shape)
+
+    def check(self, first: int, count: int) -> None:
+        """Raise unless the array has rows ``first`` to ``first + count - 1``.
+
+        Raises:
+            DataError: it has fewer.
+        """
+        if first < 0 or count < 0 or first + count > self.rows:
+            raise DataError(
+                f"{self._path}: {self._name} has {self.rows} rows, rows {first} to {first + count - 1} were asked for",
+                hint="the file does not fit its own index; generate or fetch it again",
+            )
+
+    def read_into(self, first: int, out: npt.NDArray[np.generic]) -> None:
+        """One ``H5Dread`` of ``len(out)`` rows from row ``first`` on into ``out``.
+
+        Args:
+            first: first row.
+            out: C-contiguous, of this array's dtype and row shape: the library writes to its address.
+
+        Raises:
+            DataError: the array has fewer rows, or its bytes are damaged.
+        """
+        count = len(out)
+        self.check(first, count)
+        try:
+            self._space.select_hyperslab((first, *self._tail), (count, *self.row_shape))
+            self._id.read(h5py.h5s.create_simple((count, *self.row_shape)), self._space, out, self._type)
+        except _DAMAGE as error:
+            raise DataError(
+                f"{self._path}: rows {first} to {first + count - 1} of {self._name} cannot be read: {error}",
+                hint="the file is damaged; generate or fetch it again",
+            ) from error
+
+    def empty(self, count: int) -> npt.NDArray[Any]:
+        """Memory for ``count`` rows.
+
+        Raises:
+            DataError: more rows than the array has, or than memory holds: a damaged index says anything.
+        """
+        self.check(0, count)
+        try:
+            return np.empty((count, *self.row_shape), self.dtype)
+        except (MemoryError, ValueError) as error:
+            raise DataError(
+                f"{self._path}: {count} rows of {self._name} do not fit into memory: {error}",
+                hint="the file is damaged, or samples are too large for this machine",
+            ) from error
+
+    def read(self, first: int, count: int) -> npt.NDArray[Any]:
+        """``count`` rows from row ``first`` on, in a new array; raises as :meth:`read_into` does."""
+        self.check(first, count)
+        out = self.empty(count)
+        self.read_into(first, out)
+        return out

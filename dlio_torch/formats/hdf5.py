@@ -1,0 +1,272 @@
+"""Generic HDF5: one array for each field of a sample, stacked along the first axis.
+
+A fixed-length field ``f`` is an array of shape (samples, *shape).  A variable-length one is an array
+of shape (all rows, *shape) and beside it ``f_extents`` with {first u8, N u4} for each sample: the
+scheme of larcv3, read with one small and one large request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats import payload
+from dlio_torch.formats.arrays import specs_of
+from dlio_torch.formats.base import FileInfo, Format, Reader
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.formats.h5file import Slab, open_file, reading, require
+from dlio_torch.trace.spans import NULL, Recorder
+
+EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
+EXTENTS_SUFFIX = "_extents"
+_EXTENTS_CHUNK = 1024
+_OTHER_EXTENTS = "extents are {first u8, N u4} in 16 bytes; correct dataset.fields"
+_CHUNK_LIMIT = 1 << 32
+_TRIAL_BYTES = 256 << 10
+_BLOCK_BYTES = 8 << 20  # payload made and handed to the library at a time
+
+
+def chunk_shape(rows: int, shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> tuple[int, ...]:
+    """A chunk of about ``chunk_bytes`` (never more, but at least one element) that fits the array.
+
+    Whole samples if one fits; else a sample is cut along its leading axes first, as the applications'
+    row-wise chunks are.
+    """
+    sample = math.prod(shape) * itemsize
+    if sample <= chunk_bytes:
+        return (max(1, min(rows, chunk_bytes // max(1, sample))), *shape)
+    cut: list[int] = [1]
+    rest = sample
+    for axis, length in enumerate(shape):
+        rest //= length
+        take = max(1, min(length, chunk_bytes // rest))
+        cut.append(take)
+        if take > 1 or rest <= chunk_bytes:
+            return (*cut, *shape[axis + 1 :])
+    return tuple(cut)
+
+
+class Hdf5Format(Format):
+    """Arrays of ``dataset.fields`` in HDF5 files."""
+
+    name: ClassVar[str] = "hdf5"
+    suffix: ClassVar[str] = ".h5"
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self._specs = specs_of(config.fields)
+        for field in config.fields:
+            self._chunk(field, 1)  # a wrong chunk is told before anything is written
+
+    def specs(self) -> list[ArraySpec]:
+        return list(self._specs)
+
+    def layout_options(self) -> dict[str, Any]:
+        options = super().layout_options()
+        del options["chunk_cache_bytes"]  # belongs to reading: another value reads the same file
+        return options
+
+    def expected(self, sample: int) -> Sample:
+        return {
+            field.name: self._content(number, field, sample, int(self._lengths(number, field, sample, 1)[0]))
+            for number, field in enumerate(self.config.fields)
+        }
+
+    def _lengths(self, number: int, field: FieldConfig, first: int, count: int) -> npt.NDArray[np.int64]:
+        """Rows of each sample; 1 of fixed-length fields, whose samples are one row of the array."""
+        if field.length_mean <= 0:
+            return np.ones(count, np.int64)
+        return payload.lengths(self.seed, number, first, count, field.length_mean, field.length_stdev)
+
+    def _content(self, number: int, field: FieldConfig, sample: int, rows: int) -> npt.NDArray[np.generic]:
+        shape = (rows, *field.shape) if field.length_mean > 0 else tuple(field.shape)
+        generator = payload.rng(self.seed, sample, number)
+        return payload.array(generator, shape, np.dtype(field.dtype), self.config.hdf5.compressibility)
+
+    def sample_bytes(self) -> float:
+        return sum(
+            math.prod(field.shape) * np.dtype(field.dtype).itemsize * (field.length_mean or 1)
+            for field in self.config.fields
+        )
+
+    def stored_bytes(self) -> float:
+        samples = self.config.samples_per_file
+        total = 0.0
+        for number, field in enumerate(self.config.fields):
+            rows = max(1, round(samples * (field.length_mean or 1)))
+            chunk = self._chunk(field, rows)
+            size = (rows, *field.shape)
+            if chunk is not None and self.config.hdf5.compression == "none":
+                # Chunks at the edges are stored whole.
+                size = tuple(-(-length // part) * part for length, part in zip(size, chunk, strict=True))
+            stored = math.prod(size) * np.dtype(field.dtype).itemsize * self._ratio(number, field, chunk)
+            total += stored + (samples * EXTENTS.itemsize if field.length_mean > 0 else 0)
+        return total / samples
+
+    def _ratio(self, number: int, field: FieldConfig, chunk: tuple[int, ...] | None) -> float:
+        """Stored size of a chunk over its own size: a trial chunk, in a file in memory, tells."""
+        if chunk is None or self.config.hdf5.compression == "none":
+            return 1.0
+        dtype = np.dtype(field.dtype)
+        count = min(math.prod(chunk), max(1, _TRIAL_BYTES // dtype.itemsize))
+        content = payload.array(payload.rng(self.seed, 0, number), (count,), dtype, self.config.hdf5.compressibility)
+        with h5py.File("trial", "w", driver="core", backing_store=False) as file:
+            array = file.create_dataset("trial", data=content, chunks=(count,), **self._filters())
+            file.flush()
+            return float(array.id.get_chunk_info(0).size / content.nbytes)
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        with h5py.File(path, "w", libver="earliest") as file:
+            for number, field in enumerate(self.config.fields):
+                rows = self._lengths(number, field, first_sample, num_samples)
+                array = self._create(file, field, int(rows.sum()))
+                if field.length_mean > 0:
+                    self._write_extents(file, field, rows)
+                starts = np.concatenate([[0], np.cumsum(rows)])
+                for low, high in self._blocks(field, num_samples):
+                    samples = range(first_sample + low, first_sample + high)
+                    made = pool.map(
+                        lambda sample, count, number=number, field=field: self._content(number, field, sample, count),
+                        samples,
+                        rows[low:high].tolist(),
+                    )
+                    stack = np.concatenate if field.length_mean > 0 else np.stack
+                    array[starts[low] : starts[high]] = stack(list(made))
+
+    def _blocks(self, field: FieldConfig, num_samples: int) -> Iterator[tuple[int, int]]:
+        """Ranges of samples of about 8 MiB: what is held in memory while a file is written."""
+        sample = math.prod(field.shape) * np.dtype(field.dtype).itemsize * (field.length_mean or 1)
+        step = max(1, int(_BLOCK_BYTES // max(1.0, sample)))
+        for low in range(0, num_samples, step):
+            yield low, min(low + step, num_samples)
+
+    def _chunk(self, field: FieldConfig, rows: int) -> tuple[int, ...] | None:
+        """Chunk of the field's array of ``rows`` rows; ``None``: contiguous."""
+        shape, itemsize = (rows, *field.shape), np.dtype(field.dtype).itemsize
+        chunk: tuple[int, ...]
+        if field.chunk is not None:
+            if len(field.chunk) != len(shape) or any(length < 1 for length in field.chunk):
+                raise ConfigError(
+                    f"dataset.fields: {field.name}: chunk={field.chunk} does not fit an array of {len(shape)} axes",
+                    hint="give one positive length per axis, rows first",
+                )
+            chunk = tuple(min(a, b) for a, b in zip(field.chunk, shape, strict=True))
+        elif self.config.hdf5.chunk_bytes > 0:
+            chunk = chunk_shape(rows, tuple(field.shape), itemsize, self.config.hdf5.chunk_bytes)
+        else:
+            return None
+        if math.prod(chunk) * itemsize >= _CHUNK_LIMIT:
+            raise ConfigError(
+                f"dataset.fields: {field.name}: a chunk of {math.prod(chunk) * itemsize} bytes is more than HDF5 takes",
+                hint="chunks are below 4 GiB",
+            )
+        return chunk
+
+    def _filters(self) -> dict[str, object]:
+        options = self.config.hdf5
+        if options.compression == "none":
+            return {}
+        level = {"compression_opts": options.compression_level} if options.compression == "gzip" else {}
+        return {"compression": options.compression, **level}
+
+    def _create(self, file: h5py.File, field: FieldConfig, rows: int) -> h5py.Dataset:
+        chunk = self._chunk(field, rows)
+        filters = self._filters() if chunk is not None else {}
+        return file.create_dataset(
+            field.name, (rows, *field.shape), np.dtype(field.dtype), chunks=chunk, fillvalue=None, **filters
+        )
+
+    def _write_extents(self, file: h5py.File, field: FieldConfig, rows: npt.NDArray[np.int64]) -> None:
+        table = np.zeros(len(rows), EXTENTS)
+        table["first"] = np.concatenate([[0], np.cumsum(rows)[:-1]])
+        table["N"] = rows
+        chunked = self.config.hdf5.chunk_bytes > 0 or field.chunk is not None
+        chunks = (min(_EXTENTS_CHUNK, len(rows)),) if chunked else None
+        file.create_dataset(field.name + EXTENTS_SUFFIX, data=table, chunks=chunks)
+
+    def inspect(self, path: Path) -> FileInfo:
+        with _Hdf5Reader(path, self._specs, self.config.hdf5.chunk_cache_bytes) as reader:
+            return FileInfo(reader.num_samples, reader.describe())
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        return _Hdf5Reader(path, self._specs, self.config.hdf5.chunk_cache_bytes)
+
+
+class _Hdf5Reader(Reader):
+    def __init__(self, path: Path, specs: list[ArraySpec], chunk_cache_bytes: int) -> None:
+        self._file = open_file(path, chunk_cache_bytes)
+        self._path = path
+        self._specs = specs
+        self._arrays: dict[str, Slab] = {}
+        self._extents: dict[str, Slab] = {}
+        with reading(self._file, path):
+            for spec in specs:
+                array = require(self._file, spec.name, path, spec.dtype, spec.shape, hint="correct dataset.fields")
+                self._arrays[spec.name] = Slab(array, path)
+                if spec.variable:
+                    extents = require(self._file, spec.name + EXTENTS_SUFFIX, path, EXTENTS, hint=_OTHER_EXTENTS)
+                    self._extents[spec.name] = Slab(extents, path)
+            self.num_samples = self._count()
+
+    def _count(self) -> int:
+        counts = {name: self._extents.get(name, array).rows for name, array in self._arrays.items()}
+        if len(set(counts.values())) > 1:
+            raise DataError(
+                f"{self._path}: arrays disagree on the number of samples: "
+                + ", ".join(f"{name} has {count}" for name, count in counts.items()),
+                hint="the file is damaged, or dataset.fields names arrays that do not belong together",
+            )
+        return next(iter(counts.values()))
+
+    def describe(self) -> dict[str, Any]:
+        """Chunks and filter of each array; checks as well that the last extents lie within their array."""
+        details: dict[str, Any] = {}
+        with reading(self._file, self._path):
+            for name, array in self._arrays.items():
+                if name in self._extents and self.num_samples:
+                    last = self._extents[name].read(self.num_samples - 1, 1)[0]
+                    array.check(int(last["first"]), int(last["N"]))
+                stored = self._file[name]
+                details[name] = {"chunks": stored.chunks, "compression": stored.compression}
+        return details
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        for spec in self._specs:
+            if spec.variable:
+                self._read_variable(spec.name, first, count, buffer, at)
+            else:
+                self._arrays[spec.name].read_into(first, buffer.fixed[spec.name][at : at + count])
+
+    def _read_variable(self, name: str, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        """The extents of all samples in one call, and then their rows in one call."""
+        extents = self._extents[name].read(first, count)
+        starts, lengths = extents["first"].tolist(), extents["N"].tolist()
+        begin, end = starts[0], starts[0]
+        for start, length in zip(starts, lengths, strict=True):
+            if start != end:
+                raise DataError(
+                    f"{self._path}: samples {first} to {first + count - 1} of {name} do not lie one after another",
+                    hint="read them with access.unit=sample",
+                )
+            end += length
+        rows = self._arrays[name].read(begin, end - begin)
+        for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            buffer.put(name, at + i, rows[start - begin : start - begin + length])
+
+    def __enter__(self) -> _Hdf5Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()

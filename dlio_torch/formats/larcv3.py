@@ -1,0 +1,317 @@
+"""larcv3's HDF5 layout of sparse 2-D images: the files of Cosmic Tagger.
+
+Layout, from larcv3's EventSparseTensor.cxx and a real file (types, sizes, chunk lengths, filter)::
+
+    Events/event_id                      {run, subrun, event i8}, one row an event
+    Data/<producer>_group/extents        {first u8, N u4} in 16 bytes: the event's rows of voxel_extents
+    Data/<producer>_group/voxel_extents  {first u8, N u4, ID u4}: an image's rows of voxels
+    Data/<producer>_group/image_meta     72 bytes an image
+    Data/<producer>_group/voxels         {id u8, value f4} in 16 bytes, all images one after another
+
+Reading an event, as larcv3's IOManager does: event_id (1 row), then for each producer extents (1),
+voxel_extents (as many as images), image_meta (likewise), and one hyperslab of voxels an image; all
+arrays stay open, each with HDF5's chunk cache.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import DatasetConfig, Larcv3Config
+from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats.base import FileInfo, Format, Reader
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample, concatenate
+from dlio_torch.formats.h5file import Slab, open_file, open_with_cache, require
+from dlio_torch.formats.larcv3_content import META, VOXEL, VOXEL_EXTENTS, EventContent
+from dlio_torch.trace.spans import NULL, Recorder
+
+EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])
+EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
+_EVENTS_IN_MEMORY = 64  # about 60 MB of voxels of one producer
+TABLES = {"extents": EXTENTS, "voxel_extents": VOXEL_EXTENTS, "image_meta": META, "voxels": VOXEL}
+
+
+def group_of(producer: str) -> str:
+    """The HDF5 group of a producer."""
+    return f"Data/{producer}_group"
+
+
+class Larcv3Format(Format):
+    """Sparse images of ``dataset.larcv3.producers`` in larcv3 files."""
+
+    name: ClassVar[str] = "larcv3"
+    suffix: ClassVar[str] = ".h5"
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self.options: Larcv3Config = config.larcv3
+        if not self.options.producers:
+            raise ConfigError(
+                "dataset.larcv3.producers is empty", hint="name at least one, as conf/dataset/larcv3.yaml does"
+            )
+        if len(self.options.image_shape) != 2 or min(self.options.image_shape) < 1:
+            raise ConfigError(
+                f"dataset.larcv3.image_shape={self.options.image_shape} is no shape of an image",
+                hint="give two lengths, for example [2048, 1280]",
+            )
+        self.content = EventContent(self.options, seed)
+
+    def specs(self) -> list[ArraySpec]:
+        specs = [ArraySpec("event_id", EVENT_ID, ())]
+        for producer in self.options.producers:
+            specs.append(ArraySpec(f"{producer.name}/image_meta", META, (), variable=True))
+            specs.append(ArraySpec(f"{producer.name}/voxel_extents", VOXEL_EXTENTS, (), variable=True))
+            specs.append(ArraySpec(f"{producer.name}/voxels", VOXEL, (), variable=True))
+        return specs
+
+    def layout_options(self) -> dict[str, Any]:
+        options = super().layout_options()
+        # These belong to reading: another value reads the same file.
+        for key in ("fields", "chunk_cache_bytes", "table_cache_chunks", "metadata_cache_bytes", "opens"):
+            options.pop(key, None)
+        return options
+
+    def expected(self, sample: int) -> Sample:
+        event = self.content.event(sample)
+        made: Sample = {"event_id": _event_ids(sample, 1)[0]}
+        for number, producer in enumerate(self.options.producers):
+            made[f"{producer.name}/image_meta"] = self.content.meta(self.options.images)
+            made[f"{producer.name}/voxel_extents"] = self.content.voxel_extents(event)
+            made[f"{producer.name}/voxels"] = self.content.voxels(event, number)
+        return made
+
+    def sample_bytes(self) -> float:
+        images = len(self.options.producers) * self.options.images
+        per_image = self.options.voxels_mean * VOXEL.itemsize + META.itemsize + VOXEL_EXTENTS.itemsize
+        return EVENT_ID.itemsize + images * per_image
+
+    def stored_bytes(self) -> float:
+        chunks = self.options.images * self.options.voxels_mean / self.options.voxels_chunk
+        return sum(producer.stored_chunk_mean for producer in self.options.producers) * chunks
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        with h5py.File(path, "w", libver="earliest") as file:
+            level, images = self.options.compression_level, self.options.images
+            table = self.options.table_chunk
+            ids = _create(file, "Events/event_id", num_samples, EVENT_ID, table, level)
+            ids[:] = _event_ids(first_sample, num_samples)
+            counts = self.content.counts(first_sample, num_samples)
+            for producer in self.options.producers:
+                group, rows = group_of(producer.name), num_samples * images
+                extents = _create(file, f"{group}/extents", num_samples, EXTENTS, self.options.extents_chunk, level)
+                extents[:] = _extents(num_samples, images)
+                voxel_extents = _create(file, f"{group}/voxel_extents", rows, VOXEL_EXTENTS, table, level)
+                voxel_extents[:] = _voxel_extents(counts)
+                meta = _create(file, f"{group}/image_meta", rows, META, table, level)
+                meta[:] = concatenate([self.content.meta(images)] * num_samples)
+                _create(file, f"{group}/voxels", int(counts.sum()), VOXEL, self.options.voxels_chunk, level)
+            self._write_voxels(file, first_sample, num_samples, pool)
+
+    def _write_voxels(self, file: h5py.File, first_sample: int, events: int, pool: Executor) -> None:
+        """All voxels of one producer after another, for ``merge_events`` events at a time.
+
+        The real files were merged from smaller ones, table by table: in the published trace the image
+        chunks of an event lie 65 to 95 MB behind its label chunks, which is about 260 events.
+        """
+        options = self.options
+        writers = [
+            _ChunkWriter(file[f"{group_of(producer.name)}/voxels"].id, options.voxels_chunk, options.compression_level)
+            for producer in options.producers
+        ]
+        for low in range(0, events, options.merge_events):
+            unit = range(first_sample + low, first_sample + min(low + options.merge_events, events))
+            for number, writer in enumerate(writers):
+                for start in range(0, len(unit), _EVENTS_IN_MEMORY):
+                    made = pool.map(
+                        lambda sample, number=number: self.content.voxels(self.content.event(sample), number),
+                        unit[start : start + _EVENTS_IN_MEMORY],
+                    )
+                    writer.add(concatenate(list(made)), pool)
+        for writer in writers:
+            writer.finish()
+
+    def parameters(self) -> dict[str, float]:
+        return self.content.parameters()
+
+    def use_parameters(self, parameters: Mapping[str, float]) -> None:
+        self.content.use_parameters(parameters)
+
+    def differences(self, sample: int, got: Sample) -> str | None:
+        # voxel_extents point into the file; counted from the event's own first voxel they are the
+        # same wherever the event lies.
+        got = dict(got)
+        for producer in self.options.producers:
+            table = got[f"{producer.name}/voxel_extents"].copy()
+            if len(table):
+                table["first"] -= table["first"][0]
+            got[f"{producer.name}/voxel_extents"] = table
+        return super().differences(sample, got)
+
+    def inspect(self, path: Path) -> FileInfo:
+        with open_file(path, self.options.chunk_cache_bytes) as file:
+            events = require(file, "Events/event_id", path)
+            details: dict[str, Any] = {"events": events.shape[0]}
+            for producer in self.options.producers:
+                group = group_of(producer.name)
+                for table, dtype in TABLES.items():
+                    array = require(file, f"{group}/{table}", path)
+                    if array.dtype != dtype:
+                        raise DataError(
+                            f"{path}: {group}/{table} holds {array.dtype}, larcv3 has {dtype}",
+                            hint="this is no larcv3 file of this version",
+                        )
+                if file[f"{group}/extents"].shape[0] != events.shape[0]:
+                    raise DataError(
+                        f"{path}: {group}/extents has {file[f'{group}/extents'].shape[0]} rows for "
+                        f"{events.shape[0]} events",
+                        hint="the file is incomplete",
+                    )
+                details[producer.name] = _describe_voxels(file[f"{group}/voxels"])
+            return FileInfo(events.shape[0], details)
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        for _ in range(self.options.opens - 1):
+            # The application's first open: how many events are there?
+            with open_file(path, self.options.chunk_cache_bytes) as file:
+                require(file, "Events/event_id", path)
+        return _Larcv3Reader(path, self.options)
+
+
+class _ChunkWriter:
+    """Appends to an array chunk by chunk, each deflated by the pool and written as it is.
+
+    ``H5Dwrite_chunk`` allocates file space and index nodes in the order of the calls, as the
+    library does for a program that writes the events one after another.
+    """
+
+    def __init__(self, array: h5py.h5d.DatasetID, rows: int, level: int) -> None:
+        self._array = array
+        self._rows = rows
+        self._level = level
+        self._left: npt.NDArray[Any] = np.empty(0, VOXEL)
+        self._next = 0
+
+    def add(self, voxels: npt.NDArray[Any], pool: Executor) -> None:
+        """Write all full chunks; what is left waits for the next call."""
+        voxels = concatenate([self._left, voxels])
+        full = len(voxels) // self._rows * self._rows
+        pieces = [voxels[i : i + self._rows] for i in range(0, full, self._rows)]
+        for chunk in pool.map(self._deflate, pieces):
+            self._write(chunk)
+        self._left = voxels[full:]
+
+    def finish(self) -> None:
+        """Write the last, partly filled chunk; stored chunks are always full, so it is padded."""
+        if len(self._left):
+            chunk = np.zeros(self._rows, VOXEL)
+            chunk[: len(self._left)] = self._left
+            self._write(self._deflate(chunk))
+
+    def _deflate(self, rows: npt.NDArray[Any]) -> bytes:
+        return zlib.compress(rows.tobytes(), self._level)
+
+    def _write(self, chunk: bytes) -> None:
+        self._array.write_direct_chunk((self._next,), chunk)
+        self._next += self._rows
+
+
+class _Larcv3Reader(Reader):
+    def __init__(self, path: Path, options: Larcv3Config) -> None:
+        self._file = open_file(path, options.chunk_cache_bytes, options.metadata_cache_bytes)
+        self._options = options
+        self._ids = self._slab("Events/event_id", path, table=True)
+        self.num_samples = self._ids.rows
+        self._groups = [
+            _Group(
+                producer.name,
+                *(self._slab(f"{group_of(producer.name)}/{table}", path, table=table != "voxels") for table in TABLES),
+            )
+            for producer in options.producers
+        ]
+
+    def _slab(self, name: str, path: Path, *, table: bool) -> Slab:
+        array = require(self._file, name, path)
+        if table and self._options.table_cache_chunks:
+            chunk_bytes = array.chunks[0] * array.dtype.itemsize if array.chunks else 0
+            array.id.close()  # an array that is open keeps the cache that it was opened with
+            array = open_with_cache(self._file, name, self._options.table_cache_chunks * chunk_bytes)
+        return Slab(array, path)
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        for i in range(count):
+            self._read_event(first + i, buffer, at + i)
+
+    def _read_event(self, event: int, buffer: BatchBuffer, at: int) -> None:
+        self._ids.read_into(event, buffer.fixed["event_id"][at : at + 1])
+        for group in self._groups:
+            entry: Any = group.extents.read(event, 1)[0]
+            first, images = int(entry["first"]), int(entry["N"])
+            extents: npt.NDArray[Any] = group.voxel_extents.read(first, images)
+            buffer.put(f"{group.name}/voxel_extents", at, extents)
+            buffer.put(f"{group.name}/image_meta", at, group.image_meta.read(first, images))
+            voxels = np.empty(int(extents["N"].sum()), VOXEL)
+            end = 0
+            for start, length in zip(extents["first"].tolist(), extents["N"].tolist(), strict=True):
+                group.voxels.read_into(start, voxels[end : end + length])
+                end += length
+            buffer.put(f"{group.name}/voxels", at, voxels)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class _Group:
+    name: str
+    extents: Slab
+    voxel_extents: Slab
+    image_meta: Slab
+    voxels: Slab
+
+
+def _create(file: h5py.File, name: str, rows: int, dtype: np.dtype[Any], chunk: int, level: int) -> h5py.Dataset:
+    return file.create_dataset(
+        name, (rows,), dtype, chunks=(chunk,), maxshape=(None,), compression="gzip", compression_opts=level
+    )
+
+
+def _event_ids(first: int, count: int) -> npt.NDArray[Any]:
+    ids = np.zeros(count, EVENT_ID)
+    ids["run"], ids["event"] = 1, np.arange(first, first + count)
+    return ids
+
+
+def _extents(events: int, images: int) -> npt.NDArray[Any]:
+    table = np.zeros(events, EXTENTS)
+    table["first"], table["N"] = np.arange(events) * images, images
+    return table
+
+
+def _voxel_extents(counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    table = np.zeros(counts.size, VOXEL_EXTENTS)
+    flat = counts.reshape(-1)
+    table["first"] = np.concatenate([[0], np.cumsum(flat)[:-1]])
+    table["N"], table["ID"] = flat, np.arange(counts.size) % counts.shape[1]
+    return table
+
+
+def _describe_voxels(array: h5py.Dataset) -> dict[str, Any]:
+    """Chunk length and, of up to 1,000 stored chunks, mean and spread of their sizes."""
+    chunks = array.id.get_num_chunks()
+    step = max(1, chunks // 1000)
+    sizes = np.array([array.id.get_chunk_info(i).size for i in range(0, chunks, step)])
+    return {
+        "voxels": array.shape[0],
+        "chunk_rows": array.chunks[0] if array.chunks else None,
+        "stored_chunk_mean_bytes": round(float(sizes.mean()), 1) if len(sizes) else None,
+        "stored_chunk_stdev_bytes": round(float(sizes.std()), 1) if len(sizes) else None,
+    }

@@ -1,0 +1,78 @@
+"""Deterministic content of generated samples.
+
+Content is a function of (seed, sample, stream) alone: each gets a key of its own for the
+counter-based Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11),
+so that any thread, rank or reader can make any sample without the ones before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_BLOCK = 512  # bytes over which compressibility is spread evenly
+
+
+def rng(seed: int, sample: int, stream: int = 0) -> np.random.Generator:
+    """The generator of one stream of one sample; ``stream`` is below 2**16."""
+    return np.random.Generator(np.random.Philox(key=[seed, (sample << 16) | stream]))
+
+
+def array(
+    generator: np.random.Generator, shape: Sequence[int], dtype: np.dtype[np.generic], compressibility: float = 0.0
+) -> npt.NDArray[np.generic]:
+    """Random elements of any plain dtype; floating-point values are finite and in [0, 1).
+
+    Args:
+        generator: source of randomness; advanced.
+        shape: of the result.
+        dtype: integer, floating-point or boolean type.
+        compressibility: share of each 512 bytes that is zero, 0 to 1.
+    """
+    count = math.prod(shape)
+    if dtype.kind == "f" and dtype.itemsize in (4, 8):
+        made: npt.NDArray[Any] = generator.random(count, dtype=np.float32 if dtype.itemsize == 4 else np.float64)
+    elif dtype.kind == "f":
+        # 11 bits, all that a float16 has: a rounded float32 would sometimes be 1.
+        made = (generator.integers(0, 2048, count, dtype=np.uint16) / np.float32(2048)).astype(dtype)
+    elif dtype.kind == "b":
+        made = generator.integers(0, 2, count, dtype=np.uint8).astype(np.bool_)
+    else:
+        words = generator.bit_generator.random_raw(-(-count * dtype.itemsize // 8))
+        made = np.atleast_1d(words).view(np.uint8)[: count * dtype.itemsize].view(dtype)
+    if compressibility > 0:
+        per_block = max(1, _BLOCK // dtype.itemsize)
+        kept = round(per_block * (1 - compressibility))
+        made[np.arange(count) % per_block >= kept] = 0
+    return made.reshape(tuple(shape))
+
+
+def lengths(seed: int, stream: int, first: int, count: int, mean: float, stdev: float) -> npt.NDArray[np.int64]:
+    """Rows of variable-length samples ``first`` to ``first + count - 1``.
+
+    Normally distributed, at least 1 and at most ``2 * mean - 1`` so that cutting keeps the mean.
+    Each sample's length depends on the seed and its own number alone.
+
+    Returns:
+        int64 array of shape (count,).
+    """
+    # One uniform number a sample, made from the counter itself: Philox is addressed by advance().
+    bits = np.random.Philox(key=[seed, (1 << 63) | stream])
+    if first:
+        bits.advance(first // 4)
+    raw = np.atleast_1d(bits.random_raw(count + first % 4))[first % 4 :]
+    uniform = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
+    drawn = np.rint(mean + stdev * _normal_quantile(uniform)).astype(np.int64)
+    top = max(1, round(2 * mean) - 1)
+    return np.clip(drawn, 1, top)
+
+
+def _normal_quantile(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Inverse of the standard normal distribution."""
+    import torch
+
+    return torch.special.ndtri(torch.from_numpy(p)).numpy()  # type: ignore[no-any-return]

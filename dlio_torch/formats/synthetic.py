@@ -1,0 +1,76 @@
+"""No files at all: samples that are already in memory, each the same one.
+
+What is left of a step when the storage costs nothing is the tool's own work; ``doctor`` measures it
+with this format.  Reading copies nothing and calls nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import ClassVar
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import ConfigError
+from dlio_torch.formats import payload
+from dlio_torch.formats.arrays import specs_of
+from dlio_torch.formats.base import FileInfo, Format, Reader
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.trace.spans import NULL, Recorder
+
+
+class SyntheticFormat(Format):
+    """One small row for each sample, kept in memory."""
+
+    name: ClassVar[str] = "synthetic"
+    suffix: ClassVar[str] = ""
+    needs_files: ClassVar[bool] = False
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        if any(field.length_mean > 0 for field in config.fields):
+            raise ConfigError(
+                "dataset.fields: length_mean is set for dataset.format=synthetic",
+                hint="synthetic samples are fixed-length",
+            )
+        self._specs = specs_of(config.fields)
+
+    def specs(self) -> list[ArraySpec]:
+        return list(self._specs)
+
+    def expected(self, sample: int) -> Sample:
+        return {
+            spec.name: payload.array(payload.rng(self.seed, 0, number), spec.shape, spec.dtype)
+            for number, spec in enumerate(self._specs)
+        }
+
+    def sample_bytes(self) -> float:
+        return float(sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in self._specs))
+
+    def stored_bytes(self) -> float:
+        return 0.0
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        raise NotImplementedError("a synthetic data set has no files")
+
+    def inspect(self, path: Path) -> FileInfo:
+        return FileInfo(self.config.samples_per_file, {})
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        return _SyntheticReader(self)
+
+
+class _SyntheticReader(Reader):
+    """Fills each sample from one array in memory."""
+
+    def __init__(self, fmt: SyntheticFormat) -> None:
+        self._arrays = fmt.expected(0)
+        self.num_samples = fmt.config.samples_per_file
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        for name, array in self._arrays.items():
+            buffer.fixed[name][at : at + count] = array
+
+    def close(self) -> None:
+        pass
