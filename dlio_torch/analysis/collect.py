@@ -1,0 +1,117 @@
+"""Brings the results of all ranks together into ``summary.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dlio_torch.analysis.metrics import summarise
+from dlio_torch.config.schema import Config
+from dlio_torch.environment import IoCounters
+from dlio_torch.train.trainer import TrainResult
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """What one rank sends to rank 0.
+
+    Attributes:
+        train: steps and epochs.
+        load_s: seconds that reading the data set into memory took, ``None`` if it was not.
+        load_bytes: bytes that were read into memory, ``None`` likewise.
+        emulator: what spent the compute time.
+    """
+
+    train: TrainResult
+    load_s: float | None
+    load_bytes: int | None
+    emulator: dict[str, Any]
+
+
+def collect(
+    config: Config,
+    ranks: Sequence[RankResult],
+    *,
+    reads_files: bool,
+    device: bool,
+    cached: float | None,
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """The content of ``summary.json``.
+
+    Definitions, over all ranks and the time of the epochs (evaluation included, generation, restore and
+    loading into memory left out)::
+
+        reads.bytes_per_sample  bytes that read calls returned (rchar) / samples delivered
+        reads.calls_per_sample  read calls (syscr) / samples delivered
+        reads.mean_bytes        rchar / syscr
+
+    They are the kernel's counts of the ranks' processes and their loader workers: the trainer's own
+    few reads are among them, page faults of mapped files are not.
+
+    Args:
+        config: the resolved configuration.
+        ranks: the results in the order of ranks.
+        reads_files: whether batches came from files during the epochs.
+        device: whether the kernel counts the bytes that the data's device delivers.
+        cached: share of the data that was in the page cache before the first step.
+        about: what the caller knows of the run; becomes part of the summary.
+    """
+    results = [rank.train for rank in ranks]
+    counters = [[epoch.io for epoch in result.epochs] for result in results]
+    samples = sum(int(result.steps["samples"].sum()) for result in results)
+    rchar = _total(counters, "rchar") if reads_files else None
+    syscr = _total(counters, "syscr") if reads_files else None
+    extra: dict[str, Any] = {
+        **about,
+        "published_on": {
+            "system": config.system.name,
+            "world_size": config.system.world_size,
+            "ranks_per_node": config.system.ranks_per_node,
+        },
+        "emulator": ranks[0].emulator,
+        "load": {"seconds": [rank.load_s for rank in ranks], "bytes": [rank.load_bytes for rank in ranks]},
+        "restore": {
+            "seconds": [result.restore_s for result in results],
+            "bytes": [result.restore_bytes for result in results],
+        },
+        "saved": {
+            "checkpoints": sum(result.checkpoints for result in results),
+            "bytes": sum(result.checkpoint_bytes for result in results),
+        },
+        "reads": {
+            "samples": samples,
+            "bytes_per_sample": _ratio(rchar, samples),
+            "calls_per_sample": _ratio(syscr, samples),
+            "mean_bytes": _ratio(rchar, syscr),
+        },
+        "verified_samples": samples if config.verify else None,
+        "epochs": [
+            [{"epoch": e.epoch, "seconds": e.seconds, "io": asdict(e.io) if e.io else None} for e in result.epochs]
+            for result in results
+        ],
+        "io": [
+            {
+                "rchar": _total([epochs], "rchar") if reads_files else None,
+                "read_bytes": _total([epochs], "read_bytes") if reads_files and device else None,
+                "cached_share": cached,
+            }
+            for epochs in counters
+        ],
+    }
+    return summarise([result.steps for result in results], config=config, extra=extra)
+
+
+def _total(counters: Sequence[Sequence[IoCounters | None]], name: str) -> int | None:
+    total = 0
+    for rank in counters:
+        for epoch in rank:
+            if epoch is None:
+                return None
+            total += int(getattr(epoch, name))
+    return total
+
+
+def _ratio(a: int | None, b: int | None) -> float | None:
+    return a / b if a is not None and b else None

@@ -1,0 +1,201 @@
+"""The table that a user reads at the end of a run."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dlio_torch.analysis.metrics import PARTS, SHARES
+from dlio_torch.report.expect import ExpectRow
+from dlio_torch.report.verdict import cache_state, percent, verdict
+from dlio_torch.units import format_duration, format_size
+
+NOT_MEASURED = "not measured"
+_MOST_RANKS = 16
+_LABELS = {
+    "fetch": "fetch (waiting for data)",
+    "compute": "compute (emulated)",
+    "allreduce": "allreduce",
+    "checkpoint": "checkpoint",
+    "other": "other (the tool itself)",
+    "between_epochs": "between epochs",
+}
+
+
+def print_report(
+    summary: Mapping[str, Any],
+    *,
+    stream: TextIO,
+    run_dir: Path | str | None = None,
+    expect: Sequence[ExpectRow] = (),
+) -> None:
+    """Write tables and verdict of a run.
+
+    On a terminal with colours and its width; elsewhere plain text of 100 columns (or ``COLUMNS``).
+
+    Args:
+        summary: what :func:`dlio_torch.analysis.metrics.summarise` gave.
+        stream: where to.
+        run_dir: the run directory, named on the last line.
+        expect: rows of :func:`dlio_torch.report.expect.compare`.
+    """
+    terminal = stream.isatty()
+    width = shutil.get_terminal_size().columns if terminal else int(os.environ.get("COLUMNS") or 100)
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        force_terminal=terminal,
+        width=max(width, 40),
+        no_color=True if "NO_COLOR" in os.environ else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+    console.print()
+    console.print(_title(summary), style="bold")
+    console.print(_facts(summary))
+    if summary["step"]["duration_s"] is not None:
+        console.print(_steps(summary))
+    if len(summary["ranks"]) > 1:
+        console.print(_ranks(summary["ranks"]))
+    if expect:
+        console.print(_expected(expect, summary.get("published_on")))
+    console.print(verdict(summary), style="bold")
+    if run_dir is not None:
+        console.print(f"Results: {run_dir}", soft_wrap=True)  # a path stays on one line, to be copied
+    lines = [line.rstrip(" ") for line in text.getvalue().splitlines()]
+    stream.write(_encodable("\n".join(lines) + "\n", getattr(stream, "encoding", None)))
+    stream.flush()
+
+
+def _title(summary: Mapping[str, Any]) -> str:
+    ranks = summary["world_size"]
+    return f"{summary['recipe'] or 'run'}, scale {summary['scale']}, {ranks} rank{'s' if ranks != 1 else ''}"
+
+
+def _facts(summary: Mapping[str, Any]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    train, warmup, evaluation = summary["train"], summary["warmup"], summary["eval"]
+    if train["elapsed_s"] is None:
+        table.add_row("measured", f"nothing: {train['why']}")
+    else:
+        table.add_row(
+            "measured",
+            f"{train['steps']} steps of each rank, {train['samples']} samples in "
+            f"{format_duration(train['elapsed_s'])} ({warmup['steps']} warm-up steps left out)",
+        )
+        table.add_row(
+            "throughput",
+            f"{train['samples_per_s']:.4g} samples/s, {train['mib_per_s']:.4g} MiB/s of tensors "
+            f"({format_size(train['bytes'])} delivered)",
+        )
+    table.add_row("accelerator utilisation", _utilisation(summary))
+    if summary["compute_error"] is not None:
+        error = summary["compute_error"]
+        table.add_row(
+            "compute error",
+            f"median {_signed(error['median_s'])}, 95 % within {format_duration(error['p95_abs_s'])}, "
+            f"largest {format_duration(error['max_abs_s'])}; {100 * error['relative_total']:+.2f} % in all",
+        )
+    if summary["checkpoints"]["measured"]:
+        saved = summary["checkpoints"]
+        table.add_row("checkpoints", f"{saved['measured']}, {format_duration(saved['duration_s']['mean'])} each")
+    if evaluation["steps"]:
+        rate = evaluation["samples_per_s"]
+        table.add_row(
+            "evaluation",
+            f"{evaluation['steps']} steps of each rank, {evaluation['samples']} samples"
+            + ("" if rate is None else f", {rate:.4g} samples/s"),
+        )
+    table.add_row("page cache", cache_state(summary))
+    return table
+
+
+def _utilisation(summary: Mapping[str, Any]) -> str:
+    au = summary["au"]
+    if au["mean"] is None:
+        return f"{NOT_MEASURED}: {au['why']}"
+    text = f"{percent(au['mean'])} of an emulated accelerator (compute.mode={summary['compute']['mode']})"
+    return text if len(summary["ranks"]) == 1 else f"{text}, lowest rank {percent(au['min'])}"
+
+
+def _steps(summary: Mapping[str, Any]) -> Table:
+    table = Table(box=box.SIMPLE, title="where a step's time went", title_justify="left", title_style="none")
+    table.add_column("part")
+    for name in ("mean", "median", "p95", "max", "share"):
+        table.add_column(name, justify="right")
+    for part in SHARES:
+        share = summary["shares"][part]
+        stats = summary["step"][f"{part}_s"] if part in PARTS else None
+        if share is None or (part == "between_epochs" and share < 0.0005):
+            continue
+        cells = [format_duration(stats[name]) if stats else "" for name in ("mean", "median", "p95", "max")]
+        table.add_row(_LABELS[part], *cells, percent(share))
+    table.add_section()
+    whole = summary["step"]["duration_s"]
+    table.add_row("whole step", *(format_duration(whole[name]) for name in ("mean", "median", "p95", "max")), "")
+    return table
+
+
+def _ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE, title="ranks (times: mean of a step)", title_justify="left", title_style="none")
+    for name in ("rank", "steps", "samples/s", "utilisation", "fetch", "compute", "allreduce", "other"):
+        table.add_column(name, justify="right")
+    for row in rows[:_MOST_RANKS]:
+        table.add_row(
+            str(row["rank"]),
+            str(row["steps"]),
+            "-" if row["samples_per_s"] is None else f"{row['samples_per_s']:.4g}",
+            "-" if row["au"] is None else percent(row["au"]),
+            *(
+                "-" if row[f"{part}_s"] is None else format_duration(row[f"{part}_s"])
+                for part in ("fetch", "compute", "allreduce", "other")
+            ),
+        )
+    if len(rows) > _MOST_RANKS:
+        table.caption = f"and {len(rows) - _MOST_RANKS} more in summary.json"
+    return table
+
+
+def _expected(rows: Sequence[ExpectRow], published: Mapping[str, Any] | None) -> Table:
+    where = f" (on {published['system']}, {published['world_size']} ranks)" if published else ""
+    title = f"published{where} and measured"
+    table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="none")
+    table.add_column("figure", overflow="fold")
+    for name in ("published", "measured", "ratio", "alike"):
+        table.add_column(name, justify="right")
+    table.add_column("source", overflow="fold")
+    for row in rows:
+        table.add_row(
+            row.metric,
+            f"{row.published:.4g}",
+            "-" if row.measured is None else f"{row.measured:.4g}",
+            "-" if row.ratio is None else f"{row.ratio:.3g}",
+            row.alike,
+            row.source,
+        )
+    return table
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds > 0 else ''}{format_duration(seconds)}"
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    """``text`` as a stream of this encoding can take it."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        plain = text.replace("µ", "u").replace("─", "-").replace("…", "~")
+        return plain.encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
+    return text

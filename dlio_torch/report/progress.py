@@ -1,0 +1,79 @@
+"""Progress of rank 0: a bar with the remaining time on a terminal, a line every few seconds elsewhere.
+
+Drawing happens inside the trainer's loop, between two steps, at most once a second: a drawing thread
+would hold the interpreter lock at moments that nobody chooses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+_BAR_NS = 1_000_000_000
+_LINE_NS = 5_000_000_000
+
+
+def _nothing(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+class Progress:
+    """Shows progress on ``stream``.
+
+    Args:
+        stream: where to; a terminal gets a bar.
+        enabled: show anything at all.
+    """
+
+    def __init__(self, stream: TextIO, *, enabled: bool) -> None:
+        self._stream = stream
+        self._enabled = enabled
+
+    @contextlib.contextmanager
+    def task(self, name: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+        """A function to be called with what is done and what there is to do, both in ``unit``."""
+        if not self._enabled:
+            yield _nothing
+        elif self._stream.isatty():
+            with self._bar(name, unit) as update:
+                yield update
+        else:
+            yield self._lines(name, unit)
+
+    @contextlib.contextmanager
+    def _bar(self, name: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+        columns = (TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+        with Bar(
+            *columns, TimeRemainingColumn(), console=Console(file=self._stream), auto_refresh=False, transient=True
+        ) as bar:
+            task = bar.add_task("", total=None)
+            last = 0
+
+            def update(done: int, total: int) -> None:
+                nonlocal last
+                now = time.perf_counter_ns()
+                if now - last >= _BAR_NS:
+                    last = now
+                    bar.update(task, completed=done, total=total, refresh=True)
+
+            yield update
+
+    def _lines(self, name: str, unit: str) -> Callable[[int, int], None]:
+        start = last = time.perf_counter_ns()
+
+        def update(done: int, total: int) -> None:
+            nonlocal last
+            now = time.perf_counter_ns()
+            if now - last >= _LINE_NS:
+                last = now
+                left = (now - start) * 1e-9 * (total - done) / done if done else None
+                remaining = f", about {left:.0f} s left" if left is not None else ""
+                print(f"{name}: {done} of {total} {unit}{remaining}", file=self._stream, flush=True)
+
+        return update

@@ -1,0 +1,298 @@
+"""Checkpoints: the files that an application saves, written as it writes them, or ``torch.save`` of a state.
+
+Each file is written under a temporary name in the folder of its final name, flushed to the device
+where that is asked for, and renamed: a reader never sees half a file.  With ``ranks=all`` each rank
+saves below its own folder ``rank-<r>``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dlio_torch.config.schema import CheckpointConfig
+from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
+from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.train.state import make_state
+from dlio_torch.units import format_size
+
+# Linux transfers at most this much in one call, whatever is asked for.
+_LARGEST_CALL = 0x7FFFF000
+_SHIFTS = 64 * 1024
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str  # with "{step}" where the step comes
+    size: int
+    call: int  # size of one write call
+
+
+class Checkpointer:
+    """Saves and restores the checkpoints of one rank.
+
+    A checkpoint of ``kind=files`` is the configured files, in their order.  Each is written with
+    write(2) calls of ``write_bytes`` from a buffer of random bytes that are never zero (so that
+    neither sparse files nor compression shrink them); where ``{step}`` is in the name, each checkpoint
+    is a file of its own, otherwise the file is replaced.
+
+    A checkpoint of ``kind=torch`` is ``checkpoint-<step>.pt``: ``torch.save`` of float32 parameters and
+    of an Adam optimizer's two moments, whose file has ``state_bytes`` within 1 % from 64 KiB on.
+
+    Buffers and state are made here, outside of any timed part.
+
+    Args:
+        config: what is saved, when, by whom.
+        directory: folder of the checkpoints; made when needed.
+        rank: number of this process.
+        recorder: records a span ``write``, ``fsync`` or ``read`` per file.
+
+    Raises:
+        ConfigError: two files have one name.
+        PreconditionError: the state does not fit into memory.
+    """
+
+    def __init__(
+        self, config: CheckpointConfig, directory: Path | str, rank: int, recorder: Recorder | None = None
+    ) -> None:
+        self.config = config
+        self.rank = rank
+        self.saves = config.kind != "none" and (rank == 0 or config.ranks == "all")
+        """Whether this rank saves at all."""
+        self.directory = Path(directory) / f"rank-{rank}" if config.ranks == "all" else Path(directory)
+        self._recorder = NULL if recorder is None else recorder
+        self._kept: list[int] = []  # steps whose checkpoints lie in the folder, oldest first
+        self._restorable: int | None = None
+        self._files = _files_of(config)
+        if not self.saves:
+            return
+        try:
+            if config.kind == "torch":
+                self._state = make_state(config.state_bytes, _temporary(self._path(self._files[0], 0)).name)
+            else:
+                self._buffer = memoryview(_payload(max((file.call for file in self._files), default=0)))
+        except (MemoryError, RuntimeError) as error:
+            raise PreconditionError(
+                f"a checkpoint of {format_size(sum(file.size for file in self._files))} does not fit into memory",
+                hint="lower checkpoint.state_bytes, or set checkpoint.files[].write_bytes",
+            ) from error
+
+    def due(self, epoch: int, step: int, last_of_epoch: bool) -> bool:
+        """Whether this rank saves after this step.
+
+        Args:
+            epoch: number of the epoch, from 1.
+            step: training steps done since the run began, this one included.
+            last_of_epoch: whether this is the last step of its epoch.
+        """
+        by_step = self.config.every_steps > 0 and step % self.config.every_steps == 0
+        by_epoch = self.config.every_epochs > 0 and last_of_epoch and epoch % self.config.every_epochs == 0
+        return self.saves and (by_step or by_epoch)
+
+    def save(self, step: int) -> int:
+        """Write the checkpoint of ``step``, then delete the ones that are not kept.
+
+        Returns:
+            Bytes written; 0 on a rank that does not save.
+
+        Raises:
+            RunFailed: a file cannot be written; nothing of this checkpoint is left but replaced files.
+        """
+        return self._save(step, fsync=self.config.fsync) if self.saves else 0
+
+    def prepare_restore(self) -> None:
+        """Write the checkpoint that :meth:`restore` reads, as step 0, and drop it from the page cache.
+
+        A job that restores was started anew, so its reads come from storage; where the file system does
+        not drop cached pages, they come from the cache.  Do this outside of timed parts.
+        """
+        if not self.saves:
+            return
+        # Pages that are not on the device yet cannot be dropped.
+        self._save(0, fsync=True)
+        self._restorable = 0
+        for file in self._files:
+            descriptor = os.open(self._path(file, 0), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+    def restore(self) -> int:
+        """Read the checkpoint that was prepared, or else the newest.
+
+        ``kind=files`` reads each file with read(2) calls of ``restore_read_bytes`` (0: the whole file);
+        ``kind=torch`` with ``torch.load(weights_only=True)``.
+
+        Returns:
+            Bytes read; 0 on a rank that does not save.
+
+        Raises:
+            DataError: there is no checkpoint, or a file of it is damaged.
+        """
+        if not self.saves:
+            return 0
+        step = self._restorable if self._restorable is not None else (self._kept[-1] if self._kept else None)
+        if step is None:
+            raise DataError(f"there is no checkpoint in {self.directory} to restore", hint="prepare or save one first")
+        return sum(self._read(self._path(file, step), file) for file in self._files)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _save(self, step: int, *, fsync: bool) -> int:
+        total = 0
+        done: list[Path] = []
+        for file in self._files:
+            path = self._path(file, step)
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                total += self._write(path, file, step, fsync=fsync)
+            except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
+                self._discard([one for one in done if one not in self._fixed()])
+                raise _cannot_write(path, file.size, error) from error
+            done.append(path)
+        if fsync and done:
+            _fsync(self.directory)  # the names
+        if step in self._kept:
+            self._kept.remove(step)
+        self._kept.append(step)
+        if self.config.keep:
+            while len(self._kept) > self.config.keep:
+                old = self._kept.pop(0)
+                self._discard([self._path(file, old) for file in self._files if "{step}" in file.name])
+        return total
+
+    def _write(self, path: Path, file: _File, step: int, *, fsync: bool) -> int:
+        temporary = _temporary(path)
+        try:
+            with self._recorder.span("write", step=step, file=str(path), bytes=file.size):
+                if self.config.kind == "torch":
+                    torch.save(self._state | {"step": step}, temporary)
+                    written = temporary.stat().st_size
+                else:
+                    written = self._write_calls(temporary, file)
+            if fsync:
+                with self._recorder.span("fsync", step=step, file=str(path), bytes=written):
+                    _fsync(temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        return written
+
+    def _write_calls(self, path: Path, file: _File) -> int:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            done = calls = 0
+            while done < file.size:
+                # Another place in the buffer for each call: storage that finds equal blocks finds none.
+                shift = calls * 997 % _SHIFTS
+                done += os.write(descriptor, self._buffer[shift : shift + min(file.call, file.size - done)])
+                calls += 1
+        finally:
+            os.close(descriptor)
+        return done
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _read(self, path: Path, file: _File) -> int:
+        read: Callable[[Path, _File], int] = self._load if self.config.kind == "torch" else self._read_calls
+        with self._recorder.span("read", file=str(path), bytes=file.size):
+            try:
+                return read(path, file)
+            except OSError as error:
+                raise DataError(
+                    f"checkpoint file {path} cannot be read: {error.strerror}", hint="start the run anew"
+                ) from error
+
+    def _read_calls(self, path: Path, file: _File) -> int:
+        call = min(self.config.restore_read_bytes or file.size, file.size, _LARGEST_CALL)
+        buffer = memoryview(bytearray(call))
+        done = 0
+        with open(path, "rb", buffering=0) as source:
+            while done < file.size:
+                count = source.readinto(buffer[: min(call, file.size - done)])
+                if not count:
+                    raise DataError(
+                        f"checkpoint file {path} ends after {done} of {file.size} bytes", hint="start the run anew"
+                    )
+                done += count
+        return done
+
+    def _load(self, path: Path, file: _File) -> int:
+        try:
+            state = torch.load(path, weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise DataError(
+                f"checkpoint file {path} is damaged: {str(error).splitlines()[0]}", hint="start the run anew"
+            ) from error
+        if state.keys() != self._state.keys() | {"step"}:
+            raise DataError(f"checkpoint file {path} holds another state", hint="start the run anew")
+        return path.stat().st_size
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def _path(self, file: _File, step: int) -> Path:
+        return self.directory / file.name.replace("{step}", str(step))
+
+    def _fixed(self) -> set[Path]:
+        return {self._path(file, 0) for file in self._files if "{step}" not in file.name}
+
+    def _discard(self, paths: list[Path]) -> None:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _files_of(config: CheckpointConfig) -> list[_File]:
+    if config.kind == "none":
+        return []
+    if config.kind == "torch":
+        return [_File("checkpoint-{step}.pt", config.state_bytes, 0)]
+    files: list[_File] = []
+    for i, file in enumerate(config.files):
+        if file.name in [other.name for other in files]:
+            raise ConfigError(f"checkpoint.files[{i}].name={file.name!r} is there twice", hint="use another name")
+        files.append(_File(file.name, file.bytes, min(file.write_bytes or file.bytes, file.bytes, _LARGEST_CALL)))
+    return files
+
+
+def _payload(call: int) -> Any:
+    """Random bytes without a zero, enough for a write call of ``call`` bytes at any shift."""
+    block = np.random.default_rng(1).integers(1, 256, size=4 * 1024 * 1024, dtype=np.uint8)
+    return np.resize(block, call + _SHIFTS) if call + _SHIFTS > block.size else block
+
+
+def _temporary(path: Path) -> Path:
+    """Where a file lies until it is complete: in the folder of its name, so that a rename moves no data."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_write(path: Path, size: int, error: Exception) -> RunFailed:
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    try:
+        free = f"{format_size(shutil.disk_usage(path.parent).free)} are free"
+    except OSError:
+        free = "its folder cannot be reached"
+    return RunFailed(
+        f"checkpoint file {path} cannot be written: {reason} (it needs {format_size(size)}, {free})",
+        hint="free space, set output.root to another file system, or lower checkpoint.keep",
+    )

@@ -1,0 +1,246 @@
+"""One record per step: how long it waited for data, computed, reduced and saved.
+
+A rank appends records to a small binary journal beside its CSV file, so that a step costs well under
+a microsecond of the tool's own time and a run that is killed keeps all but about its last second.
+:meth:`StepLog.close` turns the journal into the CSV file; :func:`read_steps` reads either.
+
+Columns of the CSV file, times in seconds with nanosecond digits::
+
+    rank,epoch,step,phase,start_s,fetch_s,compute_s,requested_s,allreduce_s,checkpoint_s,samples,bytes
+
+``start_s`` is ``time.perf_counter()`` when the step asked for its batch; the step runs to the start of
+the next one.  ``compute_s`` is what the emulated compute took, ``requested_s`` what was asked for.
+``bytes`` are those of the tensors that the loader delivered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlio_torch.errors import DataError, RunFailed
+
+PHASES = ("warmup", "train", "eval")
+"""Words of the phases in the CSV file; a record holds the index."""
+WARMUP, TRAIN, EVAL = range(3)
+
+STEP_DTYPE = np.dtype(
+    [
+        ("epoch", "<i4"),  # from 1
+        ("step", "<i4"),  # from 1 within the epoch
+        ("phase", "u1"),  # WARMUP, TRAIN or EVAL
+        ("start_ns", "<i8"),
+        ("fetch_ns", "<i8"),
+        ("compute_ns", "<i8"),
+        ("requested_ns", "<i8"),
+        ("allreduce_ns", "<i8"),
+        ("checkpoint_ns", "<i8"),
+        ("samples", "<i4"),
+        ("bytes", "<i8"),
+    ]
+)
+"""One step of one rank."""
+
+Steps = NDArray[np.void]
+"""Structured array of :data:`STEP_DTYPE`, in the order of time."""
+
+_RECORD = struct.Struct("<iiBqqqqqqiq")
+_HEADER = struct.Struct("<8si")  # magic, rank
+_MAGIC = b"DLIOSTP1"
+_COLUMNS = ("rank", *(f"{name[:-3]}_s" if name.endswith("_ns") else name for name in STEP_DTYPE.names or ()))
+_FLUSH_NS = 10**9
+
+
+class StepLog:
+    """Records of one rank, as they come.
+
+    Args:
+        path: the CSV file that :meth:`close` writes; the journal is ``<path>.journal`` until then.
+        rank: number of this process.
+
+    Raises:
+        RunFailed: the journal cannot be made.
+    """
+
+    def __init__(self, path: Path | str, rank: int = 0) -> None:
+        self.path = Path(path)
+        self.rank = rank
+        self._pending: list[bytes] = []
+        self._written: list[bytes] = []
+        self._last_flush_ns = time.perf_counter_ns()
+        self._journal: int | None = None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            self._journal = os.open(journal_of(self.path), flags, 0o666)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+        self._write(_HEADER.pack(_MAGIC, rank))
+
+    def append(
+        self,
+        epoch: int,
+        step: int,
+        phase: int,
+        *,
+        start_ns: int,
+        fetch_ns: int,
+        compute_ns: int,
+        requested_ns: int,
+        allreduce_ns: int,
+        checkpoint_ns: int,
+        samples: int,
+        bytes: int,
+    ) -> None:
+        """Record a step; fields as in :data:`STEP_DTYPE`.  Does no I/O."""
+        self._pending.append(
+            _RECORD.pack(
+                epoch,
+                step,
+                phase,
+                start_ns,
+                fetch_ns,
+                compute_ns,
+                requested_ns,
+                allreduce_ns,
+                checkpoint_ns,
+                samples,
+                bytes,
+            )
+        )
+
+    def maybe_flush(self) -> None:
+        """Write what is pending where a second has passed since the last time; call it outside timed parts.
+
+        Raises:
+            RunFailed: the journal cannot be written.
+        """
+        if time.perf_counter_ns() - self._last_flush_ns >= _FLUSH_NS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending to the journal."""
+        block = b"".join(self._pending)
+        if block:
+            self._write(block)
+            self._written.append(block)
+            self._pending.clear()
+        self._last_flush_ns = time.perf_counter_ns()
+
+    def to_array(self) -> Steps:
+        """All records so far."""
+        return np.frombuffer(b"".join(chain(self._written, self._pending)), dtype=STEP_DTYPE)
+
+    def close(self) -> None:
+        """Write the CSV file and remove the journal; a second call does nothing."""
+        if self._journal is None:
+            return
+        self.flush()
+        os.close(self._journal)
+        self._journal = None
+        write_steps(self.path, {self.rank: self.to_array()})
+        journal_of(self.path).unlink(missing_ok=True)
+
+    def _write(self, block: bytes) -> None:
+        if self._journal is None:
+            raise ValueError("the step log is closed")
+        try:
+            done = 0
+            while done < len(block):
+                done += os.write(self._journal, block[done:] if done else block)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+
+
+def journal_of(path: Path) -> Path:
+    """Where the records of the CSV file ``path`` lie while its run goes on."""
+    return path.with_name(f"{path.name}.journal")
+
+
+def write_steps(path: Path | str, steps_by_rank: Mapping[int, Steps]) -> None:
+    """Write the CSV file of the records of several ranks; it gets its name when it is complete.
+
+    Raises:
+        RunFailed: the file cannot be written.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "w", encoding="ascii", newline="") as file:
+            file.write(",".join(_COLUMNS) + "\n")
+            for rank in sorted(steps_by_rank):
+                file.writelines(_lines(rank, steps_by_rank[rank]))
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise _cannot_write(path, error) from error
+
+
+def read_steps(path: Path | str) -> dict[int, Steps]:
+    """Records of a CSV file by rank; of its journal where the run was killed before it wrote the file.
+
+    A record that was cut short at the end is left out.
+
+    Raises:
+        DataError: there is neither file, or it is damaged; the message names it.
+    """
+    path = Path(path)
+    try:
+        if path.exists() or not journal_of(path).exists():
+            return _read_csv(path)
+        path = journal_of(path)
+        return _read_journal(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint="the run did not get that far") from error
+    except (KeyError, ValueError, struct.error) as error:
+        raise DataError(f"{path} is damaged: {error}", hint="repeat the run") from error
+
+
+def _lines(rank: int, steps: Steps) -> Iterator[str]:
+    for epoch, step, phase, *times, samples, size in steps.tolist():
+        seconds = ",".join(f"{ns // 10**9}.{ns % 10**9:09d}" for ns in times)
+        yield f"{rank},{epoch},{step},{PHASES[phase]},{seconds},{samples},{size}\n"
+
+
+def _read_csv(path: Path) -> dict[int, Steps]:
+    records: dict[int, list[tuple[int, ...]]] = {}
+    with open(path, encoding="ascii", newline="") as file:
+        rows = csv.reader(line for line in file if line.endswith("\n"))
+        columns = next(rows, [])
+        if tuple(columns) != _COLUMNS:
+            raise ValueError(f"its columns are {columns}")
+        for rank, epoch, step, phase, *times, samples, size in rows:
+            nanoseconds = (_nanoseconds(text) for text in times)
+            record = (int(epoch), int(step), PHASES.index(phase), *nanoseconds, int(samples), int(size))
+            records.setdefault(int(rank), []).append(record)
+    return {rank: np.array(of_rank, dtype=STEP_DTYPE) for rank, of_rank in records.items()}
+
+
+def _read_journal(path: Path) -> dict[int, Steps]:
+    content = path.read_bytes()
+    magic, rank = _HEADER.unpack_from(content)
+    if magic != _MAGIC:
+        raise ValueError("it is no journal of steps")
+    body = content[_HEADER.size :]
+    whole = len(body) - len(body) % STEP_DTYPE.itemsize
+    return {rank: np.frombuffer(body[:whole], dtype=STEP_DTYPE)}
+
+
+def _nanoseconds(text: str) -> int:
+    # Through a float, a monotonic clock of some days would lose its last digits.
+    whole, _, digits = text.partition(".")
+    return int(whole) * 10**9 + int(digits.ljust(9, "0")[:9])
+
+
+def _cannot_write(path: Path, error: OSError) -> RunFailed:
+    return RunFailed(f"step times cannot be written to {path}: {error.strerror}", hint="free space or set output.root")

@@ -1,0 +1,302 @@
+"""The trainer stub: fetch -> compute -> allreduce -> checkpoint, epoch by epoch, and evaluation.
+
+The loop does as little as it can: a handful of clock readings and one record a step.  Spans of the
+trainer are made from these records when the loop is over, so they cost the run nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.compute.emulate import Emulator
+from dlio_torch.config.schema import TrainConfig
+from dlio_torch.data.loader import Batches, BatchLoader
+from dlio_torch.dist.base import Communicator
+from dlio_torch.environment import IoCounters
+from dlio_torch.errors import DlioError
+from dlio_torch.formats.batch import INDEX, Batch, batch_bytes
+from dlio_torch.trace.profiler import ProfilerSession
+from dlio_torch.trace.spans import Recorder
+from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, StepLog, Steps
+
+Progress = Callable[[int, int], None]
+Seen = npt.NDArray[np.int64]
+# Step of the epoch and of the run, readings of the clock, samples and bytes: what becomes a record.
+_Step = tuple[int, int, int, int, int, int, int, int, int, int, int]
+
+
+@dataclass
+class EpochFigures:
+    """What one epoch of one rank moved, beside its steps.
+
+    Attributes:
+        epoch: number, from 1.
+        seconds: wall time of the epoch, evaluation and checkpoints included.
+        io: what the kernel counted; ``None`` where it does not tell.
+        seen: with ``verify``, how often each sample came; else ``None``.
+    """
+
+    epoch: int
+    seconds: float
+    io: IoCounters | None
+    seen: Seen | None = None
+
+
+@dataclass
+class TrainResult:
+    """What a rank brings home.
+
+    Attributes:
+        steps: one record a step.
+        epochs: one entry an epoch.
+        checkpoints: checkpoints saved.
+        checkpoint_bytes: bytes saved.
+        restore_s: time of the restore before the first step, ``None`` on a rank that restores nothing.
+        restore_bytes: bytes restored, ``None`` likewise.
+    """
+
+    steps: Steps
+    epochs: list[EpochFigures] = field(default_factory=list)
+    checkpoints: int = 0
+    checkpoint_bytes: int = 0
+    restore_s: float | None = None
+    restore_bytes: int | None = None
+
+
+class Trainer:
+    """Runs the loop of one rank.
+
+    Args:
+        config: the options of ``train``.
+        comm: the ranks.
+        loader: training batches.
+        eval_loader: evaluation batches; ``None`` if this run evaluates nothing.
+        emulator: spends the compute time.
+        checkpointer: saves and restores.
+        log: takes a record of each step.
+        recorder: takes the spans, after the loop.
+        profiler: torch.profiler around the first steps.
+        progress: called now and then with steps done and steps to do.
+        num_samples: samples of the data set.
+        restore: read a checkpoint before the first step.
+        verify: count how often each sample comes.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        comm: Communicator,
+        *,
+        loader: BatchLoader,
+        eval_loader: BatchLoader | None,
+        emulator: Emulator,
+        checkpointer: Checkpointer,
+        log: StepLog,
+        recorder: Recorder,
+        profiler: ProfilerSession,
+        progress: Progress,
+        num_samples: int,
+        restore: bool = False,
+        verify: bool = False,
+    ) -> None:
+        self._config = config
+        self._comm = comm
+        self._loader = loader
+        self._eval_loader = eval_loader if config.eval_ranks == "all" or comm.rank == 0 else None
+        self._emulator = emulator
+        self._checkpointer = checkpointer
+        self._log = log
+        self._recorder = recorder
+        self._profiler = profiler
+        self._progress = progress
+        self._num_samples = num_samples
+        self._restore = restore
+        self._verify = verify
+        reduces = config.allreduce_bytes > 0
+        self._reduce = comm.gradient_reducer(config.allreduce_bytes).step if reduces else None
+        self._done = 0  # training steps of the whole run
+        self._eval_done = 0
+        self._eval_epoch = 0
+
+    def run(self) -> TrainResult:
+        """Train all epochs.
+
+        Raises:
+            DlioError: a batch could not be read, a checkpoint not be written.
+        """
+        result = TrainResult(self._log.to_array())
+        if self._restore:
+            self._restore_checkpoint(result)
+        try:
+            self._epochs(result)
+        except BaseException:
+            # What was done stays to be looked at; the first error is the one that counts.
+            with contextlib.suppress(DlioError):
+                self._record_spans(self._log.to_array())
+            raise
+        result.steps = self._log.to_array()
+        self._record_spans(result.steps)
+        return result
+
+    def _restore_checkpoint(self, result: TrainResult) -> None:
+        self._checkpointer.prepare_restore()
+        self._comm.barrier()
+        if self._checkpointer.saves:
+            began = time.perf_counter()
+            result.restore_bytes = self._checkpointer.restore()
+            result.restore_s = time.perf_counter() - began
+
+    def _epochs(self, result: TrainResult) -> None:
+        with self._profiler:
+            for epoch in range(1, self._config.epochs + 1):
+                self._comm.barrier()
+                before, began = tree_counters(), time.perf_counter()
+                seen = np.zeros(self._num_samples, np.int64) if self._verify else None
+                self._epoch(epoch, seen, result)
+                every = self._config.eval_every_epochs
+                if every and epoch % every == 0:
+                    self._evaluate(epoch)
+                self._log.flush()
+                seconds, after = time.perf_counter() - began, tree_counters()
+                io = after - before if after is not None and before is not None else None
+                result.epochs.append(EpochFigures(epoch, seconds, io, seen))
+
+    def _epoch(self, epoch: int, seen: Seen | None, result: TrainResult) -> None:
+        clock = time.perf_counter_ns
+        spend, requested_ns, reduce = self._emulator.spend, self._emulator.requested_ns, self._reduce
+        flush, show = self._log.maybe_flush, self._progress
+        due = self._checkpointer.due if self._checkpointer.saves else None
+        profile = self._profiler.step if self._profiler.enabled else None
+        eval_every = self._config.eval_every_steps
+        steps = len(self._loader)
+        total = steps * self._config.epochs
+        batches = self._loader.epoch(epoch - 1)
+        fetch, read_on = self._fetch(batches), batches.read_on
+        last: _Step | None = None  # a step that is done and not recorded yet
+        try:
+            for step in range(1, steps + 1):
+                start = clock()
+                batch = fetch()
+                fetched = clock()
+                # The step's compute begins here.  The loader goes on reading and bookkeeping is done in
+                # its shadow, as a trainer's host code runs while the accelerator works; then the rest of
+                # the time is spent.
+                read_on()
+                requested = requested_ns(self._done)
+                if last is not None:
+                    done, last = last, None
+                    self._record(epoch, done)
+                samples, size = len(batch[INDEX]), batch_bytes(batch)
+                if seen is not None:
+                    np.add.at(seen, batch[INDEX].numpy(), 1)
+                flush()
+                show(self._done, total)
+                shadow = clock() - fetched
+                # The emulator's own reading of the end: a wait for the interpreter lock is no compute.
+                # Without compute there is no shadow, and all this is the tool's own time.
+                computed_ns = shadow + spend(requested - shadow) if requested else 0
+                computed = reduced = clock()
+                if reduce is not None:
+                    reduce()
+                    reduced = clock()
+                self._done += 1
+                saved = reduced
+                if due is not None and due(epoch, self._done, step == steps):
+                    result.checkpoint_bytes += self._checkpointer.save(self._done)
+                    result.checkpoints += 1
+                    saved = clock()
+                last = (
+                    step, self._done, start, fetched, computed_ns, requested, computed, reduced, saved, samples, size
+                )  # fmt: skip
+                if profile is not None:
+                    profile()
+                if eval_every and self._done % eval_every == 0:
+                    done, last = last, None
+                    self._record(epoch, done)
+                    self._evaluate(epoch)
+        finally:
+            if last is not None:
+                self._record(epoch, last)
+        show(self._done, total)
+
+    def _record(self, epoch: int, last: _Step) -> None:
+        step, done, start, fetched, computed_ns, requested, computed, reduced, saved, samples, size = last
+        self._log.append(
+            epoch,
+            step,
+            TRAIN if done > self._config.warmup_steps else WARMUP,
+            start_ns=start,
+            fetch_ns=fetched - start,
+            compute_ns=computed_ns,
+            requested_ns=requested,
+            allreduce_ns=reduced - computed,
+            checkpoint_ns=saved - reduced,
+            samples=samples,
+            bytes=size,
+        )
+
+    def _fetch(self, batches: Batches) -> Callable[[], Batch]:
+        """``next(batches)``, inside the profiler's annotation where it is on."""
+        take = batches.__next__
+        if not self._profiler.enabled:
+            return take
+
+        def annotated() -> Batch:
+            with self._profiler.fetch():
+                return take()
+
+        return annotated
+
+    def _evaluate(self, epoch: int) -> None:
+        if self._eval_loader is None:
+            return
+        clock = time.perf_counter_ns
+        start = clock()
+        batches = self._eval_loader.epoch(self._eval_epoch)
+        for step, batch in enumerate(batches, 1):
+            fetched = clock()
+            batches.read_on()
+            requested = self._emulator.requested_eval_ns(self._eval_done)
+            computed_ns = self._emulator.spend(requested)
+            self._eval_done += 1
+            self._log.append(
+                epoch,
+                step,
+                EVAL,
+                start_ns=start,
+                fetch_ns=fetched - start,
+                compute_ns=computed_ns,
+                requested_ns=requested,
+                allreduce_ns=0,
+                checkpoint_ns=0,
+                samples=len(batch[INDEX]),
+                bytes=batch_bytes(batch),
+            )
+            self._log.maybe_flush()
+            start = clock()
+        self._eval_epoch += 1
+
+    def _record_spans(self, steps: Steps) -> None:
+        """The trainer's spans, made from its records; a checkpoint ends what its step recorded."""
+        if not self._recorder.enabled:
+            return
+        done = 0
+        for row in steps:
+            evaluates = row["phase"] == EVAL
+            done += not evaluates
+            at = int(row["start_ns"])
+            for op in ("fetch", "compute", "allreduce", "checkpoint"):
+                end = at + int(row[f"{op}_ns"])
+                if end > at:
+                    self._recorder.add(
+                        "eval_" + op if evaluates else op, at, end, step=int(row["step"]) if evaluates else done
+                    )
+                at = end

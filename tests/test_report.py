@@ -1,0 +1,237 @@
+"""What a user reads at the end of a run: the verdict names the real bottleneck, tables fit, nothing claims too much."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio_torch.analysis.metrics import summarise
+from dlio_torch.config.schema import CheckpointConfig, ComputeConfig, Config, ExpectConfig, TrainConfig
+from dlio_torch.report.console import print_report
+from dlio_torch.report.expect import compare, lookup
+from dlio_torch.report.verdict import cache_state, percent, verdict
+from dlio_torch.train.steps import STEP_DTYPE, TRAIN, WARMUP, Steps
+
+MS = 1_000_000
+CONFIG = Config(
+    recipe="cosmic_tagger",
+    train=TrainConfig(allreduce_bytes=1000),
+    checkpoint=CheckpointConfig(kind="files", every_steps=5),
+)
+COLD: dict[str, Any] = {"io": [{"rchar": 1000, "read_bytes": 1000}]}
+WARM: dict[str, Any] = {"io": [{"rchar": 1000, "read_bytes": 10, "cached_share": 0.98}]}
+
+
+def run(
+    *,
+    fetch: float = 0,
+    compute: float = 10,
+    late: float = 0,
+    allreduce: float = 0,
+    checkpoint: float = 0,
+    other: float = 0,
+    restart: float = 0,
+    phase: int = TRAIN,
+) -> Steps:
+    """Two epochs of ten equal steps; times in ms, ``restart`` between the epochs."""
+    rows, now = [], 0.0
+    for epoch in (1, 2):
+        for step in range(1, 11):
+            spent = (fetch, compute + late, compute, allreduce, checkpoint)
+            times = (round(time * MS) for time in (now, *spent))
+            rows.append((epoch, step, phase, *times, 4, 1 << 20))
+            now += fetch + compute + late + allreduce + checkpoint + other
+        now += restart
+    return np.array(rows, dtype=STEP_DTYPE)
+
+
+def summary_of(
+    extra: dict[str, Any] | None = None, config: Config = CONFIG, ranks: int = 1, **times: float
+) -> dict[str, Any]:
+    return summarise([run(**times)] * ranks, config=config, extra=extra)
+
+
+def printed(summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch, columns: int = 100, **options: Any) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    print_report(summary, stream=stream, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (
+            {"fetch": 0.05},
+            "Storage and loader keep the emulated accelerator 99.5 % busy; a step waits 50 µs for data.",
+        ),
+        (
+            {"fetch": 6},
+            "Storage and loader keep the emulated accelerator 62.5 % busy: a step of 16 ms waits 6 ms for data, "
+            "37.5 % of the time.",
+        ),
+        (
+            {"fetch": 1, "allreduce": 9},
+            "Storage and loader are not what holds the emulated accelerator at 50.0 %: the allreduce of the gradient "
+            "takes 45.0 % of the time, waiting for data 5.0 %.",
+        ),
+        ({"fetch": 1, "checkpoint": 9}, "saving checkpoints takes 45.0 % of the time, waiting for data 5.0 %."),
+        ({"other": 10}, "the tool's own work between the timed parts takes 46.2 % of the time, waiting for data 0.0 %"),
+        ({"late": 10}, "emulated compute that ran longer than asked takes 50.0 % of the time, waiting for data 0.0 %"),
+        ({"fetch": 1, "restart": 200}, "starting the loaders again between epochs takes 47.6 % of the time"),
+    ],
+)
+def test_the_verdict_names_the_largest_loss(times: dict[str, float], expected: str) -> None:
+    sentence = verdict(summary_of(COLD, **times))
+    assert expected in sentence
+    assert sentence.count(". ") == 0  # one sentence
+    assert sentence.endswith(".")
+
+
+def test_the_verdict_says_where_the_bytes_came_from() -> None:
+    assert verdict(summary_of(WARM, fetch=6)).startswith("Page cache and loader keep the emulated accelerator 62.5 %")
+    half = {"io": [{"rchar": 1000, "read_bytes": 500}]}
+    assert verdict(summary_of(half, fetch=6)).startswith("Storage, page cache and loader keep")
+
+
+def test_no_compute_means_no_utilisation() -> None:
+    config = Config(compute=ComputeConfig(mode="none"))
+    sentence = verdict(summary_of(COLD, config, compute=0, fetch=6))
+    assert sentence == (
+        "No compute was emulated, so no accelerator had to be kept busy: storage and loader deliver "
+        "666.7 samples/s (166.7 MiB/s), and a step of 6 ms spends most of its time (100.0 %) on waiting for data."
+    )
+
+
+def test_utilisation_is_never_given_without_saying_that_compute_was_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(summary_of(WARM, fetch=6), monkeypatch)
+    [line] = [line for line in text.splitlines() if line.startswith("accelerator utilisation")]
+    assert line.split("  ")[-1] == "62.5 % of an emulated accelerator (compute.mode=sleep)"
+    none = summary_of(COLD, Config(compute=ComputeConfig(mode="none")), compute=0, fetch=6)
+    assert "accelerator utilisation  not measured: no compute was emulated" in printed(none, monkeypatch)
+
+
+def test_cache_state() -> None:
+    assert cache_state(summary_of(COLD)) == "cold: the device delivered 100.0 % of the bytes that were read"
+    assert cache_state(summary_of(WARM)) == (
+        "cached: the device delivered 1.0 % of the bytes that were read; "
+        "98.0 % of the data were in the page cache before"
+    )
+    assert cache_state(summary_of()) == "not measured"
+
+
+def test_percent_does_not_round_up_to_all() -> None:
+    assert [percent(x) for x in (0.973, 0.9999, 1.0, 0.0)] == ["97.3 %", ">99.9 %", "100.0 %", "0.0 %"]
+
+
+def test_the_report_holds_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(
+        summary_of(WARM, fetch=6, allreduce=3, checkpoint=1, other=0.5), monkeypatch, run_dir="runs/cosmic_tagger/x"
+    )
+    lines = text.splitlines()
+    assert "cosmic_tagger, scale laptop, 1 rank" in lines
+    assert any("20 steps of each rank, 80 samples in 410 ms (0 warm-up steps left out)" in line for line in lines)
+    assert any("195.4 samples/s, 48.84 MiB/s of tensors (20 MiB delivered)" in line for line in lines)
+    assert any("checkpoints" in line and "20, 1 ms each" in line for line in lines)
+    cells = {line.split("  ")[1]: line.split() for line in lines if line.endswith("%") and line.startswith("  ")}
+    assert cells["fetch (waiting for data)"][-2:] == ["29.3", "%"]
+    assert cells["compute (emulated)"][-2:] == ["48.8", "%"]
+    assert cells["allreduce"][-2:] == ["14.7", "%"]
+    assert cells["checkpoint"][-2:] == ["4.9", "%"]
+    assert cells["other (the tool itself)"][-2:] == ["2.2", "%"]
+    assert lines[-1] == "Results: runs/cosmic_tagger/x"
+
+
+def test_parts_that_were_not_done_have_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(summary_of(COLD, Config(), fetch=1), monkeypatch)
+    assert "allreduce" not in text
+    assert "checkpoint" not in text
+    assert "between epochs" not in text
+    assert "between epochs" in printed(summary_of(COLD, Config(), fetch=1, restart=5), monkeypatch)
+
+
+def test_nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(summary_of(COLD, phase=WARMUP), monkeypatch)
+    assert "measured                 nothing: all 20 training step(s) were warm-up" in text
+    assert "Nothing was measured: all 20 training step(s)" in text
+    assert "nan" not in text.lower()
+
+
+def test_ranks_have_a_row_each_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(summary_of(ranks=2, fetch=6), monkeypatch, 120)
+    assert "62.5 % of an emulated accelerator (compute.mode=sleep), lowest rank 62.5 %" in text
+    rows = [line.split() for line in text.splitlines() if line.strip().startswith(("0  ", "1  "))]
+    assert [row[:3] for row in rows] == [["0", "20", "250"], ["1", "20", "250"]]
+    assert "and 4 more in summary.json" in printed(summary_of(ranks=20), monkeypatch)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_no_line_is_wider_than_asked(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expect = [ExpectConfig("train.samples_per_s", 100, 0.1, "a source with a long title, section 3, table 4, line 5")]
+    summary = summary_of(WARM, ranks=3, fetch=6, allreduce=3, checkpoint=1, other=0.5)
+    run_dir = "/a/" + "long/" * 60
+    lines = printed(summary, monkeypatch, columns, expect=compare(expect, summary), run_dir=run_dir).splitlines()
+    assert max(len(line) for line in lines[:-1]) <= columns
+    assert lines[-1] == f"Results: {run_dir}"  # a path can be copied in one piece
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_plain_text_unless_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[" not in printed(summary_of(WARM, fetch=6), monkeypatch)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    print_report(summary_of(WARM, fetch=6), stream=terminal)
+    assert "\x1b[1m" in terminal.getvalue()
+
+
+def test_a_stream_that_knows_ascii_only() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    print_report(summary_of(WARM, fetch=0.05), stream=stream)
+    assert "a step waits 50 us for data." in raw.getvalue().decode("ascii").replace("\n", " ")
+
+
+def test_a_recipe_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = summary_of(COLD, Config(recipe="[red]mine[/red] :boom:"))
+    assert "[red]mine[/red] :boom:, scale" in printed(summary, monkeypatch)
+
+
+def test_published_beside_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = {
+        "train": {"a": 90.0, "none": None, "text": "x", "nan": float("nan"), "yes": True},
+        "ranks": [{"au": 0.5}],
+    }
+    rows = compare(
+        [
+            ExpectConfig("train.a", 100, 0.1, "paper"),
+            ExpectConfig("train.a", 100, 0.09, "paper"),
+            ExpectConfig("train.a", -90, 0.5),
+            ExpectConfig("ranks.0.au", 0, 0.6),
+            *(ExpectConfig(f"train.{name}", 1.0) for name in ("none", "text", "nan", "yes", "missing", "a.b")),
+            ExpectConfig("ranks.1.au", 1.0),
+        ],
+        summary,
+    )
+    assert [(row.measured, row.ratio, row.alike) for row in rows] == [
+        (90.0, 0.9, "yes"),
+        (90.0, 0.9, "no"),
+        (90.0, -1.0, "no"),
+        (0.5, None, "yes"),
+        *[(None, None, "not measured")] * 7,
+    ]
+    assert lookup(summary, "train") is None
+    text = printed(summary_of(COLD), monkeypatch, expect=rows[:1] + rows[4:5])
+    found = [line.split() for line in text.splitlines() if line.startswith("  train.")]
+    assert found == [
+        ["train.a", "100", "90", "0.9", "yes", "paper"],
+        ["train.none", "1", "-", "-", "not", "measured"],
+    ]
