@@ -1,0 +1,188 @@
+"""``doctor``: checks the machine, and what the tool itself costs on it.
+
+Checks are facts with a verdict: ``ok``, ``note`` (worth knowing), ``bad`` (a run would fail; exit code 3).
+The self-test runs the recipe ``self_test`` (no I/O at all) in processes of its own, on one rank and on two,
+and compares the accelerator utilisation with what it should be.  A miss is a ``note``: on a busy machine
+it says something of the machine.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dlio_torch.compute.calibrate import load_or_measure
+from dlio_torch.config.compose import Composed
+from dlio_torch.data.generate import PART
+from dlio_torch.dist.registry import check_horovod
+from dlio_torch.environment import describe
+from dlio_torch.errors import MissingPackageError
+from dlio_torch.units import format_duration, format_size
+
+# Requested compute time of a step, steps, and the utilisation that one and two ranks should reach.
+_SELF_TESTS = ((0.0005, 2000, 0.99, 0.97), (0.005, 300, 0.99, 0.97), (0.05, 40, 0.99, 0.97))
+_FEW_FILES = 1024
+_LITTLE_SPACE = 1 << 30
+_SMALL_SHM = 64 << 20
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding.
+
+    Attributes:
+        name: what was looked at.
+        verdict: ``ok``, ``note`` or ``bad``.
+        text: what was found, and what to do about it.
+    """
+
+    name: str
+    verdict: str
+    text: str
+
+
+def doctor(composed: Composed | None, *, json: bool = False) -> int:
+    """Check the machine and print the findings; returns the exit code, 3 if a run would fail.
+
+    Args:
+        composed: a configuration whose folders are looked at, too; ``None``: the default folders.
+        json: print JSON instead of a table.
+    """
+    data = Path(composed.config.dataset.root if composed is not None else "data")
+    runs = Path(composed.config.output.root if composed is not None else "runs")
+    environment = describe({"data": data, "runs": runs})
+    calibration = load_or_measure(force=True)
+    checks = [*_machine(environment), *_folders(data, runs), *_timer(calibration.to_dict()), _horovod()]
+    checks += _self_test()
+    bad = any(check.verdict == "bad" for check in checks)
+    if json:
+        record = {"checks": [asdict(check) for check in checks], "environment": environment}
+        print(jsonlib.dumps({**record, "calibration": calibration.to_dict()}, indent=2))
+    else:
+        _print(checks)
+    return 3 if bad else 0
+
+
+def _print(checks: list[Check]) -> None:
+    table = Table("check", "", "finding", box=None, pad_edge=False)
+    for check in checks:
+        table.add_row(check.name, check.verdict, check.text)
+    Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False).print(table)
+
+
+def _machine(environment: dict[str, Any]) -> Iterator[Check]:
+    versions = environment["versions"]
+    shown = ", ".join(f"{name} {versions.get(name)}" for name in ("python", "torch", "torchdata", "h5py", "numpy"))
+    yield Check("versions", "ok", shown)
+    yield Check("cores", "ok", f"{len(os.sched_getaffinity(0))} usable")
+    files = environment["limits"]["open_files"]
+    if files is not None:
+        few = files < _FEW_FILES
+        yield Check(
+            "open files", "note" if few else "ok", f"limit {files}" + ("; raise it: ulimit -n 4096" if few else "")
+        )
+    shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
+    small = shm < _SMALL_SHM
+    text = f"{format_size(shm)} free in /dev/shm"
+    yield Check("shared memory", "note" if small else "ok", text + ("; loader workers need more" if small else ""))
+
+
+def _folders(data: Path, runs: Path) -> Iterator[Check]:
+    for name, folder in (("data folder", data), ("run folder", runs)):
+        place = folder.absolute()
+        while not place.exists():
+            place = place.parent
+        if not os.access(place, os.W_OK):
+            yield Check(name, "bad", f"{place} is not writable; choose another folder")
+            continue
+        free = shutil.disk_usage(place).free
+        little = free < _LITTLE_SPACE
+        yield Check(name, "note" if little else "ok", f"{folder.absolute()}: {format_size(free)} free")
+    left = sorted(data.rglob(f".*{PART}")) if data.is_dir() else []
+    if left:
+        yield Check(
+            "unfinished files",
+            "note",
+            f"{len(left)} of a generation that was killed, first {left[0]}; the next one removes them",
+        )
+
+
+def _timer(calibration: dict[str, Any]) -> Iterator[Check]:
+    error = calibration["sleep"]
+    text = (
+        f"{calibration['how']}; a sleep of 1 ms is late by {format_duration(error['median_ns'] * 1e-9)} (median), "
+        f"{format_duration(error['p95_ns'] * 1e-9)} (95 %)"
+    )
+    yield Check("timer", "ok" if calibration["exact"] else "note", text)
+    share = calibration["spin_cpu_share"]
+    text = f"a spinning thread gets {share:.0%} of a core" + ("" if share > 0.95 else "; the machine is busy")
+    yield Check("processor", "ok" if share > 0.95 else "note", text)
+
+
+def _horovod() -> Check:
+    try:
+        check_horovod()
+    except MissingPackageError as error:
+        return Check("horovod", "note", str(error))
+    return Check("horovod", "ok", "installed for this torch")
+
+
+def _self_test() -> Iterator[Check]:
+    with tempfile.TemporaryDirectory(prefix="dlio_torch-") as folder:
+        for ranks in (1, 2):
+            for step_s, steps, *wanted in _SELF_TESTS:
+                name = f"self-test, {format_duration(step_s)}, {ranks} rank{'s' if ranks > 1 else ''}"
+                directory = Path(folder) / f"{ranks}-{steps}"
+                yield _judge(name, _measure(directory, ranks, step_s, steps), wanted[ranks - 1])
+
+
+def _judge(name: str, result: dict[str, Any] | str, wanted: float) -> Check:
+    if isinstance(result, str):
+        return Check(name, "bad", result)
+    au = result["au"]["mean"]
+    step = result["step"]
+    text = (
+        f"utilisation {au:.1%} (expected {wanted:.0%}); median of a step: fetch "
+        f"{format_duration(step['fetch_s']['median'])}, other {format_duration(step['other_s']['median'])}"
+    )
+    return Check(name, "ok" if au >= wanted else "note", text if au >= wanted else text + "; is the machine busy?")
+
+
+def _measure(directory: Path, ranks: int, step_s: float, steps: int) -> dict[str, Any] | str:
+    """The summary of one self-test, or why there is none."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    command = [
+        sys.executable,
+        *launcher,
+        "-m",
+        "dlio_torch",
+        "recipe=self_test",
+        "scale=paper",
+        f"compute.step_s={step_s}",
+        f"train.steps={steps}",
+        f"output.dir={directory}",
+        "output.progress=false",
+    ]
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI_", "HOROVOD_", "SLURM_"))}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env={**outside, "OMP_NUM_THREADS": "1"}
+        )
+    except subprocess.TimeoutExpired:
+        return "no result after 120 s"
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        return next((line for line in lines if line.startswith("dlio_torch:")), lines[-1])
+    found: dict[str, Any] = jsonlib.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    return found
