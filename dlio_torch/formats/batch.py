@@ -69,7 +69,7 @@ class BatchBuffer:
     """
 
     def __init__(self, specs: Sequence[ArraySpec], indices: Sequence[int]) -> None:
-        self.indices = np.asarray(indices, dtype=np.int64)
+        self.indices = np.array(indices, dtype=np.int64)
         self.fixed: dict[str, npt.NDArray[np.generic]] = {
             spec.name: np.empty((len(indices), *spec.shape), spec.dtype) for spec in specs if not spec.variable
         }

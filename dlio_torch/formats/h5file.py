@@ -26,7 +26,7 @@ METADATA_CACHE_LIMITS = (1024, 128 << 20)
 """Sizes that HDF5 accepts for its metadata cache, in bytes (H5C__MIN_MAX_CACHE_SIZE and H5C__MAX_MAX_CACHE_SIZE)."""
 
 # Which of these h5py raises depends on the part of a damaged file that the library stumbles over.
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
+_DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError)
 
 
 def open_file(path: Path, chunk_cache_bytes: int, metadata_cache_bytes: int = 0) -> h5py.File:
@@ -143,6 +143,12 @@ class Slab:
         # The stored type as memory type: the library moves bytes and converts nothing.
         self._type = dataset.id.get_type()
         self._tail = (0,) * len(self.row_shape)
+        self._select(1)
+
+    def _select(self, count: int) -> None:
+        """Memory space of ``count`` rows, kept for the next read: making one costs as much as a small read."""
+        self._shape = (count, *self.row_shape)
+        self._memory = h5py.h5s.create_simple(self._shape)
 
     def check(self, first: int, count: int) -> None:
         """Raise unless the array has rows ``first`` to ``first + count - 1``.
@@ -169,8 +175,10 @@ class Slab:
         count = len(out)
         self.check(first, count)
         try:
-            self._space.select_hyperslab((first, *self._tail), (count, *self.row_shape))
-            self._id.read(h5py.h5s.create_simple((count, *self.row_shape)), self._space, out, self._type)
+            if count != self._shape[0]:
+                self._select(count)
+            self._space.select_hyperslab((first, *self._tail), self._shape)
+            self._id.read(self._memory, self._space, out, self._type)
         except _DAMAGE as error:
             raise DataError(
                 f"{self._path}: rows {first} to {first + count - 1} of {self._name} cannot be read: {error}",

@@ -64,7 +64,12 @@ class Hdf5Format(Format):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
         self._specs = specs_of(config.fields)
+        tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
         for field in config.fields:
+            if field.name in tables:
+                raise ConfigError(
+                    f"dataset.fields: {field.name!r} is the table of extents of another array", hint="rename it"
+                )
             self._chunk(field, 1)  # a wrong chunk is told before anything is written
 
     def specs(self) -> list[ArraySpec]:
@@ -181,9 +186,7 @@ class Hdf5Format(Format):
     def _create(self, file: h5py.File, field: FieldConfig, rows: int) -> h5py.Dataset:
         chunk = self._chunk(field, rows)
         filters = self._filters() if chunk is not None else {}
-        return file.create_dataset(
-            field.name, (rows, *field.shape), np.dtype(field.dtype), chunks=chunk, fillvalue=None, **filters
-        )
+        return file.create_dataset(field.name, (rows, *field.shape), np.dtype(field.dtype), chunks=chunk, **filters)
 
     def _write_extents(self, file: h5py.File, field: FieldConfig, rows: npt.NDArray[np.int64]) -> None:
         table = np.zeros(len(rows), EXTENTS)

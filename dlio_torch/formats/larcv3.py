@@ -18,7 +18,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,22 +26,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig, Larcv3Config
-from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.errors import ConfigError
 from dlio_torch.formats.base import FileInfo, Format, Reader
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample, concatenate
-from dlio_torch.formats.h5file import Slab, open_file, open_with_cache, require
+from dlio_torch.formats.batch import ArraySpec, Sample, concatenate
+from dlio_torch.formats.h5file import METADATA_CACHE_LIMITS, open_file, reading
 from dlio_torch.formats.larcv3_content import META, VOXEL, VOXEL_EXTENTS, EventContent
+from dlio_torch.formats.larcv3_reader import EVENT_ID, EVENTS, EXTENTS, Larcv3Reader, group_of, require_events
 from dlio_torch.trace.spans import NULL, Recorder
 
-EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])
-EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
 _EVENTS_IN_MEMORY = 64  # about 60 MB of voxels of one producer
-TABLES = {"extents": EXTENTS, "voxel_extents": VOXEL_EXTENTS, "image_meta": META, "voxels": VOXEL}
-
-
-def group_of(producer: str) -> str:
-    """The HDF5 group of a producer."""
-    return f"Data/{producer}_group"
 
 
 class Larcv3Format(Format):
@@ -58,10 +50,27 @@ class Larcv3Format(Format):
             raise ConfigError(
                 "dataset.larcv3.producers is empty", hint="name at least one, as conf/dataset/larcv3.yaml does"
             )
+        names = [producer.name for producer in self.options.producers]
+        for name in names:
+            if not name or "/" in name:
+                raise ConfigError(
+                    f"dataset.larcv3.producers: name={name!r} is no name of a group",
+                    hint="for example sparse2d_sbndwire",
+                )
+            if names.count(name) > 1:
+                raise ConfigError(
+                    f"dataset.larcv3.producers names {name!r} twice", hint="give each producer its own name"
+                )
         if len(self.options.image_shape) != 2 or min(self.options.image_shape) < 1:
             raise ConfigError(
                 f"dataset.larcv3.image_shape={self.options.image_shape} is no shape of an image",
                 hint="give two lengths, for example [2048, 1280]",
+            )
+        low, high = METADATA_CACHE_LIMITS
+        if self.options.metadata_cache_bytes and not low <= self.options.metadata_cache_bytes <= high:
+            raise ConfigError(
+                f"dataset.larcv3.metadata_cache_bytes={self.options.metadata_cache_bytes} is no size that HDF5 takes",
+                hint=f"set 0, or {low} to {high} bytes",
             )
         self.content = EventContent(self.options, seed)
 
@@ -95,14 +104,15 @@ class Larcv3Format(Format):
         return EVENT_ID.itemsize + images * per_image
 
     def stored_bytes(self) -> float:
-        chunks = self.options.images * self.options.voxels_mean / self.options.voxels_chunk
-        return sum(producer.stored_chunk_mean for producer in self.options.producers) * chunks
+        # The published sizes are of chunks of 1,000 voxels.
+        per_voxel = sum(producer.stored_chunk_mean for producer in self.options.producers) / 1000
+        return self.options.images * self.options.voxels_mean * per_voxel
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         with h5py.File(path, "w", libver="earliest") as file:
             level, images = self.options.compression_level, self.options.images
             table = self.options.table_chunk
-            ids = _create(file, "Events/event_id", num_samples, EVENT_ID, table, level)
+            ids = _create(file, EVENTS, num_samples, EVENT_ID, table, level)
             ids[:] = _event_ids(first_sample, num_samples)
             counts = self.content.counts(first_sample, num_samples)
             for producer in self.options.producers:
@@ -157,33 +167,17 @@ class Larcv3Format(Format):
         return super().differences(sample, got)
 
     def inspect(self, path: Path) -> FileInfo:
-        with open_file(path, self.options.chunk_cache_bytes) as file:
-            events = require(file, "Events/event_id", path)
-            details: dict[str, Any] = {"events": events.shape[0]}
-            for producer in self.options.producers:
-                group = group_of(producer.name)
-                for table, dtype in TABLES.items():
-                    array = require(file, f"{group}/{table}", path)
-                    if array.dtype != dtype:
-                        raise DataError(
-                            f"{path}: {group}/{table} holds {array.dtype}, larcv3 has {dtype}",
-                            hint="this is no larcv3 file of this version",
-                        )
-                if file[f"{group}/extents"].shape[0] != events.shape[0]:
-                    raise DataError(
-                        f"{path}: {group}/extents has {file[f'{group}/extents'].shape[0]} rows for "
-                        f"{events.shape[0]} events",
-                        hint="the file is incomplete",
-                    )
-                details[producer.name] = _describe_voxels(file[f"{group}/voxels"])
-            return FileInfo(events.shape[0], details)
+        with Larcv3Reader(path, self.options) as reader:
+            return FileInfo(reader.num_samples, reader.describe())
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         for _ in range(self.options.opens - 1):
             # The application's first open: how many events are there?
-            with open_file(path, self.options.chunk_cache_bytes) as file:
-                require(file, "Events/event_id", path)
-        return _Larcv3Reader(path, self.options)
+            file = open_file(path, self.options.chunk_cache_bytes)
+            with reading(file, path):
+                require_events(file, path)
+            file.close()
+        return Larcv3Reader(path, self.options)
 
 
 class _ChunkWriter:
@@ -224,60 +218,6 @@ class _ChunkWriter:
         self._next += self._rows
 
 
-class _Larcv3Reader(Reader):
-    def __init__(self, path: Path, options: Larcv3Config) -> None:
-        self._file = open_file(path, options.chunk_cache_bytes, options.metadata_cache_bytes)
-        self._options = options
-        self._ids = self._slab("Events/event_id", path, table=True)
-        self.num_samples = self._ids.rows
-        self._groups = [
-            _Group(
-                producer.name,
-                *(self._slab(f"{group_of(producer.name)}/{table}", path, table=table != "voxels") for table in TABLES),
-            )
-            for producer in options.producers
-        ]
-
-    def _slab(self, name: str, path: Path, *, table: bool) -> Slab:
-        array = require(self._file, name, path)
-        if table and self._options.table_cache_chunks:
-            chunk_bytes = array.chunks[0] * array.dtype.itemsize if array.chunks else 0
-            array.id.close()  # an array that is open keeps the cache that it was opened with
-            array = open_with_cache(self._file, name, self._options.table_cache_chunks * chunk_bytes)
-        return Slab(array, path)
-
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        for i in range(count):
-            self._read_event(first + i, buffer, at + i)
-
-    def _read_event(self, event: int, buffer: BatchBuffer, at: int) -> None:
-        self._ids.read_into(event, buffer.fixed["event_id"][at : at + 1])
-        for group in self._groups:
-            entry: Any = group.extents.read(event, 1)[0]
-            first, images = int(entry["first"]), int(entry["N"])
-            extents: npt.NDArray[Any] = group.voxel_extents.read(first, images)
-            buffer.put(f"{group.name}/voxel_extents", at, extents)
-            buffer.put(f"{group.name}/image_meta", at, group.image_meta.read(first, images))
-            voxels = np.empty(int(extents["N"].sum()), VOXEL)
-            end = 0
-            for start, length in zip(extents["first"].tolist(), extents["N"].tolist(), strict=True):
-                group.voxels.read_into(start, voxels[end : end + length])
-                end += length
-            buffer.put(f"{group.name}/voxels", at, voxels)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-@dataclass(frozen=True)
-class _Group:
-    name: str
-    extents: Slab
-    voxel_extents: Slab
-    image_meta: Slab
-    voxels: Slab
-
-
 def _create(file: h5py.File, name: str, rows: int, dtype: np.dtype[Any], chunk: int, level: int) -> h5py.Dataset:
     return file.create_dataset(
         name, (rows,), dtype, chunks=(chunk,), maxshape=(None,), compression="gzip", compression_opts=level
@@ -302,16 +242,3 @@ def _voxel_extents(counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     table["first"] = np.concatenate([[0], np.cumsum(flat)[:-1]])
     table["N"], table["ID"] = flat, np.arange(counts.size) % counts.shape[1]
     return table
-
-
-def _describe_voxels(array: h5py.Dataset) -> dict[str, Any]:
-    """Chunk length and, of up to 1,000 stored chunks, mean and spread of their sizes."""
-    chunks = array.id.get_num_chunks()
-    step = max(1, chunks // 1000)
-    sizes = np.array([array.id.get_chunk_info(i).size for i in range(0, chunks, step)])
-    return {
-        "voxels": array.shape[0],
-        "chunk_rows": array.chunks[0] if array.chunks else None,
-        "stored_chunk_mean_bytes": round(float(sizes.mean()), 1) if len(sizes) else None,
-        "stored_chunk_stdev_bytes": round(float(sizes.std()), 1) if len(sizes) else None,
-    }

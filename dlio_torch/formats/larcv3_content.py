@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,8 @@ _FIT_STEPS = 12
 _FIT_DELTA = 0.15
 # Values of a standard normal variable at evenly spaced probabilities: a spread without sampling noise.
 _QUANTILES = np.array([NormalDist().inv_cdf((i + 0.5) / _FIT_CHUNKS) for i in range(_FIT_CHUNKS)])
+# Another order of the same values, for a second variable that does not depend on the first.
+_SHUFFLED = (np.arange(_FIT_CHUNKS) * 13 + 5) % _FIT_CHUNKS
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,15 @@ class EventContent:
         self._seed = seed
         self._pixels = options.image_shape[0] * options.image_shape[1]
         self._fitted: dict[str, float] | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
         self._lock = threading.Lock()
 
     def counts(self, first: int, count: int) -> npt.NDArray[np.int64]:
@@ -187,10 +199,8 @@ class EventContent:
         """Deflated sizes of trial chunks, one for each of the given shares of tracks."""
         generator = np.random.Generator(np.random.Philox(key=[0, 0]))
         size, sizes = self._options.voxels_chunk, []
-        # A voxel is more often found in an image with many: the size-biased mean.
-        typical = self._options.voxels_mean * (1 + (self._options.voxels_stdev / self._options.voxels_mean) ** 2)
-        pixels = max(size, int(self._pixels * size / typical))
-        for share in shares:
+        for share, voxels in zip(shares, self._typical_counts(), strict=True):
+            pixels = max(size, int(self._pixels * size / voxels))
             made = np.zeros(size, VOXEL)
             made["id"] = _ids(generator, size, float(share), pixels) + generator.integers(
                 0, self._pixels, dtype=np.uint64
@@ -198,6 +208,15 @@ class EventContent:
             made["value"] = self._values(generator, size, kind, knob)
             sizes.append(len(zlib.compress(made.tobytes(), self._options.compression_level)))
         return np.array(sizes)
+
+    def _typical_counts(self) -> npt.NDArray[np.float64]:
+        """Voxels of the images that trial chunks are taken from.
+
+        A chunk is more often found in an image with many voxels: the size-biased distribution.
+        """
+        mean, stdev = self._options.voxels_mean, self._options.voxels_stdev
+        counts = mean + stdev**2 / mean + stdev * _QUANTILES[_SHUFFLED]
+        return np.clip(counts, 1, 2 * mean)
 
 
 def _ids(generator: np.random.Generator, count: int, share: float, pixels: int) -> npt.NDArray[np.uint64]:

@@ -18,8 +18,8 @@ _BLOCK = 512  # bytes over which compressibility is spread evenly
 
 
 def rng(seed: int, sample: int, stream: int = 0) -> np.random.Generator:
-    """The generator of one stream of one sample; ``stream`` is below 2**16."""
-    return np.random.Generator(np.random.Philox(key=[seed, (sample << 16) | stream]))
+    """The generator of one stream of one sample; ``sample`` is below 2**47, ``stream`` below 2**16."""
+    return np.random.Generator(_philox(seed, (sample << 16) | stream))
 
 
 def array(
@@ -61,7 +61,7 @@ def lengths(seed: int, stream: int, first: int, count: int, mean: float, stdev: 
         int64 array of shape (count,).
     """
     # One uniform number a sample, made from the counter itself: Philox is addressed by advance().
-    bits = np.random.Philox(key=[seed, (1 << 63) | stream])
+    bits = _philox(seed, (1 << 63) | stream)
     if first:
         bits.advance(first // 4)
     raw = np.atleast_1d(bits.random_raw(count + first % 4))[first % 4 :]
@@ -69,6 +69,11 @@ def lengths(seed: int, stream: int, first: int, count: int, mean: float, stdev: 
     drawn = np.rint(mean + stdev * _normal_quantile(uniform)).astype(np.int64)
     top = max(1, round(2 * mean) - 1)
     return np.clip(drawn, 1, top)
+
+
+def _philox(seed: int, number: int) -> np.random.Philox:
+    # A list of Python integers on both sides of 2**63 would become float64 and lose its low bits.
+    return np.random.Philox(key=np.array([seed % (1 << 64), number], np.uint64))
 
 
 def _normal_quantile(p: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

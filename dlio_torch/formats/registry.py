@@ -46,17 +46,18 @@ def create(config: DatasetConfig, seed: int) -> Format:
             f"dataset.format={config.format!r} is no known format",
             hint=(f"did you mean {near[0]!r}? " if near else "") + f"known formats: {', '.join(sorted(table))}",
         )
-    module, _, name = target.partition(":")
+    name, _, attribute = target.partition(":")
     try:
-        cls: type[Format] = getattr(importlib.import_module(module), name)
+        module = importlib.import_module(name)
     except ImportError as error:
         raise MissingPackageError(
             f"dataset.format={config.format!r} needs a package that is not installed ({error})",
             hint=f"install the package that provides {error.name!r}" if error.name else "install it",
         ) from error
-    except AttributeError as error:
+    cls: type[Format] | None = getattr(module, attribute, None)
+    if cls is None:
         raise PreconditionError(
-            f"dataset.format={config.format!r}: {module} has no {name!r}",
+            f"dataset.format={config.format!r}: {name} has no {attribute!r}",
             hint=f"the package that adds the format names {target!r} in its entry point; correct it there",
-        ) from error
+        )
     return cls(config, seed)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats import payload
 from dlio_torch.formats.arrays import specs_of
 from dlio_torch.formats.base import FileInfo, Format, Reader
@@ -52,7 +52,7 @@ class SyntheticFormat(Format):
         return 0.0
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
-        raise NotImplementedError("a synthetic data set has no files")
+        raise NotImplementedError("a synthetic data set has no files")  # needs_files says so
 
     def inspect(self, path: Path) -> FileInfo:
         return FileInfo(self.config.samples_per_file, {})
@@ -66,9 +66,15 @@ class _SyntheticReader(Reader):
 
     def __init__(self, fmt: SyntheticFormat) -> None:
         self._arrays = fmt.expected(0)
-        self.num_samples = fmt.config.samples_per_file
+        # Nothing on disk says which split this is.
+        self.num_samples = max(fmt.config.samples_per_file, fmt.config.samples_per_file_eval)
 
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        if first < 0 or first + count > self.num_samples:
+            raise DataError(
+                f"the synthetic data set has {self.num_samples} samples, samples {first} to {first + count - 1} were "
+                "asked for"
+            )
         for name, array in self._arrays.items():
             buffer.fixed[name][at : at + count] = array
 

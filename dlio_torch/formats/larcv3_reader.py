@@ -1,0 +1,152 @@
+"""Reads larcv3 files event by event, with the library calls of larcv3's IOManager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from dlio_torch.config.schema import Larcv3Config
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import Reader
+from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.h5file import Slab, open_file, open_with_cache, reading, require
+from dlio_torch.formats.larcv3_content import META, VOXEL, VOXEL_EXTENTS
+
+EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])
+EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
+EVENTS = "Events/event_id"
+_OTHER_LAYOUT = "this is no larcv3 file of sparse 2-D images"
+_TRIED_CHUNKS = 1000
+
+
+def group_of(producer: str) -> str:
+    """The HDF5 group of a producer."""
+    return f"Data/{producer}_group"
+
+
+def require_events(file: h5py.File, path: Path) -> h5py.Dataset:
+    """The table of events, one row each."""
+    return require(file, EVENTS, path, EVENT_ID, hint=_OTHER_LAYOUT)
+
+
+@dataclass(frozen=True)
+class _Group:
+    name: str
+    extents: Slab
+    voxel_extents: Slab
+    image_meta: Slab
+    voxels: Slab
+
+
+class Larcv3Reader(Reader):
+    """An open file; every array stays open, each with its chunk cache.
+
+    Args:
+        path: the file.
+        options: producers to read, and sizes of the caches.
+
+    Raises:
+        DataError: the file cannot be opened, or has another layout; names what does not fit.
+    """
+
+    def __init__(self, path: Path, options: Larcv3Config) -> None:
+        self._path = path
+        self._options = options
+        self._file = open_file(path, options.chunk_cache_bytes, options.metadata_cache_bytes)
+        with reading(self._file, path):
+            self._events = Slab(self._table(require_events(self._file, path)), path)
+            self.num_samples = self._events.rows
+            self._groups = [self._open_group(producer.name) for producer in options.producers]
+
+    def _open_group(self, producer: str) -> _Group:
+        group = group_of(producer)
+        types = {"extents": EXTENTS, "voxel_extents": VOXEL_EXTENTS, "image_meta": META, "voxels": VOXEL}
+        slabs = {}
+        for name, dtype in types.items():
+            array = require(self._file, f"{group}/{name}", self._path, dtype, hint=_OTHER_LAYOUT)
+            slabs[name] = Slab(array if name == "voxels" else self._table(array), self._path)
+        if slabs["extents"].rows != self.num_samples:
+            raise DataError(
+                f"{self._path}: {group}/extents has {slabs['extents'].rows} rows for {self.num_samples} events",
+                hint="the file is incomplete",
+            )
+        return _Group(producer, **slabs)
+
+    def _table(self, array: h5py.Dataset) -> h5py.Dataset:
+        """A small table, with a chunk cache of its own if ``table_cache_chunks`` is set."""
+        if not self._options.table_cache_chunks or not array.chunks:
+            return array
+        name, chunk_bytes = array.name, array.chunks[0] * array.dtype.itemsize
+        array.id.close()  # an array that is open keeps the cache that it was opened with
+        return open_with_cache(self._file, name, self._options.table_cache_chunks * chunk_bytes)
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        for i in range(count):
+            self._read_event(first + i, buffer, at + i)
+
+    def _read_event(self, event: int, buffer: BatchBuffer, at: int) -> None:
+        self._events.read_into(event, buffer.fixed["event_id"][at : at + 1])
+        for group in self._groups:
+            entry = group.extents.read(event, 1)[0]
+            first, images = int(entry["first"]), int(entry["N"])
+            extents = group.voxel_extents.read(first, images)
+            buffer.put(f"{group.name}/voxel_extents", at, extents)
+            buffer.put(f"{group.name}/image_meta", at, group.image_meta.read(first, images))
+            lengths = extents["N"].tolist()
+            voxels = group.voxels.empty(sum(lengths))
+            end = 0
+            for start, length in zip(extents["first"].tolist(), lengths, strict=True):
+                group.voxels.read_into(start, voxels[end : end + length])
+                end += length
+            buffer.put(f"{group.name}/voxels", at, voxels)
+
+    def describe(self) -> dict[str, Any]:
+        """Figures of the layout; checks as well that the last event lies within the tables.
+
+        Raises:
+            DataError: it does not.
+        """
+        details: dict[str, Any] = {"events": self.num_samples}
+        with reading(self._file, self._path):
+            for group in self._groups:
+                if self.num_samples:
+                    self._check_last(group)
+                details[group.name] = _describe_voxels(self._file[f"{group_of(group.name)}/voxels"])
+        return details
+
+    def _check_last(self, group: _Group) -> None:
+        event = group.extents.read(self.num_samples - 1, 1)[0]
+        first, images = int(event["first"]), int(event["N"])
+        group.image_meta.check(first, images)
+        for image in group.voxel_extents.read(first, images):
+            group.voxels.check(int(image["first"]), int(image["N"]))
+
+    def __enter__(self) -> Larcv3Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _describe_voxels(array: h5py.Dataset) -> dict[str, Any]:
+    """Chunk length and, of up to 1,000 full stored chunks, mean and spread of their sizes."""
+    voxels, rows = array.shape[0], array.chunks[0] if array.chunks else None
+    sizes = []
+    if rows is not None:
+        chunks = voxels // rows
+        # By coordinate, which descends the B-tree once; by number, the library walks through all of it.
+        tried = np.unique(np.linspace(0, max(0, chunks - 1), min(chunks, _TRIED_CHUNKS)).astype(np.int64)).tolist()
+        sizes = [array.id.get_chunk_info_by_coord((chunk * rows,)).size for chunk in tried]
+    return {
+        "voxels": voxels,
+        "chunk_rows": rows,
+        "stored_chunk_mean_bytes": round(float(np.mean(sizes)), 1) if sizes else None,
+        "stored_chunk_stdev_bytes": round(float(np.std(sizes)), 1) if sizes else None,
+    }
