@@ -24,7 +24,6 @@ from dlio_torch.formats.base import Format, Reader
 from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes, samples_of
 from dlio_torch.trace.spans import Recorder
 
-
 _Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file and its path
 
 
@@ -92,7 +91,12 @@ class SampleDataset(Dataset[Batch]):
         for file, first, count in self._runs(indices):
             reader, path = self._reader(file, opened)
             began = clock()
-            reader.read(first, count, buffer, position)
+            try:
+                reader.read(first, count, buffer, position)
+            except OSError as error:
+                raise DataError(
+                    f"{path} cannot be read: {error.strerror or error}", hint="look at the file system"
+                ) from error
             add("read", began, clock(), file=path)
             position += count
         if self._preprocess is not None:
@@ -147,7 +151,7 @@ class SampleDataset(Dataset[Batch]):
         reader = self._format.open(path, self._recorder)
         self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
         expected = self._manifest.count(file)
-        if reader.num_samples != expected:
+        if self._format.needs_files and reader.num_samples != expected:
             reader.close()
             raise DataError(
                 f"{path} holds {reader.num_samples} samples, the data set has {expected} in it",

@@ -18,6 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from dlio_torch.config.schema import Config
 from dlio_torch.data import layout
 from dlio_torch.data.layout import Manifest
@@ -76,19 +79,24 @@ def generate(
     folder = layout.data_folder(config, fmt)
     with _exclusive(folder, comm):
         _use_description(config, fmt, folder, comm)
-        jobs = list(_jobs(layout.generated(config, fmt)))
-        todo = comm.broadcast_object(_missing(jobs, config.generate.overwrite) if comm.rank == 0 else [])
+        jobs = _Jobs(list(layout.generated(config, fmt).values()))
+        found = None
         if comm.rank == 0:
-            _check_space(folder, sum(jobs[i].num_samples for i in todo) * fmt.stored_bytes())
-        mine = todo[comm.rank :: comm.world_size]
+            each = fmt.stored_bytes()  # of a sample; some formats try it out
+            found = _to_write(jobs, each, folder, config.generate.overwrite), each
+        found = comm.broadcast_object(found)
+        assert found is not None
+        todo, sample_bytes = found
+        mine = todo[comm.rank :: comm.world_size].tolist()
         size = 0
-        with ThreadPoolExecutor(config.generate.num_workers or os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(config.generate.num_workers or _cores()) as pool:
             for done, number in enumerate(mine):
                 if progress is not None:
                     progress(done, len(mine))
+                job = jobs[number]
                 began = time.perf_counter_ns()
-                written = _write(jobs[number], fmt, pool, fsync=config.generate.fsync)
-                recorder.add("generate", began, time.perf_counter_ns(), file=str(jobs[number].path), bytes=written)
+                written = _write(job, fmt, pool, job.num_samples * sample_bytes, fsync=config.generate.fsync)
+                recorder.add("generate", began, time.perf_counter_ns(), file=str(job.path), bytes=written)
                 size += written
         if progress is not None:
             progress(len(mine), len(mine))
@@ -97,16 +105,46 @@ def generate(
     return Generated(len(todo), len(jobs) - len(todo), total, time.perf_counter() - start)
 
 
-def _jobs(manifests: dict[str, Manifest]) -> Iterator[_Job]:
-    for manifest in manifests.values():
-        first = manifest.first_sample
-        for file in range(manifest.num_files):
-            yield _Job(manifest.path(file), first, manifest.count(file))
-            first += manifest.count(file)
+class _Jobs:
+    """The files of all splits by number; made when asked for, as there may be millions."""
+
+    def __init__(self, manifests: list[Manifest]) -> None:
+        self._manifests = manifests
+
+    def __len__(self) -> int:
+        return sum(manifest.num_files for manifest in self._manifests)
+
+    def __getitem__(self, number: int) -> _Job:
+        for manifest in self._manifests:
+            if number < manifest.num_files:
+                count = manifest.count(number)  # the same in each generated file
+                return _Job(manifest.path(number), manifest.first_sample + number * count, count)
+            number -= manifest.num_files
+        raise IndexError(number)
 
 
-def _missing(jobs: list[_Job], overwrite: bool) -> list[int]:
-    return [number for number, job in enumerate(jobs) if overwrite or not job.path.is_file()]
+def _to_write(jobs: _Jobs, sample_bytes: float, folder: Path, overwrite: bool) -> npt.NDArray[np.int64]:
+    """Numbers of the files that are missing, or of all.
+
+    Raises:
+        PreconditionError: there is too little space for them.
+    """
+    todo = [number for number in range(len(jobs)) if overwrite or not jobs[number].path.is_file()]
+    needed = sum(jobs[number].num_samples for number in todo) * sample_bytes
+    if overwrite:  # the files that are there give their space back one by one
+        needed -= sum(jobs[number].path.stat().st_size for number in todo if jobs[number].path.is_file())
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise PreconditionError(
+            f"{folder} needs {format_size(int(needed))} and the file system has {format_size(free)} left",
+            hint="choose another dataset.root, or a smaller scale",
+        )
+    return np.array(todo, np.int64)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
@@ -116,14 +154,10 @@ def _exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
         comm.barrier()
         yield
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("w")
-    except OSError as error:
-        raise PreconditionError(
-            f"the data set cannot be written to {folder}: {error.strerror}", hint="choose another dataset.root"
-        ) from error
-    with lock:
+    with contextlib.ExitStack() as stack:
+        with _unwritable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((folder / _LOCK).open("w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -132,10 +166,22 @@ def _exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
             ) from error
         except OSError:
             pass  # a file system without locks: final names still appear only when files are complete
-        for stale in folder.rglob(f".*{PART}"):
-            stale.unlink(missing_ok=True)
+        with _unwritable(folder):
+            for stale in folder.rglob(f".*{PART}"):
+                stale.unlink(missing_ok=True)
         comm.barrier()
         yield
+
+
+@contextlib.contextmanager
+def _unwritable(folder: Path) -> Iterator[None]:
+    """Turn an error of the system into the line that the user sees."""
+    try:
+        yield
+    except OSError as error:
+        raise PreconditionError(
+            f"the data set cannot be written to {folder}: {error.strerror or error}", hint="choose another dataset.root"
+        ) from error
 
 
 def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicator) -> None:
@@ -145,53 +191,64 @@ def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicat
         found = layout.read_description(folder)
         if found is None:
             found = layout.describe(config, fmt)
-            _publish(folder / layout.DESCRIPTION, json.dumps(found, indent=1))
+            with _unwritable(folder):
+                _publish(folder / layout.DESCRIPTION, json.dumps(found, indent=1), fsync=config.generate.fsync)
         parameters = found["parameters"]
     fmt.use_parameters(comm.broadcast_object(parameters))
 
 
-def _publish(path: Path, text: str) -> None:
+def _publish(path: Path, text: str, *, fsync: bool) -> None:
     part = _part(path)
     part.write_text(text, encoding="utf-8")
+    _give_name(part, path, fsync=fsync)
+
+
+def _give_name(part: Path, path: Path, *, fsync: bool) -> None:
+    if fsync:
+        _fsync(part)
     part.replace(path)
+    if fsync:
+        _fsync(path.parent)
 
 
 def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{PART}")
 
 
-def _check_space(folder: Path, needed: float) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise PreconditionError(
-            f"{folder} needs {format_size(int(needed))} and the file system has {format_size(free)} left",
-            hint="choose another dataset.root, or a smaller scale",
-        )
-
-
-def _write(job: _Job, fmt: Format, pool: ThreadPoolExecutor, *, fsync: bool) -> int:
-    """Write one file and give it its name; returns its bytes."""
+def _write(job: _Job, fmt: Format, pool: ThreadPoolExecutor, needed: float, *, fsync: bool) -> int:
+    """Write one file of about ``needed`` bytes and give it its name; returns its bytes."""
     part = _part(job.path)
     try:
         job.path.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(job.path.parent).free < needed:
+            # Libraries do not stand a full disk well: HDF5 may crash when it closes such a file.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fmt.write(part, job.first_sample, job.num_samples, pool)
-        if fsync:
-            _fsync(part)
         size = part.stat().st_size
-        part.replace(job.path)
-        if fsync:
-            _fsync(job.path.parent)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise RunFailed(
-            f"{job.path} could not be written: {error.strerror or error}",
-            hint="free space, or choose another dataset.root; finished files are kept" if full else "see dataset.root",
-        ) from error
+        _give_name(part, job.path, fsync=fsync)
+    except (OSError, RuntimeError) as error:  # h5py raises the latter where closing fails
+        _remove(part)
+        raise RunFailed(f"{job.path} could not be written: {_reason(error)}", hint=_way_out(error)) from error
     except BaseException:
-        part.unlink(missing_ok=True)
+        _remove(part)
         raise
     return size
+
+
+def _remove(part: Path) -> None:
+    with contextlib.suppress(OSError):
+        part.unlink()
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    # h5py adds a line of a library's own figures to what the system says.
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else str(error) or type(error).__name__
+
+
+def _way_out(error: OSError | RuntimeError) -> str:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "free space, or choose another dataset.root; finished files are kept" if full else "see dataset.root"
 
 
 def _fsync(path: Path) -> None:

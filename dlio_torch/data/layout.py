@@ -165,16 +165,20 @@ def read_description(folder: Path) -> dict[str, Any] | None:
     """The contents of ``dlio_torch.json``; ``None`` if the folder has none yet.
 
     Raises:
-        DataError: the file is damaged.
+        DataError: the file is damaged, or belongs to another data set.
     """
     path = folder / DESCRIPTION
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         parameters = found["parameters"]
         if not all(isinstance(value, float | int) for value in parameters.values()):
-            raise TypeError("parameters")
+            raise TypeError("parameters that are no numbers")
+        if not folder.name.endswith(f"-{found['fingerprint']}"):
+            raise ValueError(f"it describes the data set {found['fingerprint']}")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}", hint="see dataset.root") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({error})", hint=f"remove {folder} and generate again") from error
     return dict(found)

@@ -7,26 +7,40 @@ option of each: the rank's own process reads ahead, as larcv's queue or TensorFl
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-import torchdata.nodes as tn
 from torch.utils.data import DataLoader
+from torch.utils.data._utils import signal_handling
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
-from dlio_torch.data.pipes import BatchIndices
+from dlio_torch.data.failures import WorkerSignals, explain
+from dlio_torch.data.nodes import NodesEngine
+from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.errors import DlioError, PreconditionError, RunFailed
+from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.batch import Batch
 
 _Item = Batch | Failure
-# An engine starts an epoch from a step on; it gives batches, or the errors in their place.
-_Engine = Callable[[int, int], Iterator[_Item]]
+_ENDING_S = 2.0
+
+
+class Engine(Protocol):
+    """What moves batches; gives them, or the errors in their place."""
+
+    def start(self, epoch: int, step: int) -> Iterator[_Item]:
+        """The batches of ``epoch`` from ``step`` on; what was left of the epoch before is dropped."""
+
+    def close(self) -> None:
+        """End workers and threads, whatever they do; a second call does nothing."""
 
 
 class Batches(Iterator[Batch]):
@@ -36,8 +50,8 @@ class Batches(Iterator[Batch]):
     not gets the same batches, and the next one is read when it is asked for.
     """
 
-    def __init__(self, loader: BatchLoader, items: Iterator[_Item]) -> None:
-        self._take, self._explain = loader.take, loader.explain
+    def __init__(self, loader: BatchLoader, items: Iterator[_Item], timeout_s: float) -> None:
+        self._take, self._timeout_s = loader.take, timeout_s
         self._next = items.__next__
         #: Let the reader threads start on the next batch; does nothing where others decide that.
         self.read_on: Callable[[], None] = getattr(items, "read_on", _nothing)
@@ -51,7 +65,7 @@ class Batches(Iterator[Batch]):
         try:
             return self._take(self._next())
         except (RuntimeError, OSError) as error:
-            raise self._explain(error) from error
+            raise explain(error, self._timeout_s) from error
 
 
 def _nothing() -> None:
@@ -75,14 +89,15 @@ class BatchLoader:
             raise PreconditionError(
                 "loader.pin_memory=true, and torch finds no GPU to pin memory for", hint="set loader.pin_memory=false"
             )
-        self._config = config
+        self._timeout_s = config.timeout_s
         self._sampler = sampler
         self._epoch = 0
         self._taken = 0  # batches of this epoch that the trainer has taken
         self._resume: tuple[int, int] | None = None
-        self._closers: list[Callable[[], None]] = []
-        self._start: _Engine = (
-            self._nodes(dataset) if config.engine == "nodes" else self._data_loaders(dataset, config.engine)
+        self._engine: Engine = (
+            NodesEngine(config, dataset, sampler)
+            if config.engine == "nodes"
+            else _DataLoaderEngine(config, dataset, sampler)
         )
 
     def __len__(self) -> int:
@@ -94,7 +109,7 @@ class BatchLoader:
         step = self._resume[1] if self._resume is not None and self._resume[0] == number else 0
         self._resume = None
         self._epoch, self._taken = number, step
-        return Batches(self, self._start(number, step))
+        return Batches(self, self._engine.start(number, step), self._timeout_s)
 
     def take(self, item: _Item) -> Batch:
         """Count a batch as taken, or raise the error that came in its place."""
@@ -103,12 +118,11 @@ class BatchLoader:
         self._taken += 1
         return item
 
-    def explain(self, error: Exception) -> DlioError:
-        """One line for what torch says of a worker that died or was late."""
-        return _explain(error, self._config)
-
     def state_dict(self) -> dict[str, Any]:
-        """Where the trainer is: the batches that were read ahead do not count as taken."""
+        """Where the trainer is: the batches that were read ahead do not count as taken.
+
+        With ``loader.in_order=false`` it says how many were taken, not which.
+        """
         return {**self._sampler.state_dict(), "epoch": self._epoch, "step": self._taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -117,80 +131,73 @@ class BatchLoader:
         Raises:
             ConfigError: the state belongs to another data set, order or number of ranks.
         """
-        self._sampler.load_state_dict(state)
+        copy.copy(self._sampler).load_state_dict(state)  # a copy: it is asked whether the state is its own
         self._resume = (int(state["epoch"]), int(state["step"]))
 
     def close(self) -> None:
         """End workers and threads."""
-        while self._closers:
-            self._closers.pop()()
+        self._engine.close()
 
-    # --- engines ---------------------------------------------------------------------------------
 
-    def _data_loaders(self, dataset: CatchingDataset, engine: str) -> _Engine:
-        """One DataLoader, or one for each reader thread, over the rank's batches."""
-        config, shares = self._config, max(1, self._config.read_threads)
-        indices = [BatchIndices(self._sampler, share, shares) for share in range(shares)]
-        loaders = [_make_loader(engine, config, dataset, source) for source in indices]
-        read_ahead: ReadAhead[_Item] | None = (
+class _DataLoaderEngine:
+    """One DataLoader, or one for each reader thread, over the rank's batches."""
+
+    def __init__(self, config: LoaderConfig, dataset: CatchingDataset, sampler: BatchSampler) -> None:
+        shares = max(1, config.read_threads)
+        self._persistent = config.persistent_workers
+        self._has_workers = config.num_workers > 0
+        self._batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
+        self._loaders = [_make_loader(config, dataset, batches) for batches in self._batches]
+        self._running: list[Any] = []  # torch's iterators
+        self._read_ahead: ReadAhead[_Item] | None = (
             ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
         )
-        if read_ahead is not None:
-            self._closers.append(read_ahead.close)
-        self._closers.append(loaders.clear)  # persistent workers end with their loader
 
-        def start(epoch: int, step: int) -> Iterator[_Item]:
-            for source in indices:
-                source.begin(epoch, step)
-            if read_ahead is not None:
-                return read_ahead.start([iter(loader) for loader in loaders])
-            return iter(loaders[0])
+    def start(self, epoch: int, step: int) -> Iterator[_Item]:
+        """See :class:`Engine`."""
+        if not self._persistent:
+            self._end_workers()
+        for batches in self._batches:
+            batches.begin(epoch, step)
+        self._running = [iter(loader) for loader in self._loaders]
+        if self._has_workers:
+            WorkerSignals.install()
+        first: Iterator[_Item] = self._running[0]
+        return first if self._read_ahead is None else self._read_ahead.start(self._running)
 
-        return start
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        if self._read_ahead is not None:
+            self._read_ahead.close()
+        self._end_workers()
+        self._loaders = []
 
-    def _nodes(self, dataset: CatchingDataset) -> _Engine:
-        config = self._config
-        source = _IndexNode(self._sampler)
-        node: Any = source
-        if config.num_workers:
-            # Each worker has prefetch_factor batches under way in a DataLoader; here the mapper holds
-            # one for each worker and the rest waits in the prefetcher.
-            node = tn.ParallelMapper(
-                node,
-                dataset.__getitems__,
-                num_workers=config.num_workers,
-                in_order=config.in_order,
-                method="process",
-                multiprocessing_context=config.multiprocessing_context,
-            )
-            node = tn.Prefetcher(node, max(1, config.num_workers * ((config.prefetch_factor or 2) - 1)))
-        elif config.read_threads:
-            node = tn.ParallelMapper(
-                node,
-                dataset.__getitems__,
-                num_workers=config.read_threads,
-                in_order=config.in_order,
-                max_concurrent=min(config.read_threads, config.prefetch_batches),
-            )
-            if config.prefetch_batches > config.read_threads:
-                node = tn.Prefetcher(node, config.prefetch_batches - config.read_threads)
-        else:
-            node = tn.Mapper(node, dataset.__getitems__)
-        if config.pin_memory:
-            node = tn.PinMemory(node)
-        loader = tn.Loader(node, restart_on_stop_iteration=False)
-        self._closers.append(lambda: _shut_down(node))
-
-        def start(epoch: int, step: int) -> Iterator[_Item]:
-            source.begin(epoch, step)
-            return iter(loader)
-
-        return start
+    def _end_workers(self) -> None:
+        # Torch ends workers when their iterator is collected; a traceback may hold it for long.
+        running, self._running = self._running, []
+        for iterator in running:
+            if self._has_workers:
+                _shut_down(iterator)
 
 
-def _make_loader(
-    engine: str, config: LoaderConfig, dataset: CatchingDataset, source: BatchIndices
-) -> DataLoader[_Item]:
+def _shut_down(iterator: Any) -> None:
+    """End the workers of one of torch's iterators; those inside a read after a while are killed.
+
+    Torch waits five seconds for each worker, one after another.
+    """
+    if iterator._worker_pids_set:  # from here on the end of a worker is no failure
+        iterator._worker_pids_set = False
+        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+    late = threading.Timer(_ENDING_S, lambda: [worker.kill() for worker in iterator._workers])
+    late.start()
+    try:
+        iterator._shutdown_workers()
+    finally:
+        late.cancel()
+        late.join()
+
+
+def _make_loader(config: LoaderConfig, dataset: CatchingDataset, batches: EpochBatches) -> DataLoader[_Item]:
     options: dict[str, Any] = {
         "num_workers": config.num_workers,
         "pin_memory": config.pin_memory,
@@ -203,68 +210,17 @@ def _make_loader(
             "multiprocessing_context": config.multiprocessing_context,
             "timeout": config.timeout_s,
         }
-    kind = StatefulDataLoader if engine == "stateful" else DataLoader
-    with warnings.catch_warnings():
-        # torchdata's class calls a method that torch has deprecated; nothing that a user can change.
-        warnings.simplefilter("ignore", DeprecationWarning)
+    kind = StatefulDataLoader if config.engine == "stateful" else DataLoader
+    with _torch_warnings():
         if config.style == "pipe":
-            return kind(source.read_samples(dataset), batch_size=None, **options)
-        return kind(dataset, batch_sampler=_PerEpoch(source), collate_fn=passed_through, **options)
+            pipe = BatchIndices(batches).read_samples(dataset)
+            return kind(PlainIterable(pipe), batch_size=None, **options)
+        return kind(dataset, batch_sampler=batches, collate_fn=passed_through, **options)
 
 
-class _PerEpoch:
-    """The batch sampler of a map-style DataLoader: iterates in the rank's process, so no shares of workers."""
-
-    def __init__(self, source: BatchIndices) -> None:
-        self._source = source
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._source)
-
-
-class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has no types
-    """The rank's batches of sample numbers as a node."""
-
-    def __init__(self, sampler: BatchSampler) -> None:
-        super().__init__()
-        self._source = BatchIndices(sampler)
-        self._batches: Iterator[list[int]] = iter(())
-
-    def begin(self, epoch: int, step: int) -> None:
-        self._source.begin(epoch, step)
-
-    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(initial_state)
-        self._batches = iter(self._source)
-
-    def next(self) -> list[int]:
-        return next(self._batches)
-
-    def get_state(self) -> dict[str, Any]:
-        return {}  # the position is BatchLoader's
-
-
-def _shut_down(node: Any) -> None:
-    """End the threads and processes of a chain of nodes."""
-    while node is not None:
-        running = getattr(node, "_it", None)
-        if running is not None and hasattr(running, "_shutdown"):
-            running._shutdown()
-        node = getattr(node, "source", None)
-
-
-def _explain(error: Exception, config: LoaderConfig) -> DlioError:
-    """One line for what torch says of a worker that died or was late."""
-    if isinstance(error, DlioError):
-        return error
-    text = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-    if "exited unexpectedly" in str(error) or "is killed by signal" in str(error):
-        return RunFailed(
-            f"a loader worker died: {text}",
-            hint=f"look for a full /dev/shm or too little memory, or lower loader.num_workers={config.num_workers}",
-        )
-    if "timed out" in str(error):
-        return RunFailed(
-            f"no batch came from the loader workers for {config.timeout_s:g} s", hint="raise loader.timeout_s"
-        )
-    return RunFailed(f"the loader failed: {text}")
+@contextlib.contextmanager
+def _torch_warnings() -> Iterator[None]:
+    """Leave out what torch says to the authors of StatefulDataLoader."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "'set_vital' is deprecated")
+        yield

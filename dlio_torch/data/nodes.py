@@ -6,22 +6,27 @@ watches the chain of nodes and ends it.
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure
+from dlio_torch.data.failures import no_batch, worker_died
 from dlio_torch.data.pipes import EpochBatches
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.formats.batch import Batch
 
 _WATCH_S = 0.2  # between two looks at the workers
-_ENDING_S = 1.0  # that a process has to end by itself
+_ENDING_S = 1.0  # that threads and processes have to end by themselves
+_THREADS = ("_thread", "_read_thread", "_sort_thread")
 
 
 class NodesEngine:
@@ -41,7 +46,7 @@ class NodesEngine:
         """Batches of ``epoch`` from ``step`` on."""
         self.close()
         self._batches.begin(epoch, step)
-        self._running = _Running(self._chain(), self._config.timeout_s)
+        self._running = _Running(self._chain(), self._config)
         return self._running
 
     def close(self) -> None:
@@ -96,25 +101,34 @@ class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has
 class _Running(Iterator[Batch | Failure]):
     """One epoch of a chain of nodes, and the thread that watches it."""
 
-    def __init__(self, node: Any, timeout_s: float) -> None:
+    def __init__(self, node: Any, config: LoaderConfig) -> None:
         self._items = iter(tn.Loader(node, restart_on_stop_iteration=False))
         self._parts = list(_parts(node))
-        self._workers = [worker for part in self._parts for worker in getattr(part, "_workers", ()) if _is_process(worker)]
-        self._timeout = timeout_s
+        runners = [runner for part in self._parts for runner in getattr(part, "_workers", ())]
+        threads = [getattr(part, name, None) for part in self._parts for name in _THREADS]
+        self._workers: list[BaseProcess] = [runner for runner in runners if config.num_workers]
+        self._threads: list[threading.Thread] = [thread for thread in threads if thread is not None]
+        self._threads += [runner for runner in runners if not config.num_workers]
+        self._timeout_s = config.timeout_s
         self._asked: float | None = None  # when the trainer began to wait
         self._trouble: DlioError | None = None
         self._over = threading.Event()
-        self._watch = threading.Thread(target=self._run, name="nodes watch", daemon=True)
-        if len(self._parts) > 1:  # a single part works in the trainer's own thread
+        for thread in self._threads:
+            # A thread that takes a batch from a worker that dies prints a traceback, and that is all it does.
+            thread._invoke_excepthook = self._note  # type: ignore[attr-defined]
+        self._watch: threading.Thread | None = None
+        if self._threads:  # else the trainer's thread reads
+            self._watch = threading.Thread(target=self._look, name="watch of nodes", daemon=True)
             self._watch.start()
 
     def __next__(self) -> Batch | Failure:
         self._asked = time.monotonic()
         try:
             item: Batch | Failure = next(self._items)
-        except StopIteration:
-            if self._trouble is not None:
-                raise self._trouble from None
+        except Exception:  # what a part says that was ended, or whose worker died while it sent a batch
+            trouble = self._trouble or self._find_trouble()
+            if trouble is not None:
+                raise trouble from None
             raise
         finally:
             self._asked = None
@@ -123,6 +137,78 @@ class _Running(Iterator[Batch | Failure]):
     def close(self) -> None:
         """End threads and processes; those that hang are killed, or left to end after their read."""
         self._over.set()
-        if self._watch.is_alive():
+        if self._watch is not None:
             self._watch.join()
         self._stop()
+        # Threads first: one may be taking a batch from a worker.
+        _join(self._threads)
+        for part in self._parts:
+            if self._workers and hasattr(part, "_mp_stop"):
+                part._mp_stop.set()
+        _join(self._workers)
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
+        for part in self._parts:
+            part._shutdown()
+            part._workers = []  # collected in a process that is forked later, it would look for its workers there
+            for name in ("_in_q", "_intermed_q") if self._workers else ():
+                if hasattr(part, name):
+                    getattr(part, name).close()
+                    getattr(part, name).cancel_join_thread()
+
+    def _look(self) -> None:
+        while not self._over.wait(_WATCH_S):
+            self._trouble = self._find_trouble()
+            if self._trouble is not None:
+                self._stop()
+                return
+
+    def _find_trouble(self) -> DlioError | None:
+        for worker in self._workers:
+            if worker.exitcode:
+                how = f"was killed by {signal.Signals(-worker.exitcode).name}" if worker.exitcode < 0 else "failed"
+                return worker_died(f"process {worker.pid} {how}")
+        asked = self._asked
+        if self._timeout_s and asked is not None and time.monotonic() - asked > self._timeout_s:
+            return no_batch("loader workers" if self._workers else "reader threads", self._timeout_s)
+        return None
+
+    def _note(self, _: threading.Thread) -> None:
+        """Called in a thread that ends by an exception."""
+        error = sys.exc_info()[1]
+        end = time.monotonic() + _ENDING_S
+        while not self._over.is_set() and self._trouble is None:
+            self._trouble = self._find_trouble()
+            if time.monotonic() > end:
+                self._trouble = RunFailed(f"the loader failed: {type(error).__name__}: {error}")
+            time.sleep(_WATCH_S / 10)
+        self._stop()
+
+    def _stop(self) -> None:
+        """Ask all parts to end: who waits for an item is told that there are no more."""
+        for part in self._parts:
+            for name in ("_stop_event", "_stop"):
+                event = getattr(part, name, None)
+                if event is not None:
+                    event.set()
+
+
+def _parts(node: Any) -> Iterator[Any]:
+    """What runs the nodes of a chain: the iterators that own the threads and processes."""
+    while node is not None:
+        running = getattr(node, "_it", None)
+        while isinstance(running, tn.BaseNode):
+            running = running._it
+        if running is not None:
+            yield running
+        node = getattr(node, "source", None)
+
+
+def _join(runners: Sequence[threading.Thread] | Sequence[BaseProcess]) -> None:
+    end = time.monotonic() + _ENDING_S
+    for runner in runners:
+        # The sort thread is not started where batches may come in any order.
+        if not isinstance(runner, threading.Thread) or runner.is_alive():
+            runner.join(max(0.0, end - time.monotonic()))

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
+from dlio_torch.data.failures import no_batch
 from dlio_torch.errors import RunFailed
 
 T = TypeVar("T")
@@ -88,9 +89,7 @@ class Items(Iterator[T]):
         try:
             item = self._readers[self._under_way[0]].ready.get(timeout=self._timeout)
         except queue.Empty:
-            raise RunFailed(
-                f"no batch came from the reader threads for {self._timeout:g} s", hint="raise loader.timeout_s"
-            ) from None
+            raise no_batch("reader threads", self._timeout or 0.0) from None
         self._under_way.popleft()
         if isinstance(item, _End):
             self._stop()

@@ -1,0 +1,85 @@
+"""One line for each way in which loading can fail beside damaged files."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Any
+
+from dlio_torch.errors import DlioError, RunFailed
+
+
+def worker_died(what: str) -> RunFailed:
+    """A loader worker ended; ``what`` names it and how it ended."""
+    return RunFailed(
+        f"a loader worker died: {what}",
+        hint="look for a full /dev/shm or too little memory, or lower loader.num_workers",
+    )
+
+
+def no_batch(source: str, timeout_s: float) -> RunFailed:
+    """``source`` gave no batch in time."""
+    return RunFailed(
+        f"no batch came from the {source} for {timeout_s:g} s",
+        hint="look at the file system, or raise loader.timeout_s",
+    )
+
+
+def explain(error: Exception, timeout_s: float) -> DlioError:
+    """One line for what torch's DataLoader raises."""
+    if isinstance(error, DlioError):
+        return error
+    text = str(error).strip()
+    if "timed out" in text:
+        return no_batch("loader workers", timeout_s)
+    died = _death(error)
+    if died is not None:
+        return died
+    return RunFailed(f"the loader failed: {text.splitlines()[-1] if text else type(error).__name__}")
+
+
+def _death(error: BaseException) -> RunFailed | None:
+    # "exited unexpectedly" has "is killed by signal" for its cause, which says more.
+    found: RunFailed | None = None
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause).strip()
+        if isinstance(cause, RunFailed) and "loader worker died" in text:
+            return cause
+        if "exited unexpectedly" in text or "is killed by signal" in text:
+            found = worker_died(text.splitlines()[-1].strip())
+        cause = cause.__cause__
+    return found
+
+
+class WorkerSignals:
+    """The handler of SIGCHLD that torch's DataLoader installs, with one line for what it raises.
+
+    torch notices the death of a worker in this handler, which raises wherever the main thread happens to
+    be: in the emulated compute rather than in the wait for a batch.
+    """
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    @classmethod
+    def install(cls) -> None:
+        """Wrap torch's handler, once it is there; it stays as torch's does."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        # torch's is a nested function of this module.
+        if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
+            signal.signal(signal.SIGCHLD, cls(handler))
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Call torch's handler.
+
+        Raises:
+            RunFailed: a worker died.
+        """
+        try:
+            self._handler(number, frame)
+        except RuntimeError as error:
+            died = _death(error)
+            if died is None:
+                raise
+            raise died from error
