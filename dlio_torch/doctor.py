@@ -8,6 +8,7 @@ it says something of the machine.
 
 from __future__ import annotations
 
+import contextlib
 import json as jsonlib
 import os
 import shutil
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +34,9 @@ from dlio_torch.units import format_duration, format_size
 
 # Requested compute time of a step, steps, and the utilisation that one and two ranks should reach.
 _SELF_TESTS = ((0.0005, 2000, 0.99, 0.97), (0.005, 300, 0.99, 0.97), (0.05, 40, 0.99, 0.97))
+_PATIENCE_S = 120
+# Variables of a launcher that started this process would reach the ranks of the self-test.
+_LAUNCHERS = ("OMPI_", "PMI_", "HOROVOD_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_")
 _FEW_FILES = 1024
 _LITTLE_SPACE = 1 << 30
 _SMALL_SHM = 64 << 20
@@ -103,8 +108,9 @@ def _folders(data: Path, runs: Path) -> Iterator[Check]:
         place = folder.absolute()
         while not place.exists():
             place = place.parent
-        if not os.access(place, os.W_OK):
-            yield Check(name, "bad", f"{place} is not writable; choose another folder")
+        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+            why = "is not writable" if place.is_dir() else "is no folder"
+            yield Check(name, "bad", f"{place} {why}; choose another folder")
             continue
         free = shutil.disk_usage(place).free
         little = free < _LITTLE_SPACE
@@ -174,15 +180,36 @@ def _measure(directory: Path, ranks: int, step_s: float, steps: int) -> dict[str
         f"output.dir={directory}",
         "output.progress=false",
     ]
-    outside = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI_", "HOROVOD_", "SLURM_"))}
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(_LAUNCHERS)}
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**outside, "OMP_NUM_THREADS": "1"},
+    )
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=False, env={**outside, "OMP_NUM_THREADS": "1"}
-        )
+        errors = process.communicate(timeout=_PATIENCE_S)[1]
     except subprocess.TimeoutExpired:
-        return "no result after 120 s"
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no message"]
+        return f"no result after {_PATIENCE_S} s"
+    finally:
+        _end(process)
+    if process.returncode != 0:
+        lines = errors.strip().splitlines() or ["no message"]
         return next((line for line in lines if line.startswith("dlio_torch:")), lines[-1])
     found: dict[str, Any] = jsonlib.loads((directory / "summary.json").read_text(encoding="utf-8"))
     return found
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kill what is left of a self-test: a launcher gives its ranks sessions of their own."""
+    left: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        left = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for child in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.wait()
+    if process.stderr is not None:
+        process.stderr.close()

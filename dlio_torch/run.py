@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dlio_torch import __version__
+from dlio_torch.analysis.cache import cached_before, counts_device
 from dlio_torch.analysis.collect import RankResult, collect
 from dlio_torch.compute.calibrate import Calibration, load_or_measure
 from dlio_torch.compute.emulate import make_emulator
@@ -31,7 +32,7 @@ from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.leave import bounded
 from dlio_torch.dist.registry import connect
-from dlio_torch.environment import cached_share, describe
+from dlio_torch.environment import describe
 from dlio_torch.errors import ConfigError, DataError, DlioError, ThresholdMissed
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
@@ -49,11 +50,8 @@ from dlio_torch.train.steps import StepLog, write_steps
 from dlio_torch.train.trainer import Trainer, TrainResult
 from dlio_torch.units import format_size
 
-_PROBED_FILES = 16
 _CLOSE_S = 5.0  # for workers and threads to end after a failure; a hanging file system may keep them
 _INTERRUPTED = 130
-# File systems whose device is no block device by its name, and whose reads the kernel counts all the same.
-_COUNTED = ("overlay", "btrfs", "zfs")
 
 
 def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> int:
@@ -125,12 +123,6 @@ def _closing(close: Callable[[], None]) -> Iterator[None]:
     close()
 
 
-def _counts_device(mount: Mapping[str, Any]) -> bool:
-    """Whether the kernel counts what the device below a mount delivers; network file systems show zeros."""
-    device, kind = mount["device"], mount["file_system"]
-    return kind in _COUNTED or (device is not None and device.startswith("/dev/"))
-
-
 class _Run:
     """One run of one rank."""
 
@@ -152,6 +144,8 @@ class _Run:
         manifests, self.details = self._manifests()
         train = manifests["train"]
         check_world(self.config, self.comm.world_size, train.num_samples, train.num_files, self.composed.sources)
+        if "generate" not in phases and self.config.dataset.path is None and self.format.needs_files:
+            self._use_existing(manifests)
         directory = self._run_directory() if trains else None
         recorder = NULL
         if directory is not None and self.config.trace.spans:
@@ -159,8 +153,6 @@ class _Run:
         made = self._generate(recorder) if "generate" in phases else None
         if directory is None:
             return None
-        if self.config.dataset.path is None and self.format.needs_files:
-            self._use_existing(manifests)
         return self._train(directory, manifests, recorder, made)
 
     # --- data ------------------------------------------------------------------------------------
@@ -218,7 +210,7 @@ class _Run:
             made.write_text(made.sources, sources_to_yaml(self.composed.sources))
             data = Path(config.dataset.path or config.dataset.root)
             environment = describe({"data": data, "runs": made.path})
-            self.counts_device = _counts_device(environment["mounts"]["data"])
+            self.counts_device = counts_device(environment["mounts"]["data"])
             ranks = {"backend": self.comm.name, "detail": self.comm.detail, "world_size": self.comm.world_size}
             made.write_json(made.environment, {**environment, "ranks": ranks, "dlio_torch": __version__})
         found = self.comm.broadcast_object(made)
@@ -230,7 +222,7 @@ class _Run:
     ) -> ThresholdMissed | None:
         config = self.config
         calibration = load_or_measure()
-        cached = self._cached(manifests) if self.first else None
+        cached = cached_before(manifests["train"]) if self.first and self.format.needs_files else None
         with contextlib.ExitStack() as stack:
             own = self._measure(directory, manifests, recorder, calibration, stack)
         everyone = self.comm.gather_objects(own)
@@ -296,16 +288,6 @@ class _Run:
 
     # --- results ---------------------------------------------------------------------------------
 
-    def _cached(self, manifests: dict[str, Manifest]) -> float | None:
-        """Share of the training data that is in the page cache before the first step."""
-        if not self.format.needs_files:
-            return None
-        manifest = manifests["train"]
-        step = max(1, manifest.num_files // _PROBED_FILES)
-        shares = [cached_share(manifest.path(file)) for file in range(0, manifest.num_files, step)]
-        known = [share for share in shares if share is not None]
-        return float(np.mean(known)) if known else None
-
     def _check_counts(self, result: TrainResult, sampler: BatchSampler) -> None:
         """With ``verify``: each sample came exactly as often as the access pattern says."""
         for figures in result.epochs:
@@ -334,7 +316,7 @@ class _Run:
             "scaled": self.composed.notes,
             "dataset": {
                 "format": self.format.name,
-                "path": config.dataset.path or str(layout.data_folder(config, self.format)),
+                "path": str(Path(config.dataset.path or layout.data_folder(config, self.format)).absolute()),
                 "real_input": config.dataset.path is not None,
                 "layout": self.details,
             },

@@ -107,6 +107,18 @@ IMPOSSIBLE = [
     (["loader.persistent_workers=true"], ["loader.persistent_workers=true", "loader.num_workers=0"]),
     (["loader.multiprocessing_context=fork"], ["loader.multiprocessing_context=fork", "loader.num_workers=0"]),
     (
+        ["loader.engine=nodes", "loader.style=pipe"],
+        ["loader.engine=nodes", "loader.style=pipe", "loader.engine=dataloader"],
+    ),
+    (
+        ["loader.engine=nodes", "loader.num_workers=1", "loader.persistent_workers=true"],
+        ["loader.engine=nodes", "loader.persistent_workers=true", "persistent_workers=false"],
+    ),
+    (
+        ["dataset.format=synthetic", "dataset.path=x"],
+        ["dataset.format=synthetic", "dataset.path=x", "leave dataset.path out"],
+    ),
+    (
         ["loader.num_workers=1", "loader.read_threads=1"],
         ["loader.read_threads=1", "num_workers=1", "choose one"],
     ),

@@ -94,7 +94,7 @@ def summarise(
         "shares": _shares(measured, config),
         "checkpoints": _checkpoints(measured),
         "compute_error": _compute_error(measured),
-        "ranks": [_rank_row(number, rank, au[number]) for number, rank in enumerate(ranks)],
+        "ranks": [_rank_row(number, rank, au[number], config) for number, rank in enumerate(ranks)],
         "io": _io(io, len(ranks)),
         **given,
     }
@@ -247,7 +247,7 @@ def _compute_error(measured: Sequence[_Rank]) -> dict[str, Any] | None:
     }
 
 
-def _rank_row(number: int, rank: _Rank, au: float | None) -> dict[str, Any]:
+def _rank_row(number: int, rank: _Rank, au: float | None, config: Config) -> dict[str, Any]:
     elapsed = rank.elapsed_ns * _S
     row: dict[str, Any] = {
         "rank": number,
@@ -260,7 +260,8 @@ def _rank_row(number: int, rank: _Rank, au: float | None) -> dict[str, Any]:
     }
     for part in PARTS:
         values = rank.part(part)
-        row[f"{part}_s"] = float(values.mean()) * _S if values.size else None
+        done = values.size and _was_done(part, [rank], config)
+        row[f"{part}_s"] = float(values.mean()) * _S if done else None
     return row
 
 

@@ -82,7 +82,10 @@ def _losses(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _source(summary: Mapping[str, Any]) -> str:
-    share = summary["io"]["device_read_share"]
+    io = summary["io"]
+    if io["rchar_bytes"] is None:
+        return "Memory"  # nothing is read from files during the steps
+    share = io["device_read_share"]
     if share is None or share >= COLD:
         return "Storage"
     return "Page cache" if share <= WARM else "Storage, page cache"

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import io
+import threading
+import time
+
+import pytest
+
+from dlio_torch import run
+from dlio_torch.report import progress
+from dlio_torch.report.progress import Progress
+
+SECOND = 1_000_000_000
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """Stands for the module ``time``; moves when it is told."""
+
+    def __init__(self) -> None:
+        self.now = 100 * SECOND
+
+    def perf_counter_ns(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(progress, "time", made)
+    return made
+
+
+def test_elsewhere_there_is_a_line_every_few_seconds(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Progress(stream, enabled=True).task("training", "steps") as update:
+        for done in range(101):
+            update(done, 100)
+            clock.now += SECOND // 4
+    assert stream.getvalue().splitlines() == [
+        "training: 20 of 100 steps, about 20 s left",
+        "training: 40 of 100 steps, about 15 s left",
+        "training: 60 of 100 steps, about 10 s left",
+        "training: 80 of 100 steps, about 5 s left",
+        "training: 100 of 100 steps, about 0 s left",
+    ]
+
+
+def test_nothing_done_yet_has_no_time_left(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Progress(stream, enabled=True).task("generating", "files") as update:
+        clock.now += 6 * SECOND
+        update(0, 3)
+    assert stream.getvalue() == "generating: 0 of 3 files\n"
+
+
+def test_a_terminal_gets_a_bar_that_goes_away(clock: Clock) -> None:
+    stream = Terminal()
+    with Progress(stream, enabled=True).task("training", "steps") as update:
+        update(0, 10)
+        before = stream.getvalue()
+        update(1, 10)  # within the same second: nothing is drawn
+        assert stream.getvalue() == before
+        clock.now += SECOND
+        update(7, 10)
+        drawn = stream.getvalue()[len(before) :]
+        assert "training" in drawn
+        assert "7/10" in drawn
+    assert stream.getvalue().endswith("\x1b[2K")  # the line is erased
+
+
+def test_a_bar_is_put_away_when_the_run_fails(clock: Clock) -> None:
+    stream = Terminal()
+    with pytest.raises(KeyboardInterrupt), Progress(stream, enabled=True).task("training", "steps") as update:  # noqa: PT012
+        update(0, 10)
+        raise KeyboardInterrupt
+    assert "\x1b[?25h" in stream.getvalue()  # the cursor is back
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_the_other_ranks_say_nothing(stream: io.StringIO, clock: Clock) -> None:
+    with Progress(stream, enabled=False).task("training", "steps") as update:
+        clock.now += 60 * SECOND
+        update(1, 2)
+    assert stream.getvalue() == ""
+
+
+class Hanging:
+    def __init__(self) -> None:
+        self.called = threading.Event()
+        self.release = threading.Event()
+
+    def close(self) -> None:
+        self.called.set()
+        self.release.wait(30)
+
+
+def test_what_hangs_after_a_failure_does_not_hold_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_CLOSE_S", 0.05)
+    loader = Hanging()
+    start = time.monotonic()
+    with pytest.raises(ValueError, match="the first error"), run._closing(loader.close):
+        raise ValueError("the first error")
+    assert loader.called.is_set()
+    assert time.monotonic() - start < 20  # and not the 30 s of the loader
+    loader.release.set()
+
+
+def test_an_error_of_closing_does_not_hide_the_first_one() -> None:
+    closed: list[str] = []
+
+    def fail() -> None:
+        closed.append("failed")
+        raise RuntimeError("a worker died")
+
+    with pytest.raises(ValueError, match="the first error"), run._closing(lambda: closed.append("log")):  # noqa: SIM117
+        with run._closing(fail):
+            raise ValueError("the first error")
+    assert closed == ["failed", "log"]
+    with pytest.raises(RuntimeError, match="a worker died"), run._closing(fail):
+        pass

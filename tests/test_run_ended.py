@@ -1,0 +1,131 @@
+"""Runs that are ended from outside: exit codes, messages, what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from ranks import clean_environ
+
+from dlio_torch.config.compose import compose
+from dlio_torch.rundir import RunDir
+from dlio_torch.trace.events import read_events
+from dlio_torch.train.steps import TRAIN, journal_of, read_steps
+
+# 2,000 steps of 20 ms: no test waits for the end.
+LONG = ("recipe=minimal", "scale=paper", "train.epochs=250", "train.warmup_steps=0", "compute.step_s=20ms")
+
+# A shell that starts the tests in the background makes them, and their children, deaf to Ctrl-C.
+PROGRAM = """
+import signal, sys
+from dlio_torch.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+
+
+@dataclass(frozen=True)
+class Killed:
+    exit_code: int
+    stdout: str
+    stderr: str
+    children: list[psutil.Process]
+    directory: RunDir
+
+
+def end_after(folder: Path, send: Callable[[subprocess.Popen[str]], object], *arguments: str) -> Killed:
+    """Start a long run, end it when its first steps are in the journal, and wait for it."""
+    directory = RunDir(folder / "run")
+    journal = journal_of(directory.steps(0))
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *LONG, *arguments, f"output.dir={directory.path}"],
+        cwd=folder,
+        env=clean_environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        header = 12
+        deadline = time.monotonic() + 60
+        while not (journal.exists() and journal.stat().st_size > header):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        children = psutil.Process(process.pid).children(recursive=True)
+        send(process)
+        out, err = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    return Killed(process.returncode, out, err, children, directory)
+
+
+def gone(children: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(children, timeout=10)[1]
+
+
+def ctrl_c(process: subprocess.Popen[str]) -> None:
+    """What a terminal does: the whole group gets the signal, loader workers too."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def own_lines(text: str) -> list[str]:
+    """Lines of a message, without what is said of the data and the progress."""
+    return [line for line in text.splitlines() if not line.startswith(("data:", "scale:", "training:", "generating:"))]
+
+
+def test_a_run_that_is_killed_leaves_what_it_had(tmp_path: Path) -> None:
+    killed = end_after(tmp_path, lambda process: process.kill(), "loader.read_threads=1")
+    assert killed.exit_code == -signal.SIGKILL
+    directory = killed.directory
+    config = compose([f"recipe={directory.config}"]).config
+    assert config.train.epochs == 250
+    steps = read_steps(directory.steps(0))[0]
+    assert len(steps) > 0
+    assert set(steps["phase"].tolist()) == {TRAIN}
+    assert np.all(steps["samples"] == 4)
+    assert np.all(steps["compute_ns"] >= 20_000_000)
+    table = read_events(directory.events)
+    assert [process.role for process in table.processes] == ["trainer"]
+    # Each step of the journal was read, one batch of 4 samples by one thread.
+    assert (table.frame["op"] == "read").sum() >= 4 * len(steps)
+    assert set(directory.missing()) == {"summary.json", "steps.csv", "trace.json.gz"}
+
+
+@pytest.mark.parametrize("loader", ["loader.num_workers=2", "loader.read_threads=2"])
+def test_ctrl_c_ends_a_run_at_once(loader: str, tmp_path: Path) -> None:
+    killed = end_after(tmp_path, ctrl_c, loader)
+    assert killed.exit_code == 130
+    assert own_lines(killed.stderr) == ["dlio_torch: interrupted"]
+    assert killed.stdout == ""
+    assert gone(killed.children)
+    steps = read_steps(killed.directory.steps(0))[0]
+    assert killed.directory.steps(0).exists()
+    table = read_events(killed.directory.events)
+    # The steps that were done have their spans.
+    assert (table.frame["op"] == "compute").sum() == len(steps) > 0
+    workers = [process for process in table.processes if process.role.startswith("loader worker")]
+    assert bool(workers) == (loader == "loader.num_workers=2")
+
+
+def test_sigterm_ends_a_run_and_its_workers(tmp_path: Path) -> None:
+    killed = end_after(
+        tmp_path, lambda process: process.terminate(), "loader.num_workers=1", "loader.persistent_workers=true"
+    )
+    assert killed.exit_code == 143
+    assert own_lines(killed.stderr) == ["dlio_torch: terminated"]
+    assert killed.children
+    assert gone(killed.children)
+    assert len(read_steps(killed.directory.steps(0))[0]) > 0
