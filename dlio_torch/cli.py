@@ -99,6 +99,8 @@ class Command:
 class _Terminated(KeyboardInterrupt):
     """SIGTERM: unwinds like an interrupt, so that the same clean-up runs."""
 
+    exit_code = TERMINATED
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never raises for what a user can cause.

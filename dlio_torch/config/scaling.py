@@ -59,7 +59,6 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
         value = getattr(config.compute, key)
         # Rounded, so that 0.43 * 0.1 is shown as 0.043 and not with the dust of binary fractions.
         work.set(f"compute.{key}", float(f"{value * config.scale.compute:.12g}"))
-    work.set("train.allreduce_bytes", round(config.train.allreduce_bytes * config.scale.allreduce))
     interval = config.checkpoint.every_steps
     if interval:
         work.set("checkpoint.every_steps", max(1, round(interval * config.scale.checkpoint)))

@@ -157,6 +157,19 @@ def _loader(config: Config, check: _Check) -> None:
             "reader threads live in the rank's own process, workers beside it",
             "choose one: loader.num_workers=0 or loader.read_threads=0",
         )
+    if loader.engine == "nodes":
+        if loader.style == "pipe":
+            check.fail(
+                ["loader.engine", "loader.style"],
+                "nodes are a pipeline of their own and take no DataPipe",
+                "set loader.style=map, or loader.engine=dataloader",
+            )
+        if loader.persistent_workers:
+            check.fail(
+                ["loader.engine", "loader.persistent_workers"],
+                "nodes start their workers anew in each epoch",
+                "set loader.persistent_workers=false, or loader.engine=dataloader",
+            )
 
 
 def _dataset(config: Config, check: _Check) -> None:
@@ -166,6 +179,12 @@ def _dataset(config: Config, check: _Check) -> None:
             ["verify", "dataset.path"],
             "only generated samples have a known content",
             "set verify=false, or leave dataset.path out",
+        )
+    if data.format == "synthetic" and data.path is not None:
+        check.fail(
+            ["dataset.format", "dataset.path"],
+            "synthetic samples are made in memory, no file is read",
+            "leave dataset.path out, or choose the format of the files",
         )
     names: set[str] = set()
     for i, item in enumerate(data.fields):
