@@ -110,9 +110,7 @@ def make_emulator(
         PreconditionError: ``compute.mode=cuda`` and torch finds no GPU.
     """
     step_time = StepTime(config.step_s, config.stdev_s, config.distribution)
-    if config.mode == "none":
-        step_time = StepTime(0.0)  # nothing is asked for, so nothing counts as requested
-    eval_time = _eval_step_time(step_time, config.eval_step_s if config.mode != "none" else 0.0)
+    eval_time = _eval_step_time(step_time, config.eval_step_s)
     mean_s, stdev_s = step_time.moments()
     durations = (
         Durations(step_time, seed=seed, rank=rank),

@@ -112,6 +112,10 @@ class Trainer:
         self._loader = loader
         self._eval_loader = eval_loader if config.eval_ranks == "all" or comm.rank == 0 else None
         self._emulator = emulator
+        # Nothing is asked of an emulator that is off, so nothing counts as requested.
+        off = emulator.mode == "none"
+        self._requested_ns = _nothing if off else emulator.requested_ns
+        self._requested_eval_ns = _nothing if off else emulator.requested_eval_ns
         self._checkpointer = checkpointer
         self._log = log
         self._recorder = recorder
@@ -171,7 +175,7 @@ class Trainer:
 
     def _epoch(self, epoch: int, seen: Seen | None, result: TrainResult) -> None:
         clock = time.perf_counter_ns
-        spend, requested_ns, reduce = self._emulator.spend, self._emulator.requested_ns, self._reduce
+        spend, requested_ns, reduce = self._emulator.spend, self._requested_ns, self._reduce
         flush, show = self._log.maybe_flush, self._progress
         due = self._checkpointer.due if self._checkpointer.saves else None
         profile = self._profiler.step if self._profiler.enabled else None
@@ -264,7 +268,7 @@ class Trainer:
         for step, batch in enumerate(batches, 1):
             fetched = clock()
             batches.read_on()
-            requested = self._emulator.requested_eval_ns(self._eval_done)
+            requested = self._requested_eval_ns(self._eval_done)
             computed_ns = self._emulator.spend(requested)
             self._eval_done += 1
             self._log.append(
@@ -300,3 +304,8 @@ class Trainer:
                         "eval_" + op if evaluates else op, at, end, step=int(row["step"]) if evaluates else done
                     )
                 at = end
+
+
+def _nothing(step: int) -> int:
+    """The compute time of any step where none is emulated."""
+    return 0
