@@ -115,7 +115,7 @@ def _folders(data: Path, runs: Path) -> Iterator[Check]:
         free = shutil.disk_usage(place).free
         little = free < _LITTLE_SPACE
         yield Check(name, "note" if little else "ok", f"{folder.absolute()}: {format_size(free)} free")
-    left = sorted(data.rglob(f".*{PART}")) if data.is_dir() else []
+    left = sorted(data.rglob(f".*{PART}*")) if data.is_dir() else []
     if left:
         yield Check(
             "unfinished files",

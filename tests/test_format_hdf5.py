@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import random
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from straced import needs_strace, straced
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config
 from dlio_torch.errors import ConfigError, DataError
@@ -62,6 +64,11 @@ class TestHdf5(FormatContract):
         "variable-lzf": config(VARIABLE, chunk_bytes=4000, compression="lzf", compressibility=0.5),
         "scalars": config(SCALARS),
         "scalars-lzf": config(SCALARS, chunk_bytes=2048, compression="lzf", compressibility=0.25),
+        "selected": config([replace(FIXED[0], select=[0, 1, 2, 10, 23]), *SCALARS]),
+        "selected-cut-chunks": config([replace(FIXED[0], select=[1, 7])], chunk_bytes=256, compression="gzip"),
+        "selected-all": config([replace(FIXED[0], select=list(range(24)))]),
+        "selected-vector": config([FieldConfig("data", "int16", [600], select=[5, 598])]),
+        "core": config(GROUPS, driver="core"),
         "groups": config(GROUPS),
         "groups-gzip": config(GROUPS, chunk_bytes=2048, compression="gzip", compression_level=0),
     }
@@ -242,7 +249,7 @@ def test_fields_change_the_identity(field: FieldConfig) -> None:
 
 
 def test_options_of_reading_leave_the_identity_alone() -> None:
-    small = Hdf5Format(config(FIXED, chunk_cache_bytes=0), 1)
+    small = Hdf5Format(config([replace(FIXED[0], select=[3, 5])], chunk_cache_bytes=0, driver="core"), 1)
     assert small.layout_options() == Hdf5Format(config(FIXED), 1).layout_options()
 
 
@@ -270,6 +277,12 @@ def test_options_of_reading_leave_the_identity_alone() -> None:
         ([FieldConfig("a", shape=[3], chunk=[1])], "chunk=[1] does not fit an array of 2 axes"),
         ([FieldConfig("a", shape=[3], chunk=[1, 0])], "chunk=[1, 0] does not fit"),
         ([FieldConfig("a", shape=[1 << 31], chunk=[1, 1 << 31])], "more than HDF5 takes"),
+        ([FieldConfig("a", select=[0])], "select=[0] needs a fixed-length sample with an axis"),
+        ([FieldConfig("a", shape=[3], length_mean=2, select=[0])], "select=[0] needs a fixed-length sample"),
+        ([FieldConfig("a", shape=[3], select=[3])], "select=[3] are no growing indices below 3"),
+        ([FieldConfig("a", shape=[3], select=[-1])], "select=[-1] are no growing indices below 3"),
+        ([FieldConfig("a", shape=[3], select=[1, 0])], "select=[1, 0] are no growing indices"),
+        ([FieldConfig("a", shape=[3], select=[1, 1])], "select=[1, 1] are no growing indices"),
     ],
 )
 def test_wrong_fields_are_named(fields: list[FieldConfig], words: str) -> None:
@@ -460,3 +473,71 @@ def test_flipped_bits_never_give_another_error(tmp_path: Path) -> None:
         assert not is_open(broken)
         broken.unlink()
     assert refused > 20
+
+
+# --- part of a sample, and files in memory ------------------------------------------------------------------
+
+# The four of sixteen channels that are used, and the labels.
+CHANNELS = [
+    FieldConfig("climate/data", "float32", [16, 128, 192], select=[0, 1, 2, 10]),
+    FieldConfig("climate/labels", "float32", [128, 192]),
+]
+CHANNEL_BYTES = 128 * 192 * 4
+
+
+def test_only_the_selected_part_is_delivered(tmp_path: Path) -> None:
+    fmt, whole = (Hdf5Format(config([replace(CHANNELS[0], select=select)]), 1) for select in ([0, 1, 2, 10], []))
+    assert fmt.specs()[0].shape == (4, 128, 192)
+    assert fmt.sample_bytes() == 4 * CHANNEL_BYTES
+    assert whole.sample_bytes() == fmt.stored_bytes() == whole.stored_bytes() == 16 * CHANNEL_BYTES
+    path = write(fmt, tmp_path / "file.h5", 0, 3)
+    assert path.read_bytes() == write(whole, tmp_path / "whole.h5", 0, 3).read_bytes()
+    with closing(fmt.open(path)) as one, closing(whole.open(path)) as other:
+        part, everything = read(fmt, one, [2, 0])["climate/data"], read(whole, other, [2, 0])["climate/data"]
+    assert part.shape == (2, 4, 128, 192)
+    assert part.equal(everything[:, [0, 1, 2, 10]])
+
+
+PROGRAM = """
+import pickle
+from pathlib import Path
+from dlio_torch.formats.batch import BatchBuffer
+fmt = pickle.loads(Path("format").read_bytes())
+reader = fmt.open(Path("file.h5").resolve())
+for first, count in [(1, 1), (0, 3)]:
+    reader.read(first, count, BatchBuffer(fmt.specs(), range(count)), 0)
+"""
+
+
+def traced(tmp_path: Path, **options: Any) -> tuple[Path, list[tuple[str, str, int]]]:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    fmt = Hdf5Format(config(CHANNELS, **options), 1)
+    path = write(fmt, folder / "file.h5", 0, 3)
+    (folder / "format").write_bytes(pickle.dumps(fmt))
+    return path, straced(PROGRAM, folder)["file.h5"]
+
+
+@needs_strace
+def test_the_core_driver_reads_the_whole_file_at_the_open(tmp_path: Path) -> None:
+    path, calls = traced(tmp_path, driver="core")
+    assert [(name, result) for name, _, result in calls if name in ("read", "pread64", "readv", "preadv", "mmap")] == [
+        ("pread64", path.stat().st_size)
+    ]
+    assert [name for name, _, _ in calls].count("openat") == 1
+
+
+@needs_strace
+def test_of_a_contiguous_array_only_the_selected_bytes_are_read(tmp_path: Path) -> None:
+    path, calls = traced(tmp_path)
+    got = [(int(arguments.split(", ")[-1]), result) for name, arguments, result in calls if name == "pread64"]
+    with h5py.File(path, "r") as file:
+        data, labels = (file[field.name].id.get_offset() for field in CHANNELS)
+    want = []
+    for first, count in [(1, 1), (0, 3)]:
+        for row in range(first, first + count):
+            start = data + row * 16 * CHANNEL_BYTES
+            want += [(start, 3 * CHANNEL_BYTES), (start + 10 * CHANNEL_BYTES, CHANNEL_BYTES)]
+        want.append((labels + first * CHANNEL_BYTES, count * CHANNEL_BYTES))
+    assert [call for call in got if call[1] >= CHANNEL_BYTES] == want
+    assert sum(size for _, size in got if size < CHANNEL_BYTES) < 16384  # headers

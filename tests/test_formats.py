@@ -12,7 +12,14 @@ from typing import ClassVar
 
 import pytest
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, Larcv3Config, ProducerConfig
+from dlio_torch.config.schema import (
+    DatasetConfig,
+    FieldConfig,
+    Larcv3Config,
+    ProducerConfig,
+    VolumeArrayConfig,
+    VolumeConfig,
+)
 from dlio_torch.errors import ConfigError, DlioError, MissingPackageError, PreconditionError
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format, open_error
@@ -21,6 +28,14 @@ from dlio_torch.formats.hdf5 import Hdf5Format
 
 ANY = DatasetConfig(
     fields=[FieldConfig("image", "float32", [16, 12]), FieldConfig("labels", "uint8", [16, 12])],
+    volume=VolumeConfig(
+        shape=[40, 48, 48],
+        patch=[5, 7, 4],
+        arrays=[
+            VolumeArrayConfig("stack", "int64", [16, 16, 16], 0.2),
+            VolumeArrayConfig("raw", "uint8", [16, 12, 16], 0.8),
+        ],
+    ),
     larcv3=Larcv3Config(
         producers=[ProducerConfig("a", "label", 2742, 175), ProducerConfig("b", "charge", 6641, 124)],
         image_shape=[256, 256],
@@ -28,20 +43,32 @@ ANY = DatasetConfig(
         voxels_stdev=500,
     ),
 )
-"""Options that every built-in format can work with; a new format is tested with them as it is registered."""
+"""Options that a built-in format can work with; a new format is tested with them as it is registered."""
 
-BUILTIN = {name: registry.create(replace(ANY, format=name), 1) for name in registry.BUILTIN}
+IMAGE = replace(ANY, samples_per_file=1, fields=[FieldConfig("image", "uint8", [16, 12, 3])])
+OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": replace(ANY, fields=ANY.fields[:1])}
+"""Options of formats that take no others."""
+
+ONE_SAMPLE = ("jpeg", "png")  # a file never holds more
+
+CONFIGS = {name: replace(OTHERS.get(name, ANY), format=name) for name in registry.BUILTIN}
+BUILTIN = {name: registry.create(config, 1) for name, config in CONFIGS.items()}
 
 
 class TestFormatsWithFiles(FormatContract):
     configs: ClassVar[Mapping[str, DatasetConfig]] = {
-        name: replace(ANY, format=name) for name, fmt in BUILTIN.items() if fmt.needs_files
+        name: CONFIGS[name] for name, fmt in BUILTIN.items() if fmt.needs_files and name not in ONE_SAMPLE
     }
+
+
+class TestFormatsOfOneSampleAFile(FormatContract):
+    num_samples: ClassVar[int] = 1
+    configs: ClassVar[Mapping[str, DatasetConfig]] = {name: CONFIGS[name] for name in ("npy", "npz", *ONE_SAMPLE)}
 
 
 class TestFormatsWithoutFiles(ReadingContract):
     configs: ClassVar[Mapping[str, DatasetConfig]] = {
-        name: replace(ANY, format=name) for name, fmt in BUILTIN.items() if not fmt.needs_files
+        name: CONFIGS[name] for name, fmt in BUILTIN.items() if not fmt.needs_files
     }
 
 
@@ -112,7 +139,7 @@ def test_a_broken_entry_point_is_named(
     [
         ("hdf", "did you mean 'hdf5'"),
         ("larcv", "did you mean 'larcv3'"),
-        ("xyzzy", "known formats: hdf5, larcv3, synthetic"),
+        ("xyzzy", f"known formats: {', '.join(sorted(registry.BUILTIN))}"),
     ],
 )
 def test_an_unknown_format_gets_a_suggestion(name: str, words: str) -> None:

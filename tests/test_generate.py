@@ -276,6 +276,133 @@ def test_an_interrupt_leaves_no_part_file(tmp_path: Path) -> None:
     ]
 
 
+# --- files that lie beside ------------------------------------------------------------------------
+
+
+class Accompanied(RawFormat):
+    """Leaves two more files beside each of its own; ``fails``: number of the first sample whose write fails."""
+
+    fails = -1
+
+    def companions(self) -> tuple[str, ...]:
+        return (".a", ".b")
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        for suffix in self.companions():
+            path.with_name(path.name + suffix).write_bytes(suffix.encode() * 10)
+            time.sleep(self.write_s)
+        if first_sample == self.fails:
+            raise OSError(28, "No space left on device")
+        super().write(path, first_sample, num_samples, pool)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("train_*"))
+
+
+FAMILY = ["train_0000000.raw", "train_0000000.raw.a", "train_0000000.raw.b"]
+
+
+def test_companions_get_their_names_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    flushed: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def note_fsync(descriptor: int) -> None:
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real_fsync(descriptor)
+
+    def note_replace(self: Path, target: Path) -> Path:
+        assert self.name in flushed
+        order.append(target.name)
+        return real_replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    done, folder = generated(config_of(tmp_path, 1, format="raw"), Accompanied(), fsync=True)
+    assert order == [layout.DESCRIPTION, "train_0000000.raw.a", "train_0000000.raw.b", "train_0000000.raw"]
+    assert names(folder) == FAMILY
+    assert done.bytes == sum(path.stat().st_size for path in folder.rglob("train_*")) == 7 * 32 + 2 * 20
+
+
+def test_a_write_that_fails_leaves_no_companion(tmp_path: Path) -> None:
+    fmt = Accompanied()
+    fmt.fails = 7
+    with pytest.raises(RunFailed, match="train_0000001"):
+        generated(config_of(tmp_path, 3, format="raw"), fmt)
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
+        ".lock",
+        layout.DESCRIPTION,
+        *FAMILY,
+    ]
+
+
+def test_a_companion_that_was_not_written_is_a_failure(tmp_path: Path) -> None:
+    class Forgetful(Accompanied):
+        def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+            super().write(path, first_sample, num_samples, pool)
+            path.with_name(path.name + ".b").unlink()
+
+    with pytest.raises(RunFailed, match="train_0000000"):
+        generated(config_of(tmp_path, 1, format="raw"), Forgetful())
+    assert names(tmp_path) == []
+    assert list(tmp_path.rglob(f"*{PART}*")) == []
+
+
+def test_a_file_that_lost_a_companion_is_written_again(tmp_path: Path) -> None:
+    config = config_of(tmp_path, 3, format="raw")
+    _, folder = generated(config, Accompanied())
+    before = contents(folder)
+    next(folder.rglob("train_0000001.raw.b")).unlink()
+    done, _ = generated(config, Accompanied())
+    assert (done.written, done.reused) == (1, 2)
+    assert contents(folder) == before
+
+
+def test_companions_count_where_files_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Large(Accompanied):
+        def stored_bytes(self) -> float:
+            return (7 * 32 + 2 * 20) / 7
+
+    config = config_of(tmp_path, 3, format="raw")
+    generated(config, Large())
+    free(monkeypatch, 1, 10**9)
+    assert generated(config, Large(), overwrite=True)[0].written == 3
+
+
+WRITE_FAMILIES = """
+import sys; from pathlib import Path; from data_files import config_of; from test_generate import Accompanied, generated
+fmt = Accompanied(); fmt.write_s = 0.005; print("go", flush=True)
+generated(config_of(Path(sys.argv[1]), 30, 2, num_subfolders=2, format="raw"), fmt)
+"""
+
+
+@pytest.mark.ranks
+def test_companions_of_a_killed_generation_are_removed(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    config = config_of(tmp_path, 30, 2, num_subfolders=2, format="raw")
+    folder = layout.data_folder(config, Accompanied())
+    parts: set[str] = set()
+    for _ in range(5):
+        writer = python(WRITE_FAMILIES, tmp_path)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(0.03 + rng.random() * 0.1)
+        writer.kill()
+        writer.communicate()
+        parts.update(path.name.partition(PART)[2] for path in folder.rglob(f"*{PART}*"))
+        for path in folder.rglob("train_*"):
+            if path.suffix == ".raw":  # where a file is, all that belongs to it is
+                assert path.stat().st_size == 64
+                assert all(path.with_name(path.name + suffix).is_file() for suffix in (".a", ".b"))
+            else:
+                assert path.read_bytes() == path.suffix.encode() * 10
+    assert parts & {".a", ".b"}
+    generated(config, Accompanied())
+    assert list(folder.rglob(f"*{PART}*")) == []
+    assert len(names(folder)) == 90
+
+
 # --- a file system that does not play along -------------------------------------------------------
 
 

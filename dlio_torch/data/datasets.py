@@ -151,7 +151,7 @@ class SampleDataset(Dataset[Batch]):
         reader = self._format.open(path, self._recorder)
         self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
         expected = self._manifest.count(file)
-        if self._format.needs_files and reader.num_samples != expected:
+        if self._format.needs_files and reader.num_samples not in (None, expected):
             reader.close()
             raise DataError(
                 f"{path} holds {reader.num_samples} samples, the data set has {expected} in it",

@@ -83,7 +83,7 @@ def generate(
         found = None
         if comm.rank == 0:
             each = fmt.stored_bytes()  # of a sample; some formats try it out
-            found = _to_write(jobs, each, folder, config.generate.overwrite), each
+            found = _to_write(jobs, fmt.companions(), each, folder, config.generate.overwrite), each
         found = comm.broadcast_object(found)
         assert found is not None
         todo, sample_bytes = found
@@ -123,16 +123,23 @@ class _Jobs:
         raise IndexError(number)
 
 
-def _to_write(jobs: _Jobs, sample_bytes: float, folder: Path, overwrite: bool) -> npt.NDArray[np.int64]:
-    """Numbers of the files that are missing, or of all.
+def _to_write(
+    jobs: _Jobs, companions: tuple[str, ...], sample_bytes: float, folder: Path, overwrite: bool
+) -> npt.NDArray[np.int64]:
+    """Numbers of the files that are missing, or that miss what belongs to them, or of all.
 
     Raises:
         PreconditionError: there is too little space for them.
     """
-    todo = [number for number in range(len(jobs)) if overwrite or not jobs[number].path.is_file()]
+
+    def complete(number: int) -> bool:
+        return all(path.is_file() for path in _family(jobs[number].path, companions))
+
+    todo = [number for number in range(len(jobs)) if overwrite or not complete(number)]
     needed = sum(jobs[number].num_samples for number in todo) * sample_bytes
     if overwrite:  # the files that are there give their space back one by one
-        needed -= sum(jobs[number].path.stat().st_size for number in todo if jobs[number].path.is_file())
+        there = (path for number in todo for path in _family(jobs[number].path, companions) if path.is_file())
+        needed -= sum(path.stat().st_size for path in there)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise PreconditionError(
@@ -167,7 +174,7 @@ def _exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
         except OSError:
             pass  # a file system without locks: final names still appear only when files are complete
         with _unwritable(folder):
-            for stale in folder.rglob(f".*{PART}"):
+            for stale in folder.rglob(f".*{PART}*"):
                 stale.unlink(missing_ok=True)
         comm.barrier()
         yield
@@ -224,20 +231,28 @@ def _write(job: _Job, fmt: Format, pool: ThreadPoolExecutor, needed: float, *, f
             # Libraries do not stand a full disk well: HDF5 may crash when it closes such a file.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fmt.write(part, job.first_sample, job.num_samples, pool)
-        size = part.stat().st_size
-        _give_name(part, job.path, fsync=fsync)
+        parts, paths = _family(part, fmt.companions()), _family(job.path, fmt.companions())
+        size = sum(written.stat().st_size for written in parts)
+        for written, path in zip(parts, paths, strict=True):
+            _give_name(written, path, fsync=fsync)
     except (OSError, RuntimeError) as error:  # h5py raises the latter where closing fails
-        _remove(part)
+        _remove(part, fmt)
         raise RunFailed(f"{job.path} could not be written: {_reason(error)}", hint=_way_out(error)) from error
     except BaseException:
-        _remove(part)
+        _remove(part, fmt)
         raise
     return size
 
 
-def _remove(part: Path) -> None:
-    with contextlib.suppress(OSError):
-        part.unlink()
+def _family(path: Path, companions: tuple[str, ...]) -> list[Path]:
+    """What lies beside a file and belongs to it, and last the file itself: where it is, all of them are."""
+    return [*(path.with_name(path.name + suffix) for suffix in companions), path]
+
+
+def _remove(part: Path, fmt: Format) -> None:
+    for written in _family(part, fmt.companions()):
+        with contextlib.suppress(OSError):
+            written.unlink()
 
 
 def _reason(error: OSError | RuntimeError) -> str:

@@ -11,7 +11,7 @@ The map-style Dataset and the DataPipe over every format are in ``data/datasets.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample, samples_of
 from dlio_torch.trace.spans import NULL, Recorder
 
 
@@ -42,10 +42,10 @@ class Reader(ABC):
     """An open file.  Used by one thread at a time; kept open by the dataset.
 
     Attributes:
-        num_samples: samples in the file, as its own tables say.
+        num_samples: samples in the file, as its own tables say; ``None`` if only reading it all would tell.
     """
 
-    num_samples: int
+    num_samples: int | None
 
     @abstractmethod
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
@@ -120,6 +120,10 @@ class Format(ABC):
         config = asdict(self.config)
         return {"format": self.name, "fields": config["fields"], **config.get(self.name, {})}
 
+    def companions(self) -> tuple[str, ...]:
+        """What the names of the files that ``write`` leaves beside its own have behind its name."""
+        return ()
+
     @abstractmethod
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         """Write the whole file ``path``.
@@ -148,6 +152,19 @@ class Format(ABC):
         Raises:
             DataError: the file cannot be opened.
         """
+
+    def stream(self, reader: Reader) -> Iterator[Sample]:
+        """The samples of an open file in their order, read as a pipeline reads the file from start to end.
+
+        A format whose application reads whole transfer buffers overrides this; here it is one read a sample.
+        """
+        if reader.num_samples is None:
+            raise TypeError(f"{self.name}: a format whose files do not count their samples brings its own stream()")
+        specs = self.specs()
+        for row in range(reader.num_samples):
+            buffer = BatchBuffer(specs, [row])
+            reader.read(row, 1, buffer, 0)
+            yield from (sample for _, sample in samples_of(buffer.finish(), specs))
 
     def differences(self, sample: int, got: Sample) -> str | None:
         """Where the content of a sample differs from what was generated; ``None`` if nowhere."""

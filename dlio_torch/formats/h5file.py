@@ -6,10 +6,10 @@ the same library calls as the application's, without h5py's high-level selection
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -26,24 +26,28 @@ METADATA_CACHE_LIMITS = (1024, 128 << 20)
 """Sizes that HDF5 accepts for its metadata cache, in bytes (H5C__MIN_MAX_CACHE_SIZE and H5C__MAX_MAX_CACHE_SIZE)."""
 
 # Which of these h5py raises depends on the part of a damaged file that the library stumbles over.
-_DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError)
+DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError)
 
 
-def open_file(path: Path, chunk_cache_bytes: int, metadata_cache_bytes: int = 0) -> h5py.File:
-    """Open for reading; POSIX driver, no page buffer.
+def open_file(
+    path: Path, chunk_cache_bytes: int, metadata_cache_bytes: int = 0, driver: Literal["sec2", "core"] = "sec2"
+) -> h5py.File:
+    """Open for reading; no page buffer.
 
     Args:
         path: the file.
         chunk_cache_bytes: chunk cache of each array.
         metadata_cache_bytes: fixed size of the cache of B-tree nodes and headers; 0: the library's own.
+        driver: ``sec2`` makes POSIX calls as they are needed, ``core`` reads the whole file now.
 
     Raises:
         DataError: missing, not readable, incomplete, or no HDF5 file.
     """
     try:
-        file = h5py.File(path, "r", rdcc_nbytes=chunk_cache_bytes, rdcc_nslots=CHUNK_SLOTS, rdcc_w0=CHUNK_W0)
-    except _DAMAGE as error:
-        raise open_error(path, error) from error
+        how: dict[str, Any] = {"driver": "core", "backing_store": False} if driver == "core" else {}
+        file = h5py.File(path, "r", rdcc_nbytes=chunk_cache_bytes, rdcc_nslots=CHUNK_SLOTS, rdcc_w0=CHUNK_W0, **how)
+    except DAMAGE as error:
+        raise open_error(path, _refused(path) or error) from error
     if metadata_cache_bytes:
         with reading(file, path):
             config = file.id.get_mdc_config()
@@ -52,6 +56,15 @@ def open_file(path: Path, chunk_cache_bytes: int, metadata_cache_bytes: int = 0)
             config.incr_mode = config.flash_incr_mode = config.decr_mode = 0  # neither grow nor shrink
             file.id.set_mdc_config(config)
     return file
+
+
+def _refused(path: Path) -> OSError | None:
+    """Why the system does not open a file; the core driver keeps that to itself."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        return error
+    return None
 
 
 @contextmanager
@@ -63,7 +76,7 @@ def reading(file: h5py.File, path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except _DAMAGE as error:
+    except DAMAGE as error:
         file.close()
         raise open_error(path, error) from error
     except BaseException:
@@ -130,12 +143,16 @@ class Slab:
     Args:
         dataset: the open HDF5 dataset, from :func:`require`.
         path: its file, for messages.
+        select: indices along the second axis that are read, growing; empty: all.
     """
 
-    def __init__(self, dataset: h5py.Dataset, path: Path) -> None:
+    def __init__(self, dataset: h5py.Dataset, path: Path, select: Sequence[int] = ()) -> None:
         self.dtype: np.dtype[Any] = dataset.dtype
         self.rows: int = dataset.shape[0]
-        self.row_shape: tuple[int, ...] = dataset.shape[1:]
+        stored = dataset.shape[1:]
+        self.row_shape: tuple[int, ...] = (len(select), *stored[1:]) if select else stored
+        # Runs of neighbouring indices, each one block of the selection.
+        self._parts = [(start, length, stored[1:]) for start, length in _runs(select)]
         self._path = path
         self._name: str = dataset.name
         self._id = dataset.id
@@ -177,13 +194,23 @@ class Slab:
         try:
             if count != self._shape[0]:
                 self._select(count)
-            self._space.select_hyperslab((first, *self._tail), self._shape)
+            self._choose(first, count)
             self._id.read(self._memory, self._space, out, self._type)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise DataError(
                 f"{self._path}: rows {first} to {first + count - 1} of {self._name} cannot be read: {error}",
                 hint="the file is damaged; generate or fetch it again",
             ) from error
+
+    def _choose(self, first: int, count: int) -> None:
+        """Select the rows in the file, and of each row the wanted part."""
+        if not self._parts:
+            self._space.select_hyperslab((first, *self._tail), self._shape)
+            return
+        self._space.select_none()
+        for start, length, rest in self._parts:
+            begin = (first, start, *(0 for _ in rest))
+            self._space.select_hyperslab(begin, (count, length, *rest), op=h5py.h5s.SELECT_OR)
 
     def empty(self, count: int) -> npt.NDArray[Any]:
         """Memory for ``count`` rows.
@@ -206,3 +233,17 @@ class Slab:
         out = self.empty(count)
         self.read_into(first, out)
         return out
+
+
+def _runs(select: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First index and length of each run of neighbours."""
+    start = previous = None
+    for index in select:
+        if start is None or previous is None:
+            start = index
+        elif index != previous + 1:
+            yield start, previous - start + 1
+            start = index
+        previous = index
+    if start is not None and previous is not None:
+        yield start, previous - start + 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats import payload
 from dlio_torch.formats.arrays import specs_of
@@ -71,20 +72,28 @@ class Hdf5Format(Format):
                     f"dataset.fields: {field.name!r} is the table of extents of another array", hint="rename it"
                 )
             self._chunk(field, 1)  # a wrong chunk is told before anything is written
+            _check_select(field)
+        self._select = {field.name: tuple(field.select) for field in config.fields}
 
     def specs(self) -> list[ArraySpec]:
-        return list(self._specs)
+        return [
+            replace(spec, shape=(len(select), *spec.shape[1:])) if (select := self._select[spec.name]) else spec
+            for spec in self._specs
+        ]
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
-        del options["chunk_cache_bytes"]  # belongs to reading: another value reads the same file
+        for key in ("chunk_cache_bytes", "driver"):  # these belong to reading: another value reads the same file
+            del options[key]
+        options["fields"] = [{k: v for k, v in field.items() if k != "select"} for field in options["fields"]]
         return options
 
     def expected(self, sample: int) -> Sample:
-        return {
-            field.name: self._content(number, field, sample, int(self._lengths(number, field, sample, 1)[0]))
-            for number, field in enumerate(self.config.fields)
-        }
+        made: Sample = {}
+        for number, field in enumerate(self.config.fields):
+            content = self._content(number, field, sample, int(self._lengths(number, field, sample, 1)[0]))
+            made[field.name] = content[field.select] if field.select else content
+        return made
 
     def _lengths(self, number: int, field: FieldConfig, first: int, count: int) -> npt.NDArray[np.int64]:
         """Rows of each sample; 1 of fixed-length fields, whose samples are one row of the array."""
@@ -99,8 +108,8 @@ class Hdf5Format(Format):
 
     def sample_bytes(self) -> float:
         return sum(
-            math.prod(field.shape) * np.dtype(field.dtype).itemsize * (field.length_mean or 1)
-            for field in self.config.fields
+            math.prod(spec.shape) * spec.dtype.itemsize * (field.length_mean or 1)
+            for spec, field in zip(self.specs(), self.config.fields, strict=True)
         )
 
     def stored_bytes(self) -> float:
@@ -197,16 +206,39 @@ class Hdf5Format(Format):
         file.create_dataset(field.name + EXTENTS_SUFFIX, data=table, chunks=chunks)
 
     def inspect(self, path: Path) -> FileInfo:
-        with _Hdf5Reader(path, self._specs, self.config.hdf5.chunk_cache_bytes) as reader:
+        with self._open(path) as reader:
             return FileInfo(reader.num_samples, reader.describe())
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        return _Hdf5Reader(path, self._specs, self.config.hdf5.chunk_cache_bytes)
+        return self._open(path)
+
+    def _open(self, path: Path) -> _Hdf5Reader:
+        return _Hdf5Reader(path, self._specs, self._select, self.config.hdf5)
+
+
+def _check_select(field: FieldConfig) -> None:
+    chosen = field.select
+    if not chosen:
+        return
+    if field.length_mean > 0 or not field.shape:
+        raise ConfigError(
+            f"dataset.fields: {field.name}: select={chosen} needs a fixed-length sample with an axis",
+            hint="leave it out",
+        )
+    if chosen != sorted(set(chosen)) or not 0 <= chosen[0] <= chosen[-1] < field.shape[0]:
+        raise ConfigError(
+            f"dataset.fields: {field.name}: select={chosen} are no growing indices below {field.shape[0]}",
+            hint="for example [0, 1, 2]",
+        )
 
 
 class _Hdf5Reader(Reader):
-    def __init__(self, path: Path, specs: list[ArraySpec], chunk_cache_bytes: int) -> None:
-        self._file = open_file(path, chunk_cache_bytes)
+    num_samples: int
+
+    def __init__(
+        self, path: Path, specs: list[ArraySpec], select: dict[str, tuple[int, ...]], options: Hdf5Config
+    ) -> None:
+        self._file = open_file(path, options.chunk_cache_bytes, driver=options.driver)
         self._path = path
         self._specs = specs
         self._arrays: dict[str, Slab] = {}
@@ -214,7 +246,7 @@ class _Hdf5Reader(Reader):
         with reading(self._file, path):
             for spec in specs:
                 array = require(self._file, spec.name, path, spec.dtype, spec.shape, hint="correct dataset.fields")
-                self._arrays[spec.name] = Slab(array, path)
+                self._arrays[spec.name] = Slab(array, path, select[spec.name])
                 if spec.variable:
                     extents = require(self._file, spec.name + EXTENTS_SUFFIX, path, EXTENTS, hint=_OTHER_EXTENTS)
                     self._extents[spec.name] = Slab(extents, path)

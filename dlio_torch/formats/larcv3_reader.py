@@ -53,6 +53,8 @@ class Larcv3Reader(Reader):
         DataError: the file cannot be opened, or has another layout; names what does not fit.
     """
 
+    num_samples: int
+
     def __init__(self, path: Path, options: Larcv3Config) -> None:
         self._path = path
         self._options = options

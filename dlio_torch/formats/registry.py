@@ -18,9 +18,18 @@ if TYPE_CHECKING:
     from dlio_torch.formats.base import Format
 
 BUILTIN: dict[str, str] = {
+    "jpeg": "dlio_torch.formats.image:JpegFormat",
+    "parquet": "dlio_torch.formats.parquet:ParquetFormat",
+    "png": "dlio_torch.formats.image:PngFormat",
+    "csv": "dlio_torch.formats.csv:CsvFormat",
     "hdf5": "dlio_torch.formats.hdf5:Hdf5Format",
+    "hdf5_volume": "dlio_torch.formats.hdf5_volume:Hdf5VolumeFormat",
     "larcv3": "dlio_torch.formats.larcv3:Larcv3Format",
+    "npz": "dlio_torch.formats.npz:NpzFormat",
+    "npy": "dlio_torch.formats.npy:NpyFormat",
+    "indexed_binary": "dlio_torch.formats.indexed_binary:IndexedBinaryFormat",
     "synthetic": "dlio_torch.formats.synthetic:SyntheticFormat",
+    "tfrecord": "dlio_torch.formats.tfrecord:TfrecordFormat",
 }
 
 

@@ -64,6 +64,8 @@ class SyntheticFormat(Format):
 class _SyntheticReader(Reader):
     """Fills each sample from one array in memory."""
 
+    num_samples: int
+
     def __init__(self, fmt: SyntheticFormat) -> None:
         self._arrays = fmt.expected(0)
         # Nothing on disk says which split this is.

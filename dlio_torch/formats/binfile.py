@@ -1,0 +1,92 @@
+"""Pieces of a flat binary file, read as Megatron-LM reads its ``.bin``."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import numpy as np
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.pyfile import refusing
+
+
+class BinFile(ABC):
+    """A file that pieces are read out of.
+
+    Attributes:
+        path: of the file.
+        size: its bytes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with refusing(path):
+            if path.is_dir():
+                raise IsADirectoryError
+            self.size = os.stat(path).st_size
+            if self.size == 0:
+                raise DataError(f"{path} is empty", hint="remove it and generate again")
+
+    def read(self, offset: int, into: memoryview) -> None:
+        """Fill ``into`` (bytes) from byte ``offset`` on.
+
+        Raises:
+            DataError: the file ends before.
+        """
+        if offset < 0 or offset + len(into) > self.size:
+            raise self._short(offset, len(into))
+        with refusing(self.path):
+            self._read(offset, into)
+
+    @abstractmethod
+    def _read(self, offset: int, into: memoryview) -> None:
+        """Fill ``into`` from ``offset`` on, both inside the file."""
+
+    def close(self) -> None:  # noqa: B027 - nothing is open between two pieces of a file that is not mapped
+        """Close the file."""
+
+    def _short(self, offset: int, wanted: int) -> DataError:
+        return DataError(
+            f"{self.path} has {self.size} bytes, asked for {wanted} from byte {offset} on",
+            hint="the file is damaged or incomplete; remove it and generate again",
+        )
+
+
+class ReadFile(BinFile):
+    """Opens, seeks, reads and closes the file for each piece."""
+
+    def _read(self, offset: int, into: memoryview) -> None:
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            got = file.readinto(into)
+            while 0 < got < len(into):  # Linux reads 2 GiB at a time
+                more = file.readinto(into[got:])
+                if not more:
+                    break
+                got += more
+        if got != len(into):
+            raise self._short(offset, len(into))
+
+
+class MappedFile(BinFile):
+    """Maps the whole file once; a piece is copied out of the map."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        with refusing(path):
+            self._file = path.open("rb")
+            try:
+                self._map: memoryview | None = np.memmap(self._file, mode="r", order="C").data
+            except BaseException:
+                self._file.close()
+                raise
+
+    def _read(self, offset: int, into: memoryview) -> None:
+        piece = np.frombuffer(self._map or b"", np.uint8, len(into), offset)
+        np.copyto(np.frombuffer(into, np.uint8), piece)
+
+    def close(self) -> None:
+        self._map = None  # the last reference unmaps
+        self._file.close()

@@ -1,0 +1,101 @@
+"""A list of coordinates: GZIP TFRecords of Example protos with the feature ``center`` (z, y, x)."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import open_error
+from dlio_torch.formats.batch import ArraySpec
+from dlio_torch.formats.tfexample import Decoder, Feature, Piece, encode
+from dlio_torch.formats.tfrecord_io import frame
+from dlio_torch.formats.tfrecord_stream import GzipBytes, Records
+
+CENTER = ArraySpec("center", np.dtype(np.int64), (3,))
+LEVEL = 6  # deflate level of a list
+_FEATURES = [Feature(CENTER, "integers")]
+_TRANSFER_BYTES = 262144  # TensorFlow's read buffer
+
+
+def records(centers: Iterable[npt.NDArray[np.int64]]) -> Iterator[Piece]:
+    """The framed records of a list, not yet compressed, in pieces."""
+    for center in centers:
+        yield from frame(encode(_FEATURES, {CENTER.name: center}))
+
+
+class CoordinateList:
+    """An open list, read in its order, a transfer buffer at a time, as far as its coordinates are needed.
+
+    Args:
+        path: of the list.
+
+    Raises:
+        DataError: from every method: it is missing, damaged, or no list of coordinates.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._decoder = Decoder(_FEATURES)
+        self._known = array("q")  # a published list has 20 million: 24 bytes each, once it is read to its end
+        with self._errors():
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._records = Records(GzipBytes(self._descriptor, _TRANSFER_BYTES, path), path, verify=True)
+            if not self._read_one():
+                raise DataError(f"{path} holds no coordinates", hint="remove it, or choose another path")
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise open_error(self._path, error) from error
+
+    def _read_one(self) -> bool:
+        with self._errors():
+            record = self._records.next()
+        if record is None:
+            return False
+        try:
+            center: npt.NDArray[Any] = self._decoder.decode(record)[CENTER.name]
+        except ValueError as error:
+            raise DataError(
+                f"{self._path}: record {self._records.number - 1}: {error}", hint="it is no list of coordinates"
+            ) from error
+        self._known.extend(center.tolist())
+        return True
+
+    def __getitem__(self, row: int) -> tuple[int, ...]:
+        """Coordinate number ``row``: z, y, x."""
+        while 0 <= row >= len(self._known) // 3:
+            if not self._read_one():
+                break
+        if not 0 <= row < len(self._known) // 3:
+            raise DataError(
+                f"{self._path} holds {self.count()} coordinates, number {row} was asked for",
+                hint="the file was replaced or damaged; remove it and generate again",
+            )
+        return tuple(self._known[3 * row : 3 * row + 3])
+
+    def count(self) -> int:
+        """Coordinates in the list: reads all of it."""
+        while self._read_one():
+            pass
+        return len(self._known) // 3
+
+    def close(self) -> None:
+        """Close the file; further calls do nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,249 @@
+"""An open CSV file: read in pieces of a set size, parsed by pandas, kept in memory.
+
+pandas 1.5 and 2.2 read a file with read(2) calls of 262,144 bytes from the start to the end; pandas 3
+maps large files into memory.  Here pandas parses what an unbuffered file hands it, so that every
+version gives the same system calls.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import math
+import re
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dlio_torch.config.schema import CsvConfig
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import Reader, open_error
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+
+if TYPE_CHECKING:
+    from pandas.io.parsers import TextFileReader
+
+_RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
+_NOT_THE_FIELDS = "correct dataset.fields, or the file"
+
+Table = dict[str, npt.NDArray[np.generic]]  # some rows: the arrays of all of them, rows along the first axis
+Tables = Generator[Table, None, None]
+
+
+class _Pieces(io.FileIO):
+    """A file that gives ``piece`` bytes whatever is asked for, one read(2) each."""
+
+    def __init__(self, path: Path, piece: int) -> None:
+        super().__init__(path)
+        self._piece = piece
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next piece; shorter at the end, empty behind it."""
+        return super().read(self._piece)
+
+
+class CsvReader(Reader):
+    """An open CSV file, parsed as far as its rows were asked for.
+
+    Args:
+        path: the file.
+        options: read size, and rows that are parsed at a time.
+        specs: arrays of a row.
+
+    Raises:
+        DataError: the file, or its first rows, are not what ``specs`` say.
+    """
+
+    def __init__(self, path: Path, options: CsvConfig, specs: list[ArraySpec]) -> None:
+        self._path = path
+        self._options = options
+        self._specs = specs
+        self._begin()
+        self._parse_until(1)
+
+    def _begin(self) -> None:
+        self._kept: list[Table] = []
+        self._ends: list[int] = []
+        self._rest = parse(self._path, self._options, self._specs)
+        self._complete = False
+
+    @property
+    def num_samples(self) -> int:  # type: ignore[override]
+        """Rows of the file, which is parsed to its end to count them."""
+        self._parse_until(None)
+        return self._ends[-1]
+
+    def _parse_until(self, rows: int | None) -> None:
+        """Parse on until so many rows are there; ``None``: to the end of the file."""
+        while not self._complete and (rows is None or not self._ends or self._ends[-1] < rows):
+            table = next(self._rest, None)
+            if table is None:
+                self._complete = True
+                return
+            self._kept.append(table)
+            self._ends.append(_rows(table) + (self._ends[-1] if self._ends else 0))
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        self._parse_until(first + count)
+        if first < 0 or count < 0 or first + count > self._ends[-1]:
+            raise DataError(
+                f"{self._path} has {self._ends[-1]} rows, rows {first} to {first + count - 1} were asked for",
+                hint="the file was replaced or cut; generate or fetch it again",
+            )
+        row, end = first, first + count
+        while row < end:
+            number = bisect.bisect_right(self._ends, row)
+            table = self._kept[number]
+            begin = self._ends[number] - _rows(table)
+            stop = min(end, self._ends[number])
+            for name, array in table.items():
+                buffer.fixed[name][at + row - first : at + stop - first] = array[row - begin : stop - begin]
+            row = stop
+
+    def tables(self) -> Iterator[Table]:
+        """The file in the pieces in which it is parsed; those that are not in memory yet are not kept.
+
+        Read on behind it, and the file is opened and parsed anew.
+        """
+        if self._complete:
+            yield from self._kept
+            return
+        ready, rest = self._kept, self._rest
+        self._begin()
+        with closing(rest):
+            while ready:
+                yield ready.pop(0)
+            yield from rest
+
+    def close(self) -> None:
+        self._rest.close()
+        self._kept.clear()
+
+
+def _rows(table: Table) -> int:
+    return len(next(iter(table.values())))
+
+
+def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | None = None) -> Tables:
+    """The tables of a file in its order; opens it when the first is asked for, and closes it behind the last.
+
+    Args:
+        path: the file.
+        options: read size, and rows of a table.
+        specs: arrays of a row.
+        rows: only so many rows, as one table; ``None``: all.
+    """
+    first = 0
+    whole = not options.chunk_rows or rows is not None
+    # iterator=True: pandas reads the first piece now, the others as rows are asked for.
+    with (
+        _understood(path, specs),
+        _Pieces(path, options.read_bytes) as file,
+        pd.read_csv(file, header=None, engine="c", iterator=True) as parser,
+    ):
+        while (frame := _next_frame(parser, rows or options.chunk_rows)) is not None:
+            table = _table(frame, first, path, specs)
+            first += len(frame)
+            del frame  # it is larger than the table
+            if whole:
+                break  # the file is closed before anything is done with the rows
+            yield table
+    if whole:
+        yield table
+
+
+def _next_frame(parser: TextFileReader, rows: int) -> pd.DataFrame | None:
+    """The next ``rows`` rows, 0: all that are left; ``None``: there are none."""
+    with warnings.catch_warnings():
+        # Columns that are numbers at first and text later: _table() says where.
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)
+        try:
+            return parser.read(rows or None)
+        except StopIteration:
+            return None
+
+
+@contextmanager
+def _understood(path: Path, specs: list[ArraySpec]) -> Iterator[None]:
+    """Errors of the parser as errors of this tool."""
+    try:
+        yield
+    except pd.errors.EmptyDataError as error:
+        raise DataError(f"{path} holds no rows", hint="the file is empty; generate or fetch it again") from error
+    except pd.errors.ParserError as error:
+        ragged = _RAGGED.search(str(error))
+        if ragged is None:
+            raise open_error(path, error) from error
+        columns = columns_of(specs)
+        before, line, found = map(int, ragged.groups())
+        # The parser takes the first row's length for the right one.
+        row, wrong = (line - 1, found) if before == columns else (0, before)
+        raise DataError(
+            f"{path}: row {row} has {wrong} columns, dataset.fields make {columns}", hint=_NOT_THE_FIELDS
+        ) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no text ({error.reason})", hint="dataset.format=csv reads text files") from error
+    except OSError as error:
+        raise open_error(path, error) from error
+
+
+def columns_of(specs: list[ArraySpec]) -> int:
+    """Columns of a row."""
+    return sum(math.prod(spec.shape) for spec in specs)
+
+
+def _table(frame: pd.DataFrame, first: int, path: Path, specs: list[ArraySpec]) -> Table:
+    """The arrays of the rows of ``frame``, of which the first is row ``first`` of the file.
+
+    Raises:
+        DataError: another number of columns, or something that is no number of the field's type.
+    """
+    columns = columns_of(specs)
+    if frame.shape[1] != columns:
+        raise DataError(
+            f"{path}: row {first} has {frame.shape[1]} columns, dataset.fields make {columns}", hint=_NOT_THE_FIELDS
+        )
+    # All columns in one matrix, as the application's DataFrame.values.
+    values = frame.to_numpy()
+    if values.dtype.kind not in "iuf" or np.isnan(values.min()):
+        raise _no_number(frame, first, path)
+    table: Table = {}
+    end = 0
+    for spec in specs:
+        begin, end = end, end + math.prod(spec.shape)
+        # A matrix with other columns of floating-point numbers has lost the last digits of large integers.
+        mixed = values.dtype.kind == "f" and spec.dtype.kind != "f"
+        part = frame.iloc[:, begin:end].to_numpy() if mixed else values[:, begin:end]
+        with np.errstate(invalid="ignore", over="ignore"):
+            array = part.astype(spec.dtype)
+        if spec.dtype.kind != "f" and not (same := array == part).all():
+            row, column = np.argwhere(~same)[0].tolist()
+            raise DataError(
+                f"{path}: row {first + row} has {part[row, column]} in column {begin + column}, "
+                f"which is no {spec.dtype.name} ({spec.name})",
+                hint=_NOT_THE_FIELDS,
+            )
+        table[spec.name] = array.reshape(len(frame), *spec.shape)
+    return table
+
+
+def _no_number(frame: pd.DataFrame, first: int, path: Path) -> DataError:
+    """The error that names the first row with something that is no number."""
+    found: tuple[int, int] | None = None
+    for column in range(frame.shape[1]):
+        bad = pd.to_numeric(frame.iloc[:, column], errors="coerce").isna().to_numpy()
+        if bad.any():
+            row = int(bad.argmax())
+            found = (row, column) if found is None or row < found[0] else found
+    if found is None:  # True and False alone
+        found = (0, int(np.argmax([dtype.kind not in "iuf" for dtype in frame.dtypes])))
+    row, column = found
+    value: Any = frame.iat[row, column]
+    what = "nothing (a short row, or an empty field)" if pd.isna(value) else f"{str(value)[:40]!r}, which is no number,"
+    return DataError(f"{path}: row {first + row} has {what} in column {column}", hint=_NOT_THE_FIELDS)

@@ -1,0 +1,104 @@
+"""Reads patches: a coordinate from the list, and the hyperslab around it from each open volume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import VolumeConfig
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import Reader
+from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.coordinate_list import CENTER, CoordinateList
+from dlio_torch.formats.h5file import DAMAGE
+
+Box = tuple[slice, ...]
+
+
+def box_around(center: Sequence[int], patch: Sequence[int]) -> Box:
+    """The part of a volume that the patch around a coordinate is."""
+    starts = [c - edge // 2 for c, edge in zip(center, patch, strict=True)]
+    return tuple(slice(start, start + edge) for start, edge in zip(starts, patch, strict=True))
+
+
+class Volume:
+    """One open volume.
+
+    Args:
+        dataset: the open HDF5 dataset.
+        path: its file, for messages.
+        patch: shape of what is read.
+    """
+
+    def __init__(self, dataset: h5py.Dataset, path: Path, patch: Sequence[int]) -> None:
+        self.name: str = dataset.name.removeprefix("/")
+        self.shape: tuple[int, ...] = dataset.shape
+        self._id = dataset.id
+        self._path = path
+        self._patch = tuple(patch)
+        self._space = dataset.id.get_space()
+        self._memory = h5py.h5s.create_simple(self._patch)
+        # The stored type as memory type: the library moves bytes and converts nothing.
+        self._type = dataset.id.get_type()
+
+    def read_into(self, box: Box, out: npt.NDArray[np.generic]) -> None:
+        """One ``H5Dread`` of a patch into ``out``, which is C-contiguous and of the volume's type.
+
+        Raises:
+            DataError: the bytes are damaged.
+        """
+        starts = tuple(part.start for part in box)
+        try:
+            self._space.select_hyperslab(starts, self._patch)
+            self._id.read(self._memory, self._space, out, self._type)
+        except DAMAGE as error:
+            raise DataError(
+                f"{self._path}: the patch at {starts} of {self.name} cannot be read: {error}",
+                hint="the file is damaged; generate or fetch it again",
+            ) from error
+
+
+class VolumeReader(Reader):
+    """An open list and its open volumes, in the order of reading.
+
+    Args:
+        path: of the list.
+        options: of the volumes.
+        coordinates: the open list.
+        volumes: what patches are read from.
+        opened: closes the list and the volumes' files.
+    """
+
+    num_samples = None  # only reading the list to its end would tell
+
+    def __init__(
+        self,
+        path: Path,
+        options: VolumeConfig,
+        coordinates: CoordinateList,
+        volumes: Sequence[Volume],
+        opened: ExitStack,
+    ) -> None:
+        self._path, self._options = path, options
+        self._coordinates, self._volumes, self._opened = coordinates, volumes, opened
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        for i in range(count):
+            center = self._coordinates[first + i]
+            box = box_around(center, self._options.patch)
+            if any(p.start < 0 or p.stop > edge for p, edge in zip(box, self._options.shape, strict=True)):
+                raise DataError(
+                    f"{self._path}: the patch around coordinate {first + i}, {center}, is not inside the volume",
+                    hint="correct dataset.volume.patch, or the list",
+                )
+            buffer.fixed[CENTER.name][at + i] = center
+            for volume in self._volumes:
+                volume.read_into(box, buffer.fixed[volume.name][at + i])
+
+    def close(self) -> None:
+        self._opened.close()

@@ -1,0 +1,309 @@
+"""JPEG and PNG: one image a file, written with Pillow, read as torchvision's folder datasets read.
+
+A file is opened, decoded and closed each time that its sample is read (``pil_loader``: ``open(path, "rb")``,
+``Image.open(file).convert("RGB")``).  The labels are the numbers of the class folders, as ``ImageFolder``
+gives them, where ``dataset.num_subfolders`` makes class folders.
+
+JPEG loses information and both encoders change with their versions: what a JPEG sample is, is what decoding
+its file gives.  The version of the library is therefore among what names a data set on disk.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import ConfigError, DataError, MissingPackageError
+from dlio_torch.formats import payload
+from dlio_torch.formats.arrays import specs_of
+from dlio_torch.formats.base import FileInfo, Format, Reader
+from dlio_torch.formats.batch import ArraySpec, Sample
+from dlio_torch.formats.image_reader import ClassFolders, ImageReader
+from dlio_torch.formats.pyfile import open_buffered, refusing
+from dlio_torch.trace.spans import NULL, Recorder
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+LABEL = "label"
+_SPLIT = 1 << 40  # evaluation samples are numbered from here on
+_LENGTH_LIMIT = 65500  # libjpeg's
+_NOISES = tuple((i / 16) ** 2 for i in range(17))  # share of noise in an image, where file sizes are tried
+_TRIALS = 2
+_DEFAULT_NOISE = 0.1
+_SIZES = 1  # stream of the spread of file sizes; 0: pixels
+_TAIL_BYTES = 64 << 10
+
+_Pixels = npt.NDArray[np.uint8]
+
+
+class _ImageFormat(Format):
+    """Folders of images."""
+
+    codec: ClassVar[str]  # as Pillow names it
+    accepted: ClassVar[tuple[str, ...]]  # what Pillow may call such a file
+    magic: ClassVar[bytes]  # begins a file
+    end_mark: ClassVar[bytes]  # stands near the end of a complete file
+    library: ClassVar[str]  # whose version the bytes depend on, as Pillow names it
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self._version = _library_version(self.library, self.name)
+        self._spec = _pixel_spec(config, self.name)
+        self._noises: dict[str, float] | None = None
+        self._classes = ClassFolders()
+
+    def specs(self) -> list[ArraySpec]:
+        spec = self._spec
+        if not self.config.image.decode:
+            spec = ArraySpec(spec.name, spec.dtype, (), variable=True)
+        labels = [ArraySpec(LABEL, np.dtype(np.int64), ())] if self.config.num_subfolders else []
+        return [spec, *labels]
+
+    def layout_options(self) -> dict[str, Any]:
+        options = self.config.image
+        made = {"file_bytes": options.file_bytes, "file_bytes_stdev": options.file_bytes_stdev}
+        return {**super().layout_options(), **made, **self.save_options(), "library": self._version}
+
+    def save_options(self) -> dict[str, Any]:
+        """What Pillow is told when it encodes."""
+        return {}
+
+    # --- content ---
+
+    def expected(self, sample: int) -> Sample:
+        content: Sample = {}
+        stored = self._encode(self._pixels(sample, self._noise(sample)))
+        if self.config.image.decode:
+            content[self._spec.name] = _decoded(stored)
+        else:
+            content[self._spec.name] = np.frombuffer(stored, np.uint8)
+        if self.config.num_subfolders:
+            # Files, and with them samples, are dealt to the folders in turn.
+            content[LABEL] = np.asarray(sample % _SPLIT % self.config.num_subfolders, np.int64)
+        return content
+
+    def _pixels(self, sample: int, noise: float) -> _Pixels:
+        """A colour gradient, of which ``noise`` (0 to 1) is replaced by noise."""
+        generator = payload.rng(self.seed, sample)
+        height, width, _ = self._spec.shape
+        corners = generator.integers(0, 256, (2, 2, 3)).astype(np.float32)
+        down = np.linspace(0, 1, height, dtype=np.float32)[:, None, None]
+        across = np.linspace(0, 1, width, dtype=np.float32)[None, :, None]
+        left, right = (corners[0, i] + (corners[1, i] - corners[0, i]) * down for i in (0, 1))
+        smooth = left + (right - left) * across
+        random = payload.array(generator, self._spec.shape, np.dtype(np.uint8)).astype(np.float32)
+        return np.asarray(smooth + (random - smooth) * np.float32(noise)).astype(np.uint8)
+
+    def _encode(self, pixels: _Pixels) -> bytes:
+        from PIL import Image
+
+        stored = io.BytesIO()
+        Image.fromarray(pixels).save(stored, self.codec, **self.save_options())
+        return stored.getvalue()
+
+    def _noise(self, sample: int) -> float:
+        """Share of noise that gives the file of this sample its size."""
+        options = self.config.image
+        if not options.file_bytes:
+            return _DEFAULT_NOISE
+        sizes = list(self.parameters().values())
+        wanted = payload.lengths(self.seed, _SIZES, sample, 1, options.file_bytes, options.file_bytes_stdev)[0]
+        return float(np.interp(wanted, sizes, _NOISES))
+
+    # --- fitting ---
+
+    def parameters(self) -> dict[str, float]:
+        """Mean size of a file at each share of noise; empty where no size is asked for."""
+        if not self.config.image.file_bytes:
+            return {}
+        if self._noises is None:
+            sizes = [self._trial_bytes(noise) for noise in _NOISES]
+            sizes = np.maximum.accumulate(sizes).tolist()
+            self._check(sizes[0], sizes[-1])
+            self._noises = {f"bytes_at_noise_{noise:.4f}": size for noise, size in zip(_NOISES, sizes, strict=True)}
+        return self._noises
+
+    def use_parameters(self, parameters: Mapping[str, float]) -> None:
+        if self.config.image.file_bytes:
+            self._noises = dict(parameters)
+
+    def _trial_bytes(self, noise: float) -> float:
+        return float(np.mean([len(self._encode(self._pixels(sample, noise))) for sample in range(_TRIALS)]))
+
+    def _check(self, low: float, high: float) -> None:
+        wanted = self.config.image.file_bytes
+        if not low <= wanted <= high:
+            shape = "x".join(map(str, self._spec.shape))
+            raise ConfigError(
+                f"dataset.image.file_bytes={wanted}: {self.codec} files of {shape} have {low:.0f} to {high:.0f} bytes",
+                hint="choose a size between, another shape in dataset.fields"
+                + (", or another dataset.image.quality" if self.save_options() else ""),
+            )
+
+    # --- sizes ---
+
+    def sample_bytes(self) -> float:
+        pixels = math.prod(self._spec.shape) if self.config.image.decode else self.stored_bytes()
+        return pixels + (8 if self.config.num_subfolders else 0)
+
+    def stored_bytes(self) -> float:
+        return float(self.config.image.file_bytes) or self._trial_bytes(_DEFAULT_NOISE)
+
+    # --- files ---
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        if num_samples != 1:
+            raise ConfigError(f"a {self.codec} file holds one image, not {num_samples}", hint=_ONE)
+        path.write_bytes(self._encode(self._pixels(first_sample, self._noise(first_sample))))
+
+    def inspect(self, path: Path) -> FileInfo:
+        """Look at header and end; the pixels are not decoded."""
+        from PIL import Image
+
+        with refusing(path), open_buffered(path, 0) as file:
+            with Image.open(file) as image:
+                self.check(image, path)
+                details = {"size": list(image.size), "mode": image.mode, "bytes": path.stat().st_size}
+            file.seek(max(0, details["bytes"] - _TAIL_BYTES))
+            self.check_end(file.read(), path)
+        return FileInfo(1, details)
+
+    def check(self, image: Image.Image, path: Path) -> None:
+        """Raise unless a file of this format was opened, with an image of the specified size.
+
+        Raises:
+            DataError: it is another one.
+        """
+        if image.format not in self.accepted:
+            raise DataError(
+                f"{path} holds a {image.format} image", hint=f"dataset.format={self.name} reads {self.codec}"
+            )
+        height, width, _ = self._spec.shape
+        if self.config.image.decode and image.size != (width, height):
+            raise DataError(
+                f"{path}: the image is {image.size[1]} x {image.size[0]} pixels, {height} x {width} were expected",
+                hint="correct the shape in dataset.fields, or read stored bytes: dataset.image.decode=false",
+            )
+
+    def check_end(self, tail: bytes, path: Path) -> None:
+        """Raise unless ``tail`` is the end of a complete file.
+
+        Raises:
+            DataError: it is not.
+        """
+        if self.end_mark not in tail:
+            raise DataError(f"{path} has no end", hint="the file is incomplete; generate or fetch it again")
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        options = self.config.image
+        start, finish = (self._begin, _pixels_of) if options.decode else (self._stored, _same)
+        label = (LABEL, self._classes.number(path)) if self.config.num_subfolders else None
+        return ImageReader(
+            path, options.buffer_bytes, start, finish, name=self._spec.name, variable=not options.decode, label=label
+        )
+
+    def _begin(self, file: io.BufferedReader, path: Path) -> Image.Image:
+        """Read the header, as far as Pillow reads before it is asked for pixels."""
+        from PIL import Image
+
+        image = Image.open(file)
+        self.check(image, path)
+        return image
+
+    def _stored(self, file: io.BufferedReader, path: Path) -> npt.NDArray[np.generic]:
+        """Read the whole file."""
+        stored = bytearray(file.read())
+        if not stored.startswith(self.magic):
+            raise DataError(f"{path} is no {self.codec} file", hint=f"dataset.format={self.name} reads {self.codec}")
+        self.check_end(bytes(stored[-_TAIL_BYTES:]), path)
+        return np.frombuffer(stored, np.uint8)
+
+
+class JpegFormat(_ImageFormat):
+    """JPEG files of ``dataset.image.quality``."""
+
+    name: ClassVar[str] = "jpeg"
+    suffix: ClassVar[str] = ".jpeg"
+    codec: ClassVar[str] = "JPEG"
+    accepted: ClassVar[tuple[str, ...]] = ("JPEG", "MPO")
+    magic: ClassVar[bytes] = b"\xff\xd8\xff"
+    end_mark: ClassVar[bytes] = b"\xff\xd9"
+    library: ClassVar[str] = "jpg"
+
+    def save_options(self) -> dict[str, Any]:
+        return {"quality": self.config.image.quality}
+
+
+class PngFormat(_ImageFormat):
+    """PNG files."""
+
+    name: ClassVar[str] = "png"
+    suffix: ClassVar[str] = ".png"
+    codec: ClassVar[str] = "PNG"
+    accepted: ClassVar[tuple[str, ...]] = ("PNG",)
+    magic: ClassVar[bytes] = b"\x89PNG\r\n\x1a\n"
+    end_mark: ClassVar[bytes] = b"IEND"
+    library: ClassVar[str] = "zlib"
+
+
+_ONE = "set dataset.samples_per_file=1 and, where there are evaluation files, dataset.samples_per_file_eval=1"
+
+
+def _library_version(library: str, name: str) -> str:
+    try:
+        from PIL import features
+    except ImportError as error:
+        raise MissingPackageError(
+            f"dataset.format={name} needs Pillow, which is not installed", hint="pip install 'dlio-torch[image]'"
+        ) from error
+    return f"{library} {features.version(library)}"
+
+
+def _pixel_spec(config: DatasetConfig, name: str) -> ArraySpec:
+    """The image's array.
+
+    Raises:
+        ConfigError: the options do not describe files of one RGB image each.
+    """
+    if config.path is None:
+        for key in ("samples_per_file", "samples_per_file_eval"):
+            value = getattr(config, key)
+            if value > 1:
+                raise ConfigError(f"dataset.{key}={value}: a file of dataset.format={name} is one image", hint=_ONE)
+    if config.image.quality > 95:
+        raise ConfigError(f"dataset.image.quality={config.image.quality}", hint="JPEG qualities are 1 to 95")
+    specs = specs_of(config.fields)
+    spec, field = specs[0], config.fields[0]
+    sound = len(specs) == 1 and spec.dtype == np.uint8 and not spec.variable and not field.select
+    if not sound or len(spec.shape) != 3 or spec.shape[2] != 3 or max(spec.shape) > _LENGTH_LIMIT:
+        raise ConfigError(
+            f"dataset.fields does not describe one RGB image, which dataset.format={name} needs",
+            hint="set dataset.fields=[{name: image, dtype: uint8, shape: [HEIGHT, WIDTH, 3]}]",
+        )
+    if spec.name == LABEL and config.num_subfolders:
+        raise ConfigError(f"dataset.fields: name={LABEL} is the name of the class numbers", hint="rename it")
+    return spec
+
+
+def _decoded(stored: bytes) -> npt.NDArray[np.generic]:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(stored)) as image:
+        return _pixels_of(image)
+
+
+def _pixels_of(image: Image.Image) -> npt.NDArray[np.generic]:
+    return np.asarray(image.convert("RGB"))
+
+
+def _same(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    return array

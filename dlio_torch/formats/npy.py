@@ -1,0 +1,182 @@
+"""NumPy's single-array files: one file for each field of a sample, read whole by ``numpy.load``.
+
+With one field a sample is ``<stem>.npy``; with several it is ``<stem>_<name>.npy`` for each, as the cases of
+MLPerf's unet3d are (``case_00000_x.npy`` and ``case_00000_y.npy``).  The first field's file stands for all of
+them in the manifest.  A data set of one-sample files holds each array as the sample has it; such files are
+opened, read and closed for each use.  Files of several samples hold them stacked along the first axis; they
+are read whole when they are opened, and stay in memory until they are closed.
+
+``numpy.fromfile`` reads the elements through the C library, whose buffer is this file system's; of an array
+that is larger than the buffer it makes one read call and one for what is left of the last block.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.pyfile import beside, load, open_buffered, read_header, refusing, written_whole
+from dlio_torch.formats.stacking import (
+    HEADER_BYTES,
+    Columns,
+    Stacking,
+    agreed,
+    check_range,
+    is_stacked,
+    put_sample,
+    write_header,
+)
+from dlio_torch.trace.spans import NULL, Recorder
+
+
+class NpyFormat(FieldFormat):
+    """Each array of ``dataset.fields`` in a file of its own, as ``numpy.save`` writes it."""
+
+    name: ClassVar[str] = "npy"
+    suffix: ClassVar[str] = ".npy"
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self._stacking = Stacking(is_stacked(config))
+        for spec in self._specs:
+            if "/" in spec.name:
+                raise ConfigError(
+                    f"dataset.fields: name={spec.name!r} is no part of a file name",
+                    hint="leave out the slash, or set dataset.format=npz",
+                )
+            if spec.variable and self._stacking.stacked:
+                raise ConfigError(
+                    f"dataset.fields: {spec.name} is variable-length, dataset.samples_per_file="
+                    f"{config.samples_per_file} and dataset.format=npy",
+                    hint="set dataset.samples_per_file=1, or dataset.format=npz",
+                )
+        if len(self._specs) > 1:
+            # This data set's own: files of the other fields are not listed, nor taken for samples.
+            vars(self)["suffix"] = self._suffix(self._specs[0])
+
+    def _suffix(self, spec: ArraySpec) -> str:
+        return f"_{spec.name}.npy" if len(self._specs) > 1 else ".npy"
+
+    def _files(self, path: Path) -> list[tuple[ArraySpec, Path]]:
+        """Each array and its file; the first one is ``path``."""
+        first, *others = self._specs
+        return [(first, path), *((spec, beside(path, self.suffix, self._suffix(spec))) for spec in others)]
+
+    def layout_options(self) -> dict[str, Any]:
+        return {**super().layout_options(), "stacked": self._stacking.stacked}
+
+    def stored_bytes(self) -> float:
+        return self.sample_bytes() + len(self._specs) * HEADER_BYTES / self.config.samples_per_file
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        # Backwards: the first field's file makes the sample complete.
+        for number, (spec, place) in reversed(list(enumerate(self._files(path)))):
+            rows = int(self.rows(number, first_sample, num_samples).sum())
+            opened = written_whole(place) if number else place.open("wb")
+            with opened as file:
+                write_header(file, spec.dtype, self._stacking.shape(spec, num_samples, rows))
+                for block in self.blocks(number, first_sample, num_samples, pool):
+                    file.write(np.ascontiguousarray(block).view(np.uint8).data)
+
+    def inspect(self, path: Path) -> FileInfo:
+        counts: dict[str, int] = {}
+        details: dict[str, Any] = {}
+        for spec, place in self._files(path):
+            with _reading(path, place), open_buffered(place, 0) as file:
+                header = read_header(file, place.stat().st_size, place, spec.name)
+                count = self._stacking.count(spec, header.dtype, header.shape, place)
+            counts[spec.name] = count if self._stacking.stacked else 1
+            details[spec.name] = {"shape": list(header.shape)}
+        return FileInfo(agreed(counts, path), details)
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        reader = _StackedReader if self._stacking.stacked else _SampleReader
+        return reader(self._files(path), self.config.npz.buffer_bytes, recorder)
+
+
+@contextmanager
+def _reading(path: Path, place: Path) -> Iterator[None]:
+    """Errors of the file ``place`` of the sample ``path``."""
+    try:
+        with refusing(place):
+            yield
+    except DataError as error:
+        if place == path:
+            raise
+        raise DataError(f"{path} lacks one of its arrays: {error.message}", hint=error.hint) from error
+
+
+def _load(file: io.BufferedReader) -> npt.NDArray[Any]:
+    array = load(file)
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise DataError(f"{file.name} is an archive, not a single array", hint="set dataset.format=npz")
+    return array
+
+
+class _SampleReader(Reader):
+    """One sample: each file is opened, read and closed for each use; ``open`` itself is the first use's."""
+
+    num_samples: int
+
+    def __init__(self, files: list[tuple[ArraySpec, Path]], buffer_bytes: int, recorder: Recorder) -> None:
+        self._files = files
+        self._path = files[0][1]
+        self._buffer_bytes = buffer_bytes
+        with refusing(self._path):
+            self._opened: io.BufferedReader | None = open_buffered(self._path, buffer_bytes)
+        self.num_samples = 1
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        check_range(self._path, 1, first, count)
+        for spec, place in self._files:
+            with _reading(self._path, place):
+                with self._take() or open_buffered(place, self._buffer_bytes) as file:
+                    array = _load(file)
+                put_sample(spec, array, buffer, at, place)
+
+    def _take(self) -> io.BufferedReader | None:
+        opened, self._opened = self._opened, None
+        return opened
+
+    def close(self) -> None:
+        opened = self._take()
+        if opened is not None:
+            opened.close()
+
+
+class _StackedReader(Reader):
+    """Several samples: the files are read whole when they are opened."""
+
+    num_samples: int
+
+    def __init__(self, files: list[tuple[ArraySpec, Path]], buffer_bytes: int, recorder: Recorder) -> None:
+        self._path = files[0][1]
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for spec, place in files:
+            began = time.perf_counter_ns()
+            with _reading(self._path, place), open_buffered(place, buffer_bytes) as file:
+                arrays[spec.name] = _load(file)
+            recorder.add("read", began, time.perf_counter_ns(), file=str(place))
+        self._columns = Columns(Stacking(stacked=True), [spec for spec, _ in files], arrays, self._path)
+        self.num_samples = self._columns.num_samples
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        check_range(self._path, self.num_samples, first, count)
+        self._columns.put(first, count, buffer, at)
+
+    def close(self) -> None:
+        """The files were closed when they had been read."""

@@ -1,0 +1,254 @@
+"""NumPy's zip archives: one member for each field of a sample, read by ``numpy.load``.
+
+A data set of one-sample files holds each array as the sample has it, as FRNN's shots and MLPerf's unet3d
+cases; such a file is opened, read and closed for each use.  Files of several samples hold them stacked
+along an axis (a variable-length field: all rows, and ``<name>_lengths``); they are read whole when they are
+opened, and stay in memory until they are closed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import zipfile
+import zlib
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats import payload
+from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.pyfile import load, open_buffered, read_header, refusing
+from dlio_torch.formats.stacking import (
+    HEADER_BYTES,
+    LENGTHS_SUFFIX,
+    Columns,
+    Stacking,
+    agreed,
+    check_range,
+    ends_of,
+    is_stacked,
+    put_sample,
+    write_header,
+)
+from dlio_torch.trace.spans import NULL, Recorder
+
+_MEMBER = ".npy"
+_ENTRY_BYTES = 46 + 30 + 20  # of the central directory, of the local header, of its 64-bit sizes
+_TRIAL_BYTES = 256 << 10
+_DEFLATE_LIMIT = 1100  # deflate gains a factor of 1032 at most: a larger size is a lie
+
+
+class NpzFormat(FieldFormat):
+    """Arrays of ``dataset.fields`` in archives as ``numpy.savez`` writes them."""
+
+    name: ClassVar[str] = "npz"
+    suffix: ClassVar[str] = ".npz"
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        options = config.npz
+        self._compressibility = options.compressibility
+        self._stacking = Stacking(is_stacked(config), options.sample_axis == "last")
+        names = [spec.name for spec in self._specs]
+        for spec in self._specs:
+            if spec.variable and self._stacking.last:
+                raise ConfigError(
+                    f"dataset.npz.sample_axis=last with the variable-length field {spec.name!r}",
+                    hint="rows lie along the first axis; set dataset.npz.sample_axis=first",
+                )
+            if spec.variable and spec.name + LENGTHS_SUFFIX in names:
+                raise ConfigError(
+                    f"dataset.fields: {spec.name + LENGTHS_SUFFIX!r} is the table of lengths of another array",
+                    hint="rename it",
+                )
+
+    def layout_options(self) -> dict[str, Any]:
+        options = super().layout_options()
+        del options["buffer_bytes"]  # belongs to reading: another value reads the same file
+        return {**options, "stacked": self._stacking.stacked}
+
+    def stored_bytes(self) -> float:
+        total = 0.0
+        members = 0
+        for number, spec in enumerate(self._specs):
+            total += self.field_bytes(number) * self._ratio(number, spec)
+            members += 1 + (spec.variable and self._stacking.stacked)
+            total += 8 * (spec.variable and self._stacking.stacked)
+        return total + members * (_ENTRY_BYTES + HEADER_BYTES) / self.config.samples_per_file
+
+    def _ratio(self, number: int, spec: ArraySpec) -> float:
+        """Stored size over the size in memory: deflating some of the content tells."""
+        if not self.config.npz.compressed:
+            return 1.0
+        count = max(1, min(int(self.field_bytes(number)), _TRIAL_BYTES) // spec.dtype.itemsize)
+        trial = payload.array(payload.rng(self.seed, 0, number), (count,), spec.dtype, self._compressibility)
+        return len(zlib.compress(trial.tobytes())) / trial.nbytes
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        compression = zipfile.ZIP_DEFLATED if self.config.npz.compressed else zipfile.ZIP_STORED
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            for number, spec in enumerate(self._specs):
+                rows = self.rows(number, first_sample, num_samples)
+                shape = self._stacking.shape(spec, num_samples, int(rows.sum()))
+                with _new_member(archive, spec.name) as member:
+                    write_header(member, spec.dtype, shape)
+                    blocks = self.blocks(number, first_sample, num_samples, pool)
+                    if self._stacking.last:
+                        blocks = iter([np.moveaxis(np.concatenate(list(blocks)), 0, -1)])
+                    for block in blocks:
+                        member.write(np.ascontiguousarray(block).view(np.uint8).data)
+                if spec.variable and self._stacking.stacked:
+                    with _new_member(archive, spec.name + LENGTHS_SUFFIX) as member:
+                        write_header(member, rows.dtype, rows.shape)
+                        member.write(rows.view(np.uint8).data)
+
+    def inspect(self, path: Path) -> FileInfo:
+        with refusing(path), open_buffered(path, 0) as file, zipfile.ZipFile(file) as archive:
+            size = path.stat().st_size
+            counts: dict[str, int] = {}
+            details: dict[str, Any] = {}
+            for spec in self._specs:
+                info = _find(archive, spec.name, size, path)
+                with archive.open(info) as member:
+                    header = read_header(member, info.file_size, path, spec.name)
+                count = self._stacking.count(spec, header.dtype, header.shape, path)
+                if spec.variable and self._stacking.stacked:
+                    count = self._count_lengths(archive, spec, count, size, path)
+                counts[spec.name] = count if self._stacking.stacked else 1
+                details[spec.name] = {"shape": list(header.shape), "stored_bytes": info.compress_size}
+            return FileInfo(agreed(counts, path), details)
+
+    def _count_lengths(self, archive: zipfile.ZipFile, spec: ArraySpec, rows: int, size: int, path: Path) -> int:
+        name = spec.name + LENGTHS_SUFFIX
+        info = _find(archive, name, size, path)
+        with archive.open(info) as member:
+            read_header(member, info.file_size, path, name)
+        with archive.open(info) as member:
+            lengths = np.lib.format.read_array(member, allow_pickle=False)
+        return len(ends_of(lengths, rows, spec.name, path)) - 1
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        reader = _StackedReader if self._stacking.stacked else _SampleReader
+        return reader(path, self._specs, self._stacking, self.config.npz.buffer_bytes, recorder)
+
+
+def _new_member(archive: zipfile.ZipFile, name: str) -> Any:
+    """As ``numpy.savez`` opens one; the fixed date of a fresh ZipInfo makes equal content equal bytes."""
+    info = zipfile.ZipInfo(name + _MEMBER)
+    info.compress_type = archive.compression
+    return archive.open(info, "w", force_zip64=True)
+
+
+def _find(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> zipfile.ZipInfo:
+    """The member of an array; raises where it is missing, or larger than a file of ``size`` bytes can hold."""
+    try:
+        info = archive.getinfo(name + _MEMBER)
+    except KeyError:
+        there = ", ".join(sorted(found.removesuffix(_MEMBER) for found in archive.namelist())[:8])
+        raise DataError(f"{path} holds no array {name!r}, only {there}", hint="correct dataset.fields") from None
+    if info.compress_size > size or info.file_size > _DEFLATE_LIMIT * info.compress_size:
+        raise DataError(
+            f"{path}: {name} claims {info.file_size} bytes, {info.compress_size} of them stored; the file has {size}",
+            hint="the file is damaged",
+        )
+    return info
+
+
+class _Archive:
+    """An open archive, as ``numpy.load(path)`` gives it."""
+
+    def __init__(self, path: Path, buffer_bytes: int) -> None:
+        self._path = path
+        with refusing(path):
+            self._file: io.BufferedReader = open_buffered(path, buffer_bytes)
+            try:
+                self._size = os.fstat(self._file.fileno()).st_size
+                self._npz = load(self._file)
+                if not isinstance(self._npz, np.lib.npyio.NpzFile):
+                    raise DataError(f"{path} is a single array, not an archive", hint="set dataset.format=npy")
+            except BaseException:
+                self._file.close()
+                raise
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """The member ``name``, whole."""
+        with refusing(self._path):
+            _find(self._npz.zip, name, self._size, self._path)
+            array = self._npz[name]
+            if not isinstance(array, np.ndarray):  # NumPy gives the bytes of a member that is no array
+                raise DataError(f"{self._path}: {name} is no array", hint="the file is damaged")
+            return array
+
+    def close(self) -> None:
+        self._npz.close()
+        self._file.close()
+
+
+class _SampleReader(Reader):
+    """One sample: the file is opened, read and closed for each use; ``open`` itself is the first use's."""
+
+    num_samples: int
+
+    def __init__(
+        self, path: Path, specs: list[ArraySpec], stacking: Stacking, buffer_bytes: int, recorder: Recorder
+    ) -> None:
+        self._path = path
+        self._specs = specs
+        self._buffer_bytes = buffer_bytes
+        self._archive: _Archive | None = _Archive(path, buffer_bytes)
+        self.num_samples = 1
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        check_range(self._path, 1, first, count)
+        archive = self._archive or _Archive(self._path, self._buffer_bytes)
+        self._archive = archive
+        try:
+            for spec in self._specs:
+                put_sample(spec, archive.array(spec.name), buffer, at, self._path)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._archive is not None:
+            self._archive.close()
+            self._archive = None
+
+
+class _StackedReader(Reader):
+    """Several samples: the file is read whole when it is opened."""
+
+    num_samples: int
+
+    def __init__(
+        self, path: Path, specs: list[ArraySpec], stacking: Stacking, buffer_bytes: int, recorder: Recorder
+    ) -> None:
+        self._path = path
+        began = time.perf_counter_ns()
+        archive = _Archive(path, buffer_bytes)
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        try:
+            for spec in specs:
+                arrays[spec.name] = archive.array(spec.name)
+                if spec.variable:
+                    arrays[spec.name + LENGTHS_SUFFIX] = archive.array(spec.name + LENGTHS_SUFFIX)
+        finally:
+            archive.close()
+        recorder.add("read", began, time.perf_counter_ns(), file=str(path))
+        self._columns = Columns(stacking, specs, arrays, path)
+        self.num_samples = self._columns.num_samples
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        check_range(self._path, self.num_samples, first, count)
+        self._columns.put(first, count, buffer, at)
+
+    def close(self) -> None:
+        """The file was closed when it had been read."""

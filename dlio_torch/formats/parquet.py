@@ -1,0 +1,143 @@
+"""Apache Parquet through pyarrow: one column for each field, read row group by row group.
+
+A scalar is a plain column, an array a fixed-size list, a variable-length array a list of its elements
+(flattened: the rows' shape is the reader's to know).  Arrays of uint8 are binary columns, as images and
+tokens are stored: Parquet has no integer below 32 bits, so a list of bytes would take four times the space.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import MissingPackageError
+from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.batch import ArraySpec, Sample
+from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.parquet_reader import ParquetReader
+from dlio_torch.trace.spans import NULL, Recorder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TRIAL_BYTES = 1 << 20
+
+
+class ParquetFormat(FieldFormat):
+    """Arrays of ``dataset.fields`` as columns of Parquet files."""
+
+    name: ClassVar[str] = "parquet"
+    suffix: ClassVar[str] = ".parquet"
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self._compressibility = config.parquet.compressibility
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise MissingPackageError(
+                "dataset.format=parquet needs pyarrow, which is not installed",
+                hint="pip install 'dlio-torch[parquet]'",
+            ) from error
+
+    def stored_bytes(self) -> float:
+        """Bytes of a file over its samples; a trial file in memory tells."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        options, samples = self.config.parquet, self.config.samples_per_file
+        group = min(samples, options.row_group_samples)
+        count = max(1, min(group, int(_TRIAL_BYTES // max(1.0, self.sample_bytes()))))
+        table = self._table(0, count, None)
+        file = pa.BufferOutputStream()
+        with self._writer(file, table.schema) as writer:
+            writer.write_table(table)
+        made = file.getvalue()
+        meta = pq.ParquetFile(made).metadata
+        columns = meta.row_group(0)
+        data = sum(columns.column(i).total_compressed_size for i in range(columns.num_columns))
+        # What the schema takes in the footer comes once, the places of the columns in each row group.
+        footer = (made.size - data) * (0.5 + 0.5 * math.ceil(samples / group))
+        return float(data / count + footer / samples)
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        size = self.config.parquet.row_group_samples
+        with self._writer(path, self._schema()) as writer:
+            for low in range(first_sample, first_sample + num_samples, size):
+                count = min(size, first_sample + num_samples - low)
+                writer.write_table(self._table(low, count, pool), row_group_size=count)
+
+    def _writer(self, target: Any, schema: pa.Schema) -> Any:
+        import pyarrow.parquet as pq
+
+        # A dictionary of random values would only be given up after its first MiB.
+        return pq.ParquetWriter(target, schema, compression=self.config.parquet.compression, use_dictionary=False)
+
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([pa.field(spec.name, _column_type(spec), nullable=False) for spec in self._specs])
+
+    def _table(self, first: int, count: int, pool: Executor | None) -> pa.Table:
+        """The columns of some samples."""
+        import pyarrow as pa
+
+        columns = []
+        for number, spec in enumerate(self._specs):
+            if pool is None:
+                pieces = self.content(number, first, count)
+            else:
+                pieces = list(self.blocks(number, first, count, pool))
+            flat = np.concatenate([piece.reshape(-1) for piece in pieces])
+            ends = np.concatenate([[0], np.cumsum(self.rows(number, first, count))]) * math.prod(spec.shape)
+            columns.append(_column(spec, flat, ends, count))
+        return pa.Table.from_arrays(columns, schema=self._schema())
+
+    def inspect(self, path: Path) -> FileInfo:
+        reader = ParquetReader(path, self._specs)
+        try:
+            return FileInfo(reader.num_samples, reader.describe())
+        finally:
+            reader.close()
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        return ParquetReader(path, self._specs)
+
+    def stream(self, reader: Reader) -> Iterator[Sample]:
+        """Samples in the order of the file, one row group in memory."""
+        assert isinstance(reader, ParquetReader)
+        return reader.samples()
+
+
+def _column_type(spec: ArraySpec) -> pa.DataType:
+    import pyarrow as pa
+
+    size = math.prod(spec.shape)
+    if spec.dtype == np.uint8 and (spec.shape or spec.variable):
+        return pa.large_binary() if spec.variable else pa.binary(size)
+    element = pa.from_numpy_dtype(spec.dtype)
+    item = pa.field("element", element, nullable=False)
+    if spec.variable:
+        return pa.large_list(item)
+    return pa.list_(item, size) if spec.shape else element
+
+
+def _column(spec: ArraySpec, flat: Any, ends: Any, count: int) -> pa.Array:
+    """The elements of all samples as a column; variable ones end at ``ends``."""
+    import pyarrow as pa
+
+    kind = _column_type(spec)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(flat)])
+    if pa.types.is_large_binary(kind):
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(ends), pa.py_buffer(flat)])
+    values = pa.array(flat)
+    if spec.variable:
+        return pa.LargeListArray.from_arrays(pa.array(ends), values, type=kind)
+    return pa.FixedSizeListArray.from_arrays(values, type=kind) if spec.shape else values

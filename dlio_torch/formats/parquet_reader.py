@@ -1,0 +1,239 @@
+"""An open Parquet file: the footer at the open, then the column chunks of a row group when one is needed.
+
+pyarrow's read-ahead and threads are off: which bytes are read, and in which order, depends on the file alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError, DlioError
+from dlio_torch.formats.base import Reader, open_error
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HINT = "correct dataset.fields"
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One column of a row group, on the memory that pyarrow decoded it to.
+
+    Attributes:
+        rows: rows of all samples; of a fixed-length array, one a sample.
+        ends: of a variable-length array, where each sample's rows begin, and the end of the last one's.
+    """
+
+    rows: npt.NDArray[np.generic]
+    ends: npt.NDArray[np.int64] | None
+
+
+class ParquetReader(Reader):
+    """The samples of a file, out of the row group that was read last.
+
+    Args:
+        path: the file.
+        specs: arrays of a sample.
+
+    Raises:
+        DataError: no Parquet file, or its columns are not what ``specs`` say.
+    """
+
+    num_samples: int
+
+    def __init__(self, path: Path, specs: list[ArraySpec]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._path = path
+        self._specs = specs
+        self._group = -1
+        self._columns: dict[str, _Column] = {}
+        with _reading(path):
+            # Opened here, because pyarrow leaves a file that it opened and refused to the collector.
+            self._source = pa.OSFile(str(path), "rb")
+        try:
+            with _reading(path):
+                # Not kept in memory as a whole, not read ahead: one read for each column chunk.
+                self._file = pq.ParquetFile(self._source, memory_map=False, pre_buffer=False)
+                for spec in specs:
+                    self._check(spec)
+                meta = self._file.metadata
+                counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+        except BaseException:
+            self.close()
+            raise
+        self._ends = np.cumsum([0, *counts])
+        self.num_samples = int(self._ends[-1])
+
+    def _check(self, spec: ArraySpec) -> None:
+        """Raise unless there is a column for this array."""
+        import pyarrow as pa
+
+        schema = self._file.schema_arrow
+        number = schema.get_field_index(spec.name)
+        if number < 0:
+            raise DataError(f"{self._path} has no column {spec.name!r}; it has {', '.join(schema.names)}", hint=_HINT)
+        found = schema.field(number).type
+        wanted = pa.from_numpy_dtype(spec.dtype)
+        sized, listed = spec.shape or spec.variable, _is_list(found)
+        if _is_binary(found):
+            fits = bool(sized) and spec.dtype == np.uint8
+        else:
+            fits = bool(sized) == listed and (found.value_type if listed else found) == wanted
+        if not fits:
+            raise DataError(
+                f"{self._path}: column {spec.name!r} is {found}, dataset.fields say {wanted}"
+                + (f"{list(spec.shape)}" if sized else ""),
+                hint=_HINT,
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """Row groups, codec and who wrote the file."""
+        meta = self._file.metadata
+        details: dict[str, Any] = {"row_groups": meta.num_row_groups, "created_by": meta.created_by}
+        if meta.num_row_groups:
+            group = meta.row_group(0)
+            details["row_group_samples"] = group.num_rows
+            details["compression"] = group.column(0).compression
+        return details
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        if first < 0 or count < 0 or first + count > self.num_samples:
+            raise DataError(
+                f"{self._path} has {self.num_samples} samples, {first} to {first + count - 1} were asked for",
+                hint="the file was replaced; generate or fetch it again",
+            )
+        row, end = first, first + count
+        while row < end:
+            group = int(np.searchsorted(self._ends, row, "right")) - 1
+            begin, stop = int(self._ends[group]), min(end, int(self._ends[group + 1]))
+            self._load(group)
+            for spec in self._specs:
+                column, place = self._columns[spec.name], at + row - first
+                if column.ends is None:
+                    buffer.fixed[spec.name][place : place + stop - row] = column.rows[row - begin : stop - begin]
+                    continue
+                for i in range(row - begin, stop - begin):
+                    buffer.put(spec.name, place + i - (row - begin), _piece(column, i))
+            row = stop
+
+    def samples(self) -> Iterator[Sample]:
+        """Every sample in the order of the file."""
+        for group in range(len(self._ends) - 1):
+            self._load(group)
+            columns = self._columns
+            for i in range(int(self._ends[group + 1] - self._ends[group])):
+                # Copies: one sample that a shuffle pool keeps must not keep the row group.
+                yield {name: _piece(column, i) for name, column in columns.items()}
+
+    def _load(self, group: int) -> None:
+        """Read a row group, unless it is the one that was read last."""
+        if group == self._group:
+            return
+        self._group, self._columns = -1, {}  # never two of them in memory
+        with _reading(self._path):
+            names = [spec.name for spec in self._specs]
+            table = self._file.read_row_group(group, columns=names, use_threads=False)
+            for spec in self._specs:
+                self._columns[spec.name] = self._column(spec, table.column(spec.name).combine_chunks())
+        self._group = group
+
+    def _column(self, spec: ArraySpec, array: pa.Array) -> _Column:
+        import pyarrow as pa
+
+        if array.null_count:
+            raise DataError(f"{self._path}: column {spec.name!r} has empty cells", hint="they cannot become tensors")
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks)
+        kind, size = array.type, math.prod(spec.shape)
+        ends: npt.NDArray[np.int64] | None = None
+        flat: npt.NDArray[Any]
+        if pa.types.is_fixed_size_binary(kind):
+            flat = np.frombuffer(array.buffers()[1], np.uint8)[array.offset * kind.byte_width :]
+            flat, lengths = flat[: len(array) * kind.byte_width], kind.byte_width
+        elif pa.types.is_fixed_size_list(kind):
+            flat, lengths = array.flatten().to_numpy(zero_copy_only=False), kind.list_size
+        elif _is_list(kind) or _is_binary(kind):
+            ends = _offsets(array)
+            flat = _elements(array)[ends[0] : ends[-1]]
+            ends = ends - ends[0]
+            lengths = np.diff(ends)
+        else:
+            flat, lengths = array.to_numpy(zero_copy_only=False), 1
+        wrong = np.any(lengths % size) if spec.variable else np.any(lengths != size)
+        if wrong:
+            raise DataError(
+                f"{self._path}: column {spec.name!r} has arrays of other lengths than "
+                f"{'a multiple of ' if spec.variable else ''}{size} elements",
+                hint=_HINT,
+            )
+        if not spec.variable:
+            ends = None
+        elif ends is None:
+            ends = np.arange(len(array) + 1) * lengths
+        return _Column(flat.reshape(-1, *spec.shape), None if ends is None else ends // size)
+
+    def close(self) -> None:
+        self._columns = {}
+        self._source.close()
+
+
+def _piece(column: _Column, number: int) -> npt.NDArray[np.generic]:
+    """A copy of the rows of one sample."""
+    if column.ends is None:
+        return np.array(column.rows[number])
+    return np.array(column.rows[column.ends[number] : column.ends[number + 1]])
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _offsets(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Where each cell of a list or binary column begins among all elements, and where the last one ends."""
+    import pyarrow as pa
+
+    large = pa.types.is_large_list(array.type) or pa.types.is_large_binary(array.type)
+    offsets = np.frombuffer(array.buffers()[1], np.int64 if large else np.int32)
+    return offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
+
+
+def _elements(array: pa.Array) -> npt.NDArray[np.generic]:
+    """All elements that :func:`_offsets` counts."""
+    if not _is_binary(array.type):
+        values: npt.NDArray[np.generic] = array.values.to_numpy(zero_copy_only=False)
+        return values
+    data = array.buffers()[2]
+    return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Errors of pyarrow as errors of this tool."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except DlioError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError, NotImplementedError) as error:
+        raise open_error(path, error) from error

@@ -1,0 +1,140 @@
+"""Python's own buffered files and NumPy's headers, as ``numpy.load`` uses them.
+
+``open()`` takes its buffer from the file's ``st_blksize``: 4 KiB on ext4, 4 MiB on Lustre.  With the buffer
+of another file system the same library code makes the system calls that it makes there.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from dlio_torch.errors import DataError, DlioError
+from dlio_torch.formats.base import open_error
+
+
+def open_buffered(path: Path, buffer_bytes: int) -> io.BufferedReader:
+    """What ``open(path, "rb")`` gives on a file system with blocks of ``buffer_bytes``; 0: of this one.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    raw = io.FileIO(path)
+    try:
+        # Not open()'s own choice: it changed with Python 3.14.
+        size = buffer_bytes or os.fstat(raw.fileno()).st_blksize
+        return io.BufferedReader(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)
+    except BaseException:
+        raw.close()
+        raise
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn whatever Python's and NumPy's readers raise for a bad file into a DataError.
+
+    Raises:
+        DataError: one line that names the file.
+    """
+    try:
+        yield
+    except DlioError:
+        raise
+    except ValueError as error:
+        if "pickle" not in str(error):
+            raise open_error(path, error) from error
+        raise DataError(
+            f"{path} holds pickled objects, or is of another format; pickles are never loaded",
+            hint="store plain arrays",
+        ) from error
+    except Exception as error:
+        # zipfile, zlib, struct, tokenize...: which one depends on the byte that is damaged.
+        raise open_error(path, error) from error
+
+
+def load(file: io.BufferedReader) -> Any:
+    """``numpy.load`` of an open file; objects are refused."""
+    return np.load(file, allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before the elements of a ``.npy`` file.
+
+    Attributes:
+        shape: of the array.
+        fortran_order: the first axis changes fastest.
+        dtype: of the elements.
+        bytes: length of magic, version and header.
+    """
+
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype[np.generic]
+    bytes: int
+
+
+def read_header(file: IO[bytes], size: int, path: Path, name: str) -> Header:
+    """The header at the position of ``file``, checked against the bytes that there are.
+
+    Args:
+        file: positioned at the magic.
+        size: bytes from there to the end of the array.
+        path: for the error.
+        name: of the array, for the error.
+
+    Raises:
+        DataError: pickled objects, or more or fewer bytes than the header says.
+        ValueError: no header of NumPy's.
+    """
+    start = file.tell()
+    version = np.lib.format.read_magic(file)
+    known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in known:
+        raise DataError(f"{path}: {name} has a header of version {version}", hint="plain arrays have 1.0 or 2.0")
+    shape, fortran_order, dtype = known[version](file)
+    header = Header(shape, fortran_order, dtype, file.tell() - start)
+    if dtype.hasobject:
+        raise DataError(f"{path}: {name} holds pickled objects, which are never loaded", hint="store plain arrays")
+    promised = header.bytes + math.prod(shape) * dtype.itemsize
+    if any(length < 0 for length in shape) or promised != size:
+        raise DataError(
+            f"{path}: {name} has {size} bytes, its header of {dtype}{list(shape)} promises {promised}",
+            hint="the file is damaged or incomplete",
+        )
+    return header
+
+
+def beside(path: Path, suffix: str, other: str) -> Path:
+    """The file that belongs to ``path``: its name with ``other`` in place of ``suffix``.
+
+    What a temporary name puts around the final one (``.NAME_x.npy.123.part``) is left out: a file that is
+    written beside another gets its final name first.
+    """
+    stem, found, rest = path.name.rpartition(suffix)
+    if not found:
+        return path.with_name(path.name + other)
+    return path.with_name((stem.removeprefix(".") if rest else stem) + other)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that gets its name when it is complete and on the device."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,175 @@
+"""How the arrays of samples lie in NumPy's files: one sample as it is, or several along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import DataError
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+
+LENGTHS_SUFFIX = "_lengths"
+HEADER_BYTES = 128
+"""What NumPy pads the header of an array of few axes to."""
+
+
+def is_stacked(config: DatasetConfig) -> bool:
+    """Whether files hold several samples; a data set of one-sample files stores the arrays as they are."""
+    return max(config.samples_per_file, config.samples_per_file_eval) > 1
+
+
+def write_header(file: IO[bytes], dtype: np.dtype[np.generic], shape: Sequence[int]) -> None:
+    """The header that ``numpy.save`` writes for a C-ordered array."""
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": tuple(shape)}
+    np.lib.format.write_array_header_1_0(file, described)
+
+
+@dataclass(frozen=True)
+class Stacking:
+    """Where samples lie in an array.
+
+    Attributes:
+        stacked: several samples along an axis; else the array is the sample.
+        last: that axis is the last one; else the first.
+    """
+
+    stacked: bool
+    last: bool = False
+
+    def shape(self, spec: ArraySpec, samples: int, rows: int) -> tuple[int, ...]:
+        """Shape of the stored array of ``samples`` samples, which have ``rows`` rows together if variable."""
+        if spec.variable:
+            return (rows, *spec.shape)
+        if not self.stacked:
+            return spec.shape
+        return (*spec.shape, samples) if self.last else (samples, *spec.shape)
+
+    def count(self, spec: ArraySpec, dtype: np.dtype[np.generic], shape: tuple[int, ...], path: Path) -> int:
+        """Samples in an array of this type and shape; of a variable-length one, its rows.
+
+        Raises:
+            DataError: it is no array of such samples.
+        """
+        wanted: tuple[int, ...] | None = spec.shape
+        count = 1
+        if self.stacked or spec.variable:
+            wanted = None
+            if shape:
+                count = shape[-1 if self.last and not spec.variable else 0]
+                wanted = self.shape(spec, count, count)
+        if dtype != spec.dtype or shape != wanted:
+            shown = self.shape(spec, -1, -1)
+            raise DataError(
+                f"{path}: {spec.name} is {dtype}{list(shape)}, expected "
+                f"{spec.dtype}[{', '.join('n' if length < 0 else str(length) for length in shown)}]",
+                hint="correct dataset.fields, or dataset.samples_per_file (1: arrays are not stacked)",
+            )
+        return count
+
+
+class Columns:
+    """The arrays of a file in memory, samples along an axis.
+
+    Args:
+        stacking: where the samples lie.
+        specs: arrays of a sample.
+        arrays: the stored arrays; of a variable-length one, ``<name>_lengths`` as well.
+        path: for errors.
+
+    Raises:
+        DataError: an array is of another type or shape, or they disagree on the number of samples.
+    """
+
+    def __init__(
+        self, stacking: Stacking, specs: Sequence[ArraySpec], arrays: dict[str, npt.NDArray[Any]], path: Path
+    ) -> None:
+        self._stacking = stacking
+        self._specs = specs
+        self._arrays = arrays
+        self._ends: dict[str, npt.NDArray[np.int64]] = {}
+        counts = {}
+        for spec in specs:
+            array = arrays[spec.name]
+            count = stacking.count(spec, array.dtype, array.shape, path)
+            if spec.variable:
+                lengths = arrays[spec.name + LENGTHS_SUFFIX]
+                self._ends[spec.name] = ends_of(lengths, count, spec.name, path)
+                count = len(lengths)
+            counts[spec.name] = count
+        self.num_samples = agreed(counts, path)
+
+    def put(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        """Copy samples into a batch."""
+        for spec in self._specs:
+            array = self._arrays[spec.name]
+            if spec.variable:
+                ends = self._ends[spec.name]
+                for i in range(count):
+                    buffer.put(spec.name, at + i, array[ends[first + i] : ends[first + i + 1]].copy())
+            elif self._stacking.last:
+                buffer.fixed[spec.name][at : at + count] = np.moveaxis(array[..., first : first + count], -1, 0)
+            else:
+                buffer.fixed[spec.name][at : at + count] = array[first : first + count]
+
+
+def ends_of(lengths: npt.NDArray[Any], rows: int, name: str, path: Path) -> npt.NDArray[np.int64]:
+    """Where each sample's rows begin, and the end of the last one's.
+
+    Raises:
+        DataError: the lengths are no such table, or do not add up to ``rows``.
+    """
+    sound = lengths.dtype == np.int64 and lengths.ndim == 1 and bool((lengths >= 0).all())
+    ends = np.concatenate([[0], np.cumsum(lengths)]) if sound and bool((lengths <= rows).all()) else np.array([-1])
+    if ends[-1] != rows or bool((ends < 0).any()):
+        raise DataError(
+            f"{path}: {name}{LENGTHS_SUFFIX} does not tell the {rows} rows of {name} apart",
+            hint="it holds the int64 number of rows of each sample",
+        )
+    return ends
+
+
+def agreed(counts: dict[str, int], path: Path) -> int:
+    """The number of samples that all arrays have.
+
+    Raises:
+        DataError: they disagree.
+    """
+    if len(set(counts.values())) > 1:
+        raise DataError(
+            f"{path}: arrays disagree on the number of samples: "
+            + ", ".join(f"{name} has {count}" for name, count in counts.items()),
+            hint="the file is damaged, or dataset.fields names arrays that do not belong together",
+        )
+    return next(iter(counts.values()))
+
+
+def check_range(path: Path, num_samples: int, first: int, count: int) -> None:
+    """Raise unless the file holds these samples.
+
+    Raises:
+        DataError: it does not.
+    """
+    if first < 0 or first + count > num_samples:
+        raise DataError(
+            f"{path} holds {num_samples} samples, asked for {first} to {first + count - 1}",
+            hint="the file was replaced or damaged; remove it and generate again",
+        )
+
+
+def put_sample(spec: ArraySpec, array: npt.NDArray[Any], buffer: BatchBuffer, at: int, path: Path) -> None:
+    """Take an array that is one sample's, as it was loaded.
+
+    Raises:
+        DataError: it is of another type or shape.
+    """
+    Stacking(stacked=False).count(spec, array.dtype, array.shape, path)
+    if spec.variable:
+        buffer.put(spec.name, at, np.ascontiguousarray(array))
+    else:
+        buffer.fixed[spec.name][at] = array

@@ -1,0 +1,101 @@
+"""Where the records of a TFRecord file lie: what random access needs, and TensorFlow itself has not.
+
+DALI and others keep this in a text file beside each file.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import open_error
+from dlio_torch.formats.tfrecord_io import FRAMING, HEADER, Checker
+
+INDEX = ".idx"
+"""What the name of an index has behind the name of its file."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where the records of a file lie.
+
+    Attributes:
+        offsets: first byte of each record, and at last the end of the file; int64 of shape (records + 1,).
+            In a compressed file these count the bytes of its content.
+    """
+
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def check_size(self, path: Path, size: int) -> None:
+        """Raise unless the records fill a file that holds ``size`` bytes.
+
+        Raises:
+            DataError: they do not.
+        """
+        if self.offsets[-1] != size:
+            raise DataError(
+                f"{path} holds {size} bytes, its index {INDEX} tells of {self.offsets[-1]}",
+                hint="the file is damaged, or the index belongs to another one; remove it",
+            )
+
+    def text(self) -> str:
+        """Offset and length of each record, a line each: what DALI and its ``tfrecord2idx`` use."""
+        lengths = np.diff(self.offsets)
+        lines = zip(self.offsets[:-1].tolist(), lengths.tolist(), strict=True)
+        return "".join(f"{offset} {length}\n" for offset, length in lines)
+
+
+def read_index(path: Path) -> Index | None:
+    """The index beside ``path``; ``None`` if there is none.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    beside = path.with_name(path.name + INDEX)
+    try:
+        numbers = np.array(beside.read_bytes().split(), dtype=np.int64).reshape(-1, 2)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise open_error(beside, error) from error
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"{beside} is no index of records", hint="remove it") from error
+    offsets = np.concatenate([[0], np.cumsum(numbers[:, 1])])
+    if len(numbers) == 0 or numbers[:, 1].min() < FRAMING or not np.array_equal(offsets[:-1], numbers[:, 0]):
+        raise DataError(f"{beside}: its records do not lie one after another", hint="remove it")
+    return Index(offsets)
+
+
+def scan(descriptor: int, checker: Checker) -> Index:
+    """The index of an uncompressed file, made from the header of each record.
+
+    Raises:
+        DataError: a header is damaged, or the file is cut.
+    """
+    size = os.fstat(descriptor).st_size
+    offsets = [0]
+    while offsets[-1] < size:
+        number, offset = len(offsets) - 1, offsets[-1]
+        length = checker.header(os.pread(descriptor, HEADER.size, offset), number, offset)
+        checker.fits(length, size - offset, number, offset)
+        offsets.append(offset + length + FRAMING)
+    return Index(np.array(offsets, np.int64))
+
+
+def read_exactly(descriptor: int, offset: int, size: int) -> bytes:
+    """``size`` bytes at ``offset``, or less where the file ends: one call, or more for over 2 GiB."""
+    made = os.pread(descriptor, size, offset)
+    while len(made) < size:
+        more = os.pread(descriptor, size - len(made), offset + len(made))
+        if not more:
+            break
+        made += more
+    return made

@@ -1,0 +1,189 @@
+"""TFRecord framing: written and cut as TensorFlow does.
+
+A record is its length (u64), the masked CRC-32C of these eight bytes, the data, and their masked CRC-32C
+(tensorflow/core/lib/io/record_writer.h).  A file is records one after another, and nothing else; a
+compressed one is the same in one gzip stream.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.formats.tfexample import Octets, Piece
+
+HEADER = struct.Struct("<QI")
+LENGTH = struct.Struct("<Q")
+CRC = struct.Struct("<I")
+FRAMING = HEADER.size + CRC.size
+"""Bytes that a record takes beside its data."""
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+# --- checksums ---
+
+
+def crc32c() -> Callable[[int, Any], int]:
+    """``extend(crc, data)`` of the package that computes CRC-32C.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        from google_crc32c import extend
+    except ImportError as error:
+        raise MissingPackageError(
+            f"TFRecord files need the package google-crc32c ({error})", hint="pip install 'dlio-torch[tfrecord]'"
+        ) from error
+    return extend  # type: ignore[no-any-return]
+
+
+def masked(crc: int) -> int:
+    """The stored form of a checksum (tensorflow/core/lib/hash/crc32c.h)."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+# --- writing ---
+
+
+def frame(pieces: list[Piece]) -> list[Piece]:
+    """A record whose data are ``pieces`` one after another."""
+    extend = crc32c()
+    length = LENGTH.pack(sum(len(piece) for piece in pieces))
+    crc = 0
+    for piece in pieces:
+        crc = extend(crc, piece)
+    return [length + CRC.pack(masked(extend(0, length))), *pieces, CRC.pack(masked(crc))]
+
+
+def view_of(piece: Piece | memoryview) -> memoryview:
+    """The memory of a piece, as files take it."""
+    return piece.data if isinstance(piece, np.ndarray) else memoryview(piece)
+
+
+def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+    """``pool.map`` that holds at most ``ahead`` results."""
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def gzipped(pieces: Iterable[Piece | memoryview], level: int, pool: Executor) -> Iterator[bytes]:
+    """One gzip stream, the same whatever the threads: parts of 1 MiB are compressed by themselves.
+
+    Each ends on a byte (a sync flush), so that they lie one after another in one deflate stream.
+    """
+
+    def deflate(part: bytes) -> bytes:
+        engine = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        return engine.compress(part) + engine.flush(zlib.Z_SYNC_FLUSH)
+
+    crc = size = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal crc, size
+        for part in _parts(pieces, 1 << 20):
+            crc, size = zlib.crc32(part, crc), size + len(part)
+            yield part
+
+    # No name, no time, "Unix": the header that zlib writes for TensorFlow.
+    yield GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\x03"
+    yield from in_order(pool, deflate, counted(), 16)
+    yield b"\x03\x00" + struct.pack("<II", crc, size & 0xFFFFFFFF)  # an empty last block
+
+
+def _parts(pieces: Iterable[Piece | memoryview], size: int) -> Iterator[bytes]:
+    """The bytes of ``pieces`` in parts of ``size``."""
+    held = bytearray()
+    for piece in pieces:
+        view = view_of(piece)
+        while view:
+            taken = view[: size - len(held)]
+            held += taken
+            view = view[len(taken) :]
+            if len(held) == size:
+                yield bytes(held)
+                held.clear()
+    if held:
+        yield bytes(held)
+
+
+# --- checks ---
+
+
+class Checker:
+    """Checks the records of one file.
+
+    Args:
+        path: of the file, for errors.
+        verify: look at the checksums.
+    """
+
+    def __init__(self, path: Path, *, verify: bool) -> None:
+        self._path = path
+        self._extend = crc32c() if verify else None
+
+    def header(self, header: bytes, number: int, offset: int) -> int:
+        """The length that the header of a record tells.
+
+        Args:
+            header: twelve bytes, or fewer where the file ends.
+            number: of the record.
+            offset: of its header in the stream of records.
+
+        Raises:
+            DataError: the header is cut, or its checksum is wrong.
+        """
+        if len(header) < HEADER.size:
+            raise self.damaged(number, offset, "the file ends in its header")
+        length, crc = HEADER.unpack(header)
+        if self._extend is not None and masked(self._extend(0, header[: LENGTH.size])) != crc:
+            if number == 0 and header.startswith(GZIP_MAGIC):
+                raise DataError(f"{self._path} is compressed", hint="set dataset.tfrecord.compression=gzip")
+            raise self.damaged(number, offset, "the checksum of its length is wrong")
+        return int(length)
+
+    def fits(self, length: int, room: int, number: int, offset: int) -> None:
+        """Raise unless a record of ``length`` bytes has room in the rest of the file.
+
+        Raises:
+            DataError: it has not.
+        """
+        if length > room - FRAMING:
+            raise self.damaged(number, offset, f"its length of {length} bytes is more than the file holds")
+
+    def data(self, data: Octets, stored: bytes, number: int, offset: int) -> None:
+        """Compare the checksum of a record's data with the four bytes behind them.
+
+        Raises:
+            DataError: it is wrong.
+        """
+        if self._extend is not None and masked(self._extend(0, data)) != CRC.unpack(stored)[0]:
+            raise self.damaged(number, offset, "the checksum of its data is wrong")
+
+    def damaged(self, number: int, offset: int, problem: str) -> DataError:
+        """The error for a record that cannot be used."""
+        return DataError(
+            f"{self._path}: record {number} at byte {offset}: {problem}",
+            hint="the file is damaged or incomplete; replace it",
+        )
