@@ -9,9 +9,10 @@ from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data import layout
-from dlio_torch.data.assemble import eval_sampler, train_sampler
+from dlio_torch.data.assemble import eval_sampler, fit_steps, train_sampler
+from dlio_torch.data.hold import HeldPlan
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.dist.launcher import detect
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
@@ -38,6 +39,7 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
         manifests = {"train": manifest}
         details = {"files": manifest.num_files, "samples": manifest.num_samples, **details}
     train = manifests["train"]
+    config = fit_steps(config, manifests, world_size, composed.scaled)
     check_world(config, world_size, train.num_samples, train.num_files, composed.sources)
     sampler = train_sampler(config, train, 0, world_size)
     if launch.rank == 0:
@@ -63,15 +65,18 @@ def _data(config: Config, fmt: Format, manifests: dict[str, Manifest], details: 
             yield f"{what} in memory"
 
 
-def _training(config: Config, fmt: Format, sampler: BatchSampler, world_size: int) -> Iterator[str]:
+def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> Iterator[str]:
     loader, steps, epochs = config.loader, len(sampler), config.train.epochs
-    samples = steps * epochs * sampler.batch_size
+    fetched = sampler.fetched if isinstance(sampler, HeldPlan) else sampler
+    samples = len(fetched) * epochs * sampler.batch_size
     ahead = loader.num_workers * (loader.prefetch_factor or 2)
     if loader.read_threads:
         ahead = loader.prefetch_batches
     held = (ahead + 1) * sampler.batch_size * fmt.sample_bytes()
     if loader.in_memory:
         held += min(len(sampler.share), samples) * fmt.sample_bytes()
+    if isinstance(fetched, PipePlan):
+        held += fetched.held_samples * fmt.sample_bytes()
     compute = 0.0 if config.compute.mode == "none" else steps * epochs * config.compute.step_s
     yield f"ranks: {world_size}"
     yield f"steps: {steps} a rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples a rank and step"
@@ -84,9 +89,7 @@ def _training(config: Config, fmt: Format, sampler: BatchSampler, world_size: in
     yield f"time: at least {format_duration(compute)} of emulated compute a rank, beside generating, reading and saving"
 
 
-def _evaluation(
-    config: Config, manifests: dict[str, Manifest], sampler: BatchSampler, world_size: int
-) -> Iterator[str]:
+def _evaluation(config: Config, manifests: dict[str, Manifest], sampler: Plan, world_size: int) -> Iterator[str]:
     """How often and how much the first rank evaluates; nothing where no run does."""
     train, manifest = config.train, manifests.get("eval", manifests["train"])
     order = eval_sampler(config, manifest, 0, world_size, sampler.batch_size)

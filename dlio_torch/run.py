@@ -25,10 +25,10 @@ from dlio_torch.config.emit import as_dict, sources_to_yaml, to_yaml
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data import layout
-from dlio_torch.data.assemble import assemble
+from dlio_torch.data.assemble import assemble, fit_steps
 from dlio_torch.data.generate import Generated, generate
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.pipeplan import Plan
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.leave import bounded
 from dlio_torch.dist.registry import connect
@@ -46,6 +46,7 @@ from dlio_torch.trace.events import read_events
 from dlio_torch.trace.profiler import ProfilerSession
 from dlio_torch.trace.spans import NULL, Recorder
 from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.steps import StepLog, write_steps
 from dlio_torch.train.trainer import Trainer, TrainResult
 from dlio_torch.units import format_size
@@ -143,6 +144,7 @@ class _Run:
                 print(f"scale: {note}", file=sys.stderr)
         manifests, self.details = self._manifests()
         train = manifests["train"]
+        self.config = fit_steps(self.config, manifests, self.comm.world_size, self.composed.scaled)
         check_world(self.config, self.comm.world_size, train.num_samples, train.num_files, self.composed.sources)
         if "generate" not in phases and self.config.dataset.path is None and self.format.needs_files:
             self._use_existing(manifests)
@@ -248,7 +250,10 @@ class _Run:
         """The training of this rank; what must be closed afterwards is left on ``stack``."""
         config = self.config
         stack.enter_context(_closing(recorder.close))
+        before = tree_counters() if config.loader.in_memory else None
         loaders = assemble(config, self.format, manifests, recorder, self.comm.rank, self.comm.world_size)
+        after = tree_counters() if before is not None else None
+        load_io = after - before if after is not None and before is not None else None
         stack.enter_context(_closing(loaders.close))
         checkpointer = Checkpointer(config.checkpoint, directory.path / "checkpoints", self.comm.rank, recorder)
         emulator = make_emulator(
@@ -284,11 +289,11 @@ class _Run:
             )
             result = trainer.run()
         self._check_counts(result, loaders.sampler)
-        return RankResult(result, loaders.load_s, loaders.load_bytes, emulator.describe())
+        return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe())
 
     # --- results ---------------------------------------------------------------------------------
 
-    def _check_counts(self, result: TrainResult, sampler: BatchSampler) -> None:
+    def _check_counts(self, result: TrainResult, sampler: Plan) -> None:
         """With ``verify``: each sample came exactly as often as the access pattern says."""
         for figures in result.epochs:
             if figures.seen is None:

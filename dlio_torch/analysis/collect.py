@@ -20,12 +20,14 @@ class RankResult:
         train: steps and epochs.
         load_s: seconds that reading the data set into memory took, ``None`` if it was not.
         load_bytes: bytes that were read into memory, ``None`` likewise.
+        load_io: what the kernel counted meanwhile, ``None`` likewise and where it does not tell.
         emulator: what spent the compute time.
     """
 
     train: TrainResult
     load_s: float | None
     load_bytes: int | None
+    load_io: IoCounters | None
     emulator: dict[str, Any]
 
 
@@ -46,6 +48,7 @@ def collect(
         reads.bytes_per_sample  bytes that read calls returned (rchar) / samples delivered
         reads.calls_per_sample  read calls (syscr) / samples delivered
         reads.mean_bytes        rchar / syscr
+        load.mean_bytes         the same for the time in which the data set was read into memory
 
     They are the kernel's counts of the ranks' processes and their loader workers: the trainer's own
     few reads are among them, page faults of mapped files are not.
@@ -71,7 +74,7 @@ def collect(
             "ranks_per_node": config.system.ranks_per_node,
         },
         "emulator": ranks[0].emulator,
-        "load": {"seconds": [rank.load_s for rank in ranks], "bytes": [rank.load_bytes for rank in ranks]},
+        "load": _load(ranks),
         "restore": {
             "seconds": [result.restore_s for result in results],
             "bytes": [result.restore_bytes for result in results],
@@ -101,6 +104,18 @@ def collect(
         ],
     }
     return summarise([result.steps for result in results], config=config, extra=extra)
+
+
+def _load(ranks: Sequence[RankResult]) -> dict[str, Any]:
+    loads = [[rank.load_io] for rank in ranks]
+    rchar, syscr = _total(loads, "rchar"), _total(loads, "syscr")
+    return {
+        "seconds": [rank.load_s for rank in ranks],
+        "bytes": [rank.load_bytes for rank in ranks],
+        "rchar_bytes": rchar,
+        "calls": syscr,
+        "mean_bytes": _ratio(rchar, syscr),
+    }
 
 
 def _total(counters: Sequence[Sequence[IoCounters | None]], name: str) -> int | None:

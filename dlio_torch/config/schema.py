@@ -38,6 +38,7 @@ class FieldConfig:
     shape: list[int] = opt([], "shape of one sample (or of one row of a variable-length sample)")
     length_mean: float = opt(0.0, "mean rows of a variable-length sample; 0: fixed length", minimum=0)
     length_stdev: float = opt(0.0, "standard deviation of the rows of a variable-length sample", minimum=0)
+    select: list[int] = opt([], "indices along the first axis of a sample that are read; empty: all")
     chunk: list[int] | None = opt(None, "chunk shape of the stored array, rows first; null: dataset.hdf5.chunk_bytes")
 
 
@@ -50,6 +51,7 @@ class Hdf5Config:
     compression_level: int = opt(4, "gzip level, 0 to 9", minimum=0)
     compressibility: float = opt(0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0)
     chunk_cache_bytes: int = opt(1048576, "HDF5 chunk cache of each open array (rdcc_nbytes)", unit="B", minimum=0)
+    driver: Literal["sec2", "core"] = opt("sec2", "HDF5 driver: POSIX calls as needed, or the whole file at the open")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,103 @@ class Larcv3Config:
 
 
 @dataclass(frozen=True)
+class VolumeArrayConfig:
+    """One volume of format hdf5_volume, in a file of its own."""
+
+    name: str = opt("raw", "array, and part of the file's name")
+    dtype: str = opt("uint8", "element type, a NumPy integer name")
+    chunk: list[int] = opt([33, 33, 65], "chunk shape")
+    stored_share: float = opt(1.0, "stored bytes / bytes in memory, of a deflated chunk", minimum=0)
+    stored_share_stdev: float = opt(0.0, "standard deviation of stored_share over the chunks", minimum=0)
+
+
+@dataclass(frozen=True)
+class VolumeConfig:
+    """Volumes out of which patches are read at listed places."""
+
+    shape: list[int] = opt([520, 520, 520], "voxels of a volume")
+    patch: list[int] = opt([49, 49, 49], "voxels of a patch")
+    arrays: list[VolumeArrayConfig] = opt([], "volumes, in the order of reading")
+    compression_level: int = opt(4, "deflate level of every volume", minimum=0)
+    chunk_cache_bytes: int = opt(1048576, "HDF5 chunk cache of each open array (rdcc_nbytes)", unit="B", minimum=0)
+
+
+@dataclass(frozen=True)
+class TfrecordConfig:
+    """TensorFlow's record files: framed Example protos."""
+
+    transfer_size: int = opt(262144, "size of one read call, TensorFlow's buffer_size", unit="B", minimum=1)
+    compression: Literal["none", "gzip"] = opt("none", "compression of the whole file")
+    compression_level: int = opt(6, "gzip level, 0 to 9", minimum=0)
+    compressibility: float = opt(0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0)
+    verify_crc: bool = opt(True, "check the checksums of each record, as TensorFlow does")
+    float_lists: list[str] = opt([], "fields that are stored as lists of floats, not as bytes of their memory")
+    index: bool = opt(False, "keep an index beside each file and read it at the open: for random access")
+
+
+@dataclass(frozen=True)
+class CsvConfig:
+    """Text tables."""
+
+    value_chars: float = opt(
+        8.0, "mean characters of a decimal number, separator left out; 8.25: every fourth has 9", minimum=3
+    )
+    read_bytes: int = opt(262144, "size of one read call, the parser's buffer", unit="B", minimum=1)
+    chunk_rows: int = opt(0, "rows parsed at a time; 0: the whole file", minimum=0)
+
+
+@dataclass(frozen=True)
+class NpzConfig:
+    """NumPy's zip archives and single-array files, read through Python's own file layers."""
+
+    buffer_bytes: int = opt(
+        0, "buffer of a file: 4 MiB on Lustre, 4 KiB on ext4; 0: the file system's st_blksize", unit="B", minimum=0
+    )
+    compressed: bool = opt(False, "deflate the members of an archive, as numpy.savez_compressed does")
+    compressibility: float = opt(0.0, "share of an archive's payload that is constant: 0 random, 1 all zero", minimum=0)
+    sample_axis: Literal["first", "last"] = opt(
+        "first", "axis along which the samples of an archive with several are stacked; DLIO stacks along the last"
+    )
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """Folders of JPEG or PNG files, one image a file."""
+
+    quality: int = opt(90, "JPEG quality, 1 to 95", minimum=1)
+    file_bytes: int = opt(0, "mean size of a file; 0: as quality and shape give", unit="B", minimum=0)
+    file_bytes_stdev: float = opt(0.0, "standard deviation of the size of a file", unit="B", minimum=0)
+    decode: bool = opt(True, "decode to pixels where the sample is read; false: deliver the stored bytes")
+    buffer_bytes: int = opt(
+        0,
+        "buffer of the open file, 4 MiB on Lustre, 4 KiB on ext4; 0: the file system's st_blksize",
+        unit="B",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True)
+class BinaryConfig:
+    """Flat binary records with an index, as Megatron-LM's .bin and .idx."""
+
+    access: Literal["file", "mmap"] = opt("file", "open, seek, read, close for each piece; or map the file")
+    index: bool = opt(True, "an .idx beside each .bin; false: the .bin alone, records of equal size")
+    document_mean: float = opt(
+        0.0, "mean elements of a document; samples are cut from documents end to end; 0: a sample is one", minimum=0
+    )
+    document_stdev: float = opt(0.0, "standard deviation of the elements of a document", minimum=0)
+
+
+@dataclass(frozen=True)
+class ParquetConfig:
+    """Apache Parquet tables."""
+
+    row_group_samples: int = opt(1024, "samples of a row group", minimum=1)
+    compressibility: float = opt(0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0)
+    compression: Literal["none", "snappy", "gzip", "zstd"] = opt("snappy", "codec of the column chunks")
+
+
+@dataclass(frozen=True)
 class DatasetConfig:
     """What is read: format, amount, layout."""
 
@@ -103,6 +202,13 @@ class DatasetConfig:
     fields: list[FieldConfig] = opt([], "arrays of a sample, in the order of reading")
     hdf5: Hdf5Config = opt(Hdf5Config, "options of format hdf5")
     larcv3: Larcv3Config = opt(Larcv3Config, "options of format larcv3")
+    volume: VolumeConfig = opt(VolumeConfig, "options of format hdf5_volume")
+    tfrecord: TfrecordConfig = opt(TfrecordConfig, "options of format tfrecord")
+    csv: CsvConfig = opt(CsvConfig, "options of format csv")
+    npz: NpzConfig = opt(NpzConfig, "options of formats npz and npy")
+    image: ImageConfig = opt(ImageConfig, "options of formats jpeg and png")
+    binary: BinaryConfig = opt(BinaryConfig, "options of format indexed_binary")
+    parquet: ParquetConfig = opt(ParquetConfig, "options of format parquet")
 
 
 @dataclass(frozen=True)
@@ -121,6 +227,10 @@ class GenerateConfig:
 class AccessConfig:
     """Which samples, in which order, by which rank."""
 
+    pattern: Literal["samples", "stream", "lanes"] = opt(
+        "samples",
+        "batches of sample numbers, read where they lie; files read from start to end; variable-length lanes",
+    )
     order: Literal["sequential", "shuffled", "random_blocks", "strided"] = opt(
         "sequential",
         "order of samples: by index, permuted by seed and epoch, random start then consecutive, every stride-th",
@@ -131,7 +241,17 @@ class AccessConfig:
     )
     stride: int = opt(1, "distance of consecutive reads of order=strided, in samples", minimum=1)
     tail: Literal["drop", "pad"] = opt("drop", "incomplete last batch: drop it, or fill it from the start of the order")
-    unit: Literal["sample", "block"] = opt("sample", "one library call per sample, or per run of consecutive samples")
+    unit: Literal["sample", "block", "file"] = opt(
+        "sample", "one library call per sample, per run of consecutive samples, or per file (kept until used up)"
+    )
+    shard: Literal["before_shuffle", "after_shuffle"] = opt(
+        "before_shuffle", "a stream's files are dealt to ranks once, or anew after each epoch's shuffle"
+    )
+    interleave: int = opt(1, "files that a stream reads in turn, one record from each", minimum=1)
+    shuffle_pool: int = opt(0, "samples of a stream among which the next one is drawn; filled first", minimum=0)
+    repeat: bool = opt(False, "a stream starts over when its files are used up, as often as the steps need")
+    hold_steps: int = opt(1, "steps that a batch is used for before the next one is fetched", minimum=1)
+    lane_rows: int = opt(128, "rows of each lane in a batch of pattern=lanes", minimum=1)
 
 
 # --- loader --------------------------------------------------------------------------------------
@@ -144,7 +264,7 @@ class LoaderConfig:
     engine: Literal["dataloader", "stateful", "nodes"] = opt(
         "dataloader", "torch DataLoader, torchdata StatefulDataLoader, or torchdata.nodes"
     )
-    style: Literal["map", "pipe"] = opt("map", "read through the map-style Dataset or through the DataPipe")
+    style: Literal["map", "pipe"] = opt("map", "pattern=samples: through the map-style Dataset or the DataPipe")
     num_workers: int = opt(0, "worker processes of a rank; 0: read in the rank's own process", minimum=0)
     prefetch_factor: int | None = opt(None, "batches that each worker reads ahead; null: torch's default", minimum=1)
     persistent_workers: bool = opt(False, "keep workers between epochs")
@@ -274,11 +394,15 @@ class ScaleConfig:
     name: str = opt("laptop", "which scale this is")
     max_samples: int = opt(0, "upper limit of the training samples; 0: as published", minimum=0)
     max_files: int = opt(0, "upper limit of the training files; 0: as published", minimum=0)
+    max_samples_per_file: int = opt(0, "upper limit of the samples of a file; 0: as published", minimum=0)
+    max_volume_edge: int = opt(0, "upper limit of the edges of a volume; 0: as published", minimum=0)
+    max_shuffle_pool: int = opt(0, "upper limit of the shuffle pool; 0: as published", minimum=0)
     max_samples_eval: int = opt(0, "upper limit of the evaluation samples; 0: as published", minimum=0)
     max_steps: int = opt(0, "upper limit of the steps of an epoch; 0: as published", minimum=0)
     max_epochs: int = opt(0, "upper limit of the epochs; 0: as published", minimum=0)
     compute: float = opt(1.0, "factor on every emulated compute and preprocess time", minimum=0)
     checkpoint: float = opt(1.0, "factor on the interval between checkpoints", minimum=0)
+    checkpoint_size: float = opt(1.0, "factor on the size of a checkpoint; its write calls keep their size", minimum=0)
     allreduce: float = opt(1.0, "factor on the gradient that ranks reduce", minimum=0)
     first_touch: bool = opt(
         False, "shrink the library's caches with the data, so that reads find as little there as in the published run"
@@ -303,6 +427,7 @@ class Config:
     """A complete experiment."""
 
     recipe: str = opt("", "recipe name, or path of a recipe file")
+    accelerator: str = opt("", "variant of the recipe, a name in its 'accelerators:'; empty: as the recipe stands")
     description: str = opt("", "what the recipe emulates, in one line")
     seed: int = opt(1, "seed of data, order and compute times", minimum=0)
     verify: bool = opt(False, "check every sample's content and how often it came")

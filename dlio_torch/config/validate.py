@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.config.schema import Config, FieldConfig
+from dlio_torch.config.validate_access import check_access
 from dlio_torch.errors import ConfigError
 
 _DTYPES = frozenset(
@@ -26,6 +27,7 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     check = _Check(config, sources or {})
     _loader(config, check)
     _dataset(config, check)
+    check_access(config, check.fail)
     _compute(config, check)
     _train(config, check)
     _checkpoint(config, check)
@@ -72,7 +74,8 @@ def check_world(
             if data.path is None
             else "set access.partition=batches, or start fewer ranks",
         )
-    if num_samples is not None:
+    endless = config.access.pattern == "lanes" or config.access.repeat
+    if num_samples is not None and not endless:
         _check_share(check, world_size, num_samples, num_files, ranks)
 
 

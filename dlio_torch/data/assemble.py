@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from torch.utils.data import IterDataPipe
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
 from dlio_torch.data.datasets import CatchingDataset, InMemoryDataset, SampleDataset
+from dlio_torch.data.hold import HeldLoader, HeldPlan
+from dlio_torch.data.lanes import LanesPlan, LanesStart, rows_of
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.stream import BatchAssembler, PipeStream, Record, RecordBatches, StreamDataset, StreamStart
+from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.formats.base import Format
+from dlio_torch.formats.batch import ArraySpec, Batch
 from dlio_torch.trace.spans import Recorder
 
 
@@ -23,14 +32,14 @@ class Loaders:
 
     Attributes:
         train: training batches.
-        sampler: the order of the training samples.
+        sampler: the order of the training samples, step by step.
         eval: evaluation batches; ``None`` if this rank evaluates nothing.
         load_s: seconds that reading the share into memory took; ``None`` if it is read on the fly.
         load_bytes: bytes of the share in memory; ``None`` likewise.
     """
 
     train: BatchLoader
-    sampler: BatchSampler
+    sampler: Plan
     eval: BatchLoader | None
     load_s: float | None
     load_bytes: int | None
@@ -42,18 +51,50 @@ class Loaders:
             self.eval.close()
 
 
-def train_sampler(config: Config, manifest: Manifest, rank: int, world_size: int) -> BatchSampler:
+def train_sampler(
+    config: Config, manifest: Manifest, rank: int, world_size: int, fmt: Format | None = None
+) -> BatchSampler | PipePlan | HeldPlan:
     """The order in which ``rank`` reads training samples.
+
+    Args:
+        config: the experiment.
+        manifest: the training samples.
+        rank: this rank.
+        world_size: all ranks.
+        fmt: knows the lengths of generated samples, on which the contents of lanes depend.
 
     Raises:
         ConfigError: the batch or the steps do not fit the data.
     """
-    return _sampler(config, manifest, rank, world_size)
+    hold, steps = config.access.hold_steps, config.train.steps
+    plan = _sampler(config, manifest, rank, world_size, steps=-(-steps // hold), fmt=fmt)
+    return plan if hold == 1 else HeldPlan(plan, hold, steps)
+
+
+def fit_steps(config: Config, manifests: dict[str, Manifest], world_size: int, scaled: Collection[str]) -> Config:
+    """Limit the steps that the scale chose to what existing data give.
+
+    How much they hold is not known while the scale is applied; steps that the user or the recipe asked
+    for are left alone, and refused where the data do not give them.
+
+    Args:
+        config: the experiment.
+        manifests: the data, by split.
+        world_size: all ranks.
+        scaled: options that the scale changed.
+    """
+    access, train = config.access, config.train
+    endless = access.repeat or access.pattern == "lanes" or access.order == "random_blocks"
+    if config.dataset.path is None or endless or "train.steps" not in scaled:
+        return config
+    everything = replace(config, train=replace(train, steps=0))
+    given = len(train_sampler(everything, manifests["train"], 0, world_size))
+    return replace(config, train=replace(train, steps=min(train.steps, given)))
 
 
 def eval_sampler(
     config: Config, manifest: Manifest, rank: int, world_size: int, batch_size: int
-) -> BatchSampler | None:
+) -> BatchSampler | PipePlan | None:
     """The order in which ``rank`` reads evaluation samples; ``None`` if it evaluates nothing.
 
     Args:
@@ -70,30 +111,58 @@ def eval_sampler(
         if rank != 0:
             return None
         world_size = 1
-    return _sampler(config, manifest, rank, world_size, eval_batch=train.eval_batch_size or batch_size)
+    eval_batch = train.eval_batch_size or batch_size
+    return _sampler(config, manifest, rank, world_size, steps=train.eval_steps, eval_batch=eval_batch)
 
 
 def _sampler(
-    config: Config, manifest: Manifest, rank: int, world_size: int, eval_batch: int | None = None
-) -> BatchSampler:
+    config: Config,
+    manifest: Manifest,
+    rank: int,
+    world_size: int,
+    *,
+    steps: int,
+    eval_batch: int | None = None,
+    fmt: Format | None = None,
+) -> BatchSampler | PipePlan:
     access, train = config.access, config.train
-    by_file = access.partition == "files"
     evaluates = eval_batch is not None
+    common: dict[str, Any] = {
+        "order": access.order,
+        "batch_size": train.batch_size if eval_batch is None else eval_batch,
+        "batch_scope": "rank" if evaluates else train.batch_scope,
+        "seed": config.seed,
+        "rank": rank,
+        "world_size": world_size,
+        "steps": steps,
+        "batch_key": "train.eval_batch_size" if evaluates else "train.batch_size",
+        "steps_key": "train.eval_steps" if evaluates else "train.steps",
+    }
+    parts = max(1, config.loader.num_workers)
+    if access.pattern == "stream":
+        return StreamPlan(
+            manifest.counts(),
+            partition=access.partition,  # type: ignore[arg-type]  # validate() has refused others
+            shard=access.shard,
+            whole=access.unit == "file",
+            interleave=access.interleave,
+            pool=access.shuffle_pool,
+            repeat=access.repeat and not evaluates,
+            tail=access.tail,
+            parts=parts,
+            **common,
+        )
+    if access.pattern == "lanes":
+        lengths = rows_of(fmt, manifest.first_sample) if fmt is not None else None
+        return LanesPlan(manifest.num_samples, rows=access.lane_rows, rows_of=lengths, parts=parts, **common)
+    by_file = access.partition == "files"
     return BatchSampler(
         num_samples=None if by_file else manifest.num_samples,
         file_counts=manifest.counts() if by_file else None,
-        order=access.order,
         partition=access.partition,
         stride=access.stride,
         tail=access.tail,
-        batch_size=train.batch_size if eval_batch is None else eval_batch,
-        batch_scope="rank" if evaluates else train.batch_scope,
-        seed=config.seed,
-        rank=rank,
-        world_size=world_size,
-        steps=train.eval_steps if evaluates else train.steps,
-        batch_key="train.eval_batch_size" if evaluates else "train.batch_size",
-        steps_key="train.eval_steps" if evaluates else "train.steps",
+        **common,
     )
 
 
@@ -101,37 +170,79 @@ def assemble(
     config: Config, fmt: Format, manifests: dict[str, Manifest], recorder: Recorder, rank: int, world_size: int
 ) -> Loaders:
     """Loaders of one rank; reads its share into memory first where ``loader.in_memory`` asks for that."""
-    dataset = _dataset(config, fmt, manifests["train"], recorder)
-    sampler = train_sampler(config, manifests["train"], rank, world_size)
-    source: SampleDataset | InMemoryDataset = dataset
-    load_s = load_bytes = None
-    if config.loader.in_memory:
-        began = time.perf_counter()
-        source = InMemoryDataset(dataset, _wanted(sampler, config.train.epochs))
-        load_s, load_bytes = time.perf_counter() - began, source.nbytes()
+    sampler = train_sampler(config, manifests["train"], rank, world_size, fmt)
+    loading = _Loading(config, fmt, recorder)
     evaluation = None
+    began = time.perf_counter()
+    source = loading.source(manifests["train"], sampler, config.train.epochs)
     if "eval" in manifests:
         order = eval_sampler(config, manifests["eval"], rank, world_size, sampler.batch_size)
         if order is not None:
-            eval_dataset = CatchingDataset(_dataset(config, fmt, manifests["eval"], recorder))
-            evaluation = BatchLoader(config.loader, eval_dataset, order)
-    train = BatchLoader(config.loader, CatchingDataset(source), sampler)
-    return Loaders(train, sampler, evaluation, load_s, load_bytes)
-
-
-def _dataset(config: Config, fmt: Format, manifest: Manifest, recorder: Recorder) -> SampleDataset:
-    return SampleDataset(
-        fmt,
-        manifest,
-        recorder,
-        unit=config.access.unit,
-        preprocess=Preprocess(config.compute) if config.compute.preprocess_s > 0 else None,
-        max_open_files=config.loader.max_open_files,
-        verify=config.verify,
+            evaluation = BatchLoader(config.loader, loading.source(manifests["eval"], order, 1), order)
+    load_s = time.perf_counter() - began if config.loader.in_memory else None
+    train = (
+        HeldLoader(config.loader, source, sampler)
+        if isinstance(sampler, HeldPlan)
+        else BatchLoader(config.loader, source, sampler)
     )
+    return Loaders(train, sampler, evaluation, load_s, loading.in_memory_bytes)
 
 
-def _wanted(sampler: BatchSampler, epochs: int) -> list[int]:
+class _Loading:
+    """Makes what loaders read from."""
+
+    def __init__(self, config: Config, fmt: Format, recorder: Recorder) -> None:
+        self._config = config
+        self._format = fmt
+        self._recorder = recorder
+        self.in_memory_bytes: int | None = None
+        self._options: dict[str, Any] = {
+            "preprocess": Preprocess(config.compute) if config.compute.preprocess_s > 0 else None,
+            "max_open_files": config.loader.max_open_files,
+            "verify": config.verify,
+        }
+
+    def source(self, manifest: Manifest, plan: Plan, epochs: int) -> CatchingDataset | PipeStream:
+        """What gives the batches of a plan; reads them into memory where ``loader.in_memory`` asks for that."""
+        plan = plan.fetched if isinstance(plan, HeldPlan) else plan
+        if isinstance(plan, StreamPlan):
+            return self._stream(manifest, plan)
+        if isinstance(plan, LanesPlan):
+            return self._lanes(manifest, plan)
+        dataset = SampleDataset(self._format, manifest, self._recorder, unit=self._config.access.unit, **self._options)
+        if not self._config.loader.in_memory:
+            return CatchingDataset(dataset)
+        loaded = InMemoryDataset(dataset, _wanted(plan, epochs))
+        self.in_memory_bytes = (self.in_memory_bytes or 0) + loaded.nbytes()
+        return CatchingDataset(loaded)
+
+    def _stream(self, manifest: Manifest, plan: StreamPlan) -> PipeStream:
+        options = self._options
+        dataset = StreamDataset(self._format, manifest, self._recorder, unit=self._config.access.unit)
+        check = dataset.check if options["verify"] else None
+        return self._pipe(plan, StreamStart(plan, dataset), self._format.specs(), options["preprocess"], check)
+
+    def _lanes(self, manifest: Manifest, plan: LanesPlan) -> PipeStream:
+        # One file at a time; samples are preprocessed and checked where they are read, as whole ones.
+        options = self._options | {"max_open_files": 1}
+        start = LanesStart(plan, SampleDataset(self._format, manifest, self._recorder, **options), self._format.specs())
+        return self._pipe(plan, start, start.specs())
+
+    def _pipe(
+        self,
+        plan: PipePlan,
+        start: Callable[[int, int], Iterator[list[Record]]],
+        specs: Sequence[ArraySpec],
+        preprocess: Preprocess | None = None,
+        check: Callable[[Batch], None] | None = None,
+    ) -> PipeStream:
+        def assemble_batches(records: IterDataPipe[list[Record]]) -> BatchAssembler:
+            return BatchAssembler(records, specs, self._recorder, preprocess, check)
+
+        return PipeStream(RecordBatches(plan, start), assemble_batches, max(1, self._config.loader.read_threads))
+
+
+def _wanted(sampler: Plan, epochs: int) -> list[int]:
     """Every sample that this rank will ask for, by number: what is read into memory."""
     wanted = np.zeros(sampler.num_samples, bool)
     for epoch in range(epochs):

@@ -11,11 +11,11 @@ import contextlib
 import copy
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterDataPipe
 from torch.utils.data._utils import signal_handling
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -23,9 +23,11 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
 from dlio_torch.data.failures import WorkerSignals, explain
 from dlio_torch.data.nodes import NodesEngine
+from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.stream import PipeStream
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.batch import Batch
 
@@ -77,14 +79,16 @@ class BatchLoader:
 
     Args:
         config: the options of ``loader``.
-        dataset: reads a batch of sample numbers.
+        source: reads a batch of sample numbers; or the pipes that ``sampler`` is the plan of.
         sampler: which numbers, in which order.
 
     Raises:
         PreconditionError: ``loader.pin_memory`` without a GPU.
     """
 
-    def __init__(self, config: LoaderConfig, dataset: CatchingDataset, sampler: BatchSampler) -> None:
+    def __init__(
+        self, config: LoaderConfig, source: CatchingDataset | PipeStream, sampler: BatchSampler | PipePlan
+    ) -> None:
         if config.pin_memory and not torch.cuda.is_available():
             raise PreconditionError(
                 "loader.pin_memory=true, and torch finds no GPU to pin memory for", hint="set loader.pin_memory=false"
@@ -94,11 +98,19 @@ class BatchLoader:
         self._epoch = 0
         self._taken = 0  # batches of this epoch that the trainer has taken
         self._resume: tuple[int, int] | None = None
-        self._engine: Engine = (
-            NodesEngine(config, dataset, sampler)
-            if config.engine == "nodes"
-            else _DataLoaderEngine(config, dataset, sampler)
-        )
+        self._items: Iterator[_Item] | None = None
+        self._engine: Engine
+        if isinstance(source, PipeStream):
+            self._engine = _DataLoaderEngine(config, source.begin, _pipe_loaders(config, source), source.end)
+        elif isinstance(sampler, PipePlan):
+            raise ValueError("a plan of pipes needs the pipes")
+        elif config.engine == "nodes":
+            self._engine = NodesEngine(config, source, sampler)
+        else:
+            shares = max(1, config.read_threads)
+            batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
+            loaders = [_make_loader(config, source, share) for share in batches]
+            self._engine = _DataLoaderEngine(config, _together([share.begin for share in batches]), loaders)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -108,8 +120,17 @@ class BatchLoader:
         """The batches of epoch ``number``; after :meth:`load_state_dict` those that were not taken yet."""
         step = self._resume[1] if self._resume is not None and self._resume[0] == number else 0
         self._resume = None
+        if self._items is None or not self._goes_on(number, step):
+            self._items = self._engine.start(number, step)
         self._epoch, self._taken = number, step
-        return Batches(self, self._engine.start(number, step), self._timeout_s)
+        return Batches(self, self._items, self._timeout_s)
+
+    def _goes_on(self, epoch: int, step: int) -> bool:
+        """Whether this position is the next one of a pipe without end, which then just runs on."""
+        if not (isinstance(self._sampler, PipePlan) and self._sampler.endless):
+            return False
+        steps = len(self._sampler)
+        return epoch * steps + step == self._epoch * steps + self._taken
 
     def take(self, item: _Item) -> Batch:
         """Count a batch as taken, or raise the error that came in its place."""
@@ -140,14 +161,27 @@ class BatchLoader:
 
 
 class _DataLoaderEngine:
-    """One DataLoader, or one for each reader thread, over the rank's batches."""
+    """One DataLoader, or one for each reader thread, over the rank's batches.
 
-    def __init__(self, config: LoaderConfig, dataset: CatchingDataset, sampler: BatchSampler) -> None:
-        shares = max(1, config.read_threads)
+    Args:
+        config: the options of ``loader``.
+        begin: chooses the epoch and the step that an iteration of the loaders begins with.
+        loaders: one for each thread.
+        end: lets nobody wait for another thread's read.
+    """
+
+    def __init__(
+        self,
+        config: LoaderConfig,
+        begin: Callable[[int, int], None],
+        loaders: list[DataLoader[_Item]],
+        end: Callable[[], None] = _nothing,
+    ) -> None:
         self._persistent = config.persistent_workers
         self._has_workers = config.num_workers > 0
-        self._batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
-        self._loaders = [_make_loader(config, dataset, batches) for batches in self._batches]
+        self._begin = begin
+        self._end = end
+        self._loaders = loaders
         self._running: list[Any] = []  # torch's iterators
         self._read_ahead: ReadAhead[_Item] | None = (
             ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
@@ -157,8 +191,7 @@ class _DataLoaderEngine:
         """See :class:`Engine`."""
         if not self._persistent:
             self._end_workers()
-        for batches in self._batches:
-            batches.begin(epoch, step)
+        self._begin(epoch, step)
         self._running = [iter(loader) for loader in self._loaders]
         if self._has_workers:
             WorkerSignals.install()
@@ -167,6 +200,7 @@ class _DataLoaderEngine:
 
     def close(self) -> None:
         """See :class:`Engine`."""
+        self._end()
         if self._read_ahead is not None:
             self._read_ahead.close()
         self._end_workers()
@@ -197,7 +231,33 @@ def _shut_down(iterator: Any) -> None:
         late.join()
 
 
+def _together(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int], None]:
+    def call(epoch: int, step: int) -> None:
+        for one in calls:
+            one(epoch, step)
+
+    return call
+
+
 def _make_loader(config: LoaderConfig, dataset: CatchingDataset, batches: EpochBatches) -> DataLoader[_Item]:
+    if config.style == "pipe":
+        return _over_pipe(config, BatchIndices(batches).read_samples(dataset))
+    kind, options = _kind_of_loader(config)
+    with _torch_warnings():
+        return kind(dataset, batch_sampler=batches, collate_fn=passed_through, **options)
+
+
+def _pipe_loaders(config: LoaderConfig, stream: PipeStream) -> list[DataLoader[_Item]]:
+    return [_over_pipe(config, pipe) for pipe in stream.pipes]
+
+
+def _over_pipe(config: LoaderConfig, pipe: IterDataPipe[_Item]) -> DataLoader[_Item]:
+    kind, options = _kind_of_loader(config)
+    with _torch_warnings():
+        return kind(PlainIterable(pipe), batch_size=None, **options)
+
+
+def _kind_of_loader(config: LoaderConfig) -> tuple[type[DataLoader[_Item]], dict[str, Any]]:
     options: dict[str, Any] = {
         "num_workers": config.num_workers,
         "pin_memory": config.pin_memory,
@@ -210,12 +270,7 @@ def _make_loader(config: LoaderConfig, dataset: CatchingDataset, batches: EpochB
             "multiprocessing_context": config.multiprocessing_context,
             "timeout": config.timeout_s,
         }
-    kind = StatefulDataLoader if config.engine == "stateful" else DataLoader
-    with _torch_warnings():
-        if config.style == "pipe":
-            pipe = BatchIndices(batches).read_samples(dataset)
-            return kind(PlainIterable(pipe), batch_size=None, **options)
-        return kind(dataset, batch_sampler=batches, collate_fn=passed_through, **options)
+    return (StatefulDataLoader if config.engine == "stateful" else DataLoader), options
 
 
 @contextlib.contextmanager

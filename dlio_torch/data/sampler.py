@@ -112,7 +112,7 @@ class BatchSampler(Sampler[list[int]]):
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
-        self.batch_size = _rank_batch(batch_size, batch_scope, world_size, batch_key)
+        self.batch_size = rank_batch(batch_size, batch_scope, world_size, batch_key)
         """Samples of a batch of this rank."""
         if stride < 1:
             raise ConfigError(f"access.stride={stride} is not a distance", hint="use 1 or more")
@@ -269,7 +269,8 @@ class BatchSampler(Sampler[list[int]]):
         return orders.Strided(self._first, positions, self.stride if self.order == "strided" else 1)
 
 
-def _rank_batch(batch_size: int, scope: BatchScope, world_size: int, key: str) -> int:
+def rank_batch(batch_size: int, scope: BatchScope, world_size: int, key: str) -> int:
+    """Samples of one rank's batch; raises ConfigError if a global batch cannot be cut into equal ones."""
     if batch_size < 1:
         raise ConfigError(f"{key}={batch_size} is not a batch", hint="use 1 or more")
     if scope == "rank":

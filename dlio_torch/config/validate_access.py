@@ -1,0 +1,86 @@
+"""Checks of the access pattern: which options go with batches of sample numbers, streams and lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dlio_torch.config.schema import Config
+
+Fail = Callable[[list[str], str, str], None]
+
+
+def check_access(config: Config, fail: Fail) -> None:
+    """Refuse combinations of ``access`` and ``loader`` that cannot work.
+
+    Args:
+        config: a complete configuration.
+        fail: raises the error; called with keys, problem and way out.
+
+    Raises:
+        ConfigError: naming the keys, their values and what to change.
+    """
+    access = config.access
+    if access.pattern != "stream":
+        unused = {"shard": "before_shuffle", "interleave": 1, "shuffle_pool": 0, "repeat": False}
+        for name, value in unused.items():
+            if getattr(access, name) != value:
+                fail(
+                    [f"access.{name}", "access.pattern"],
+                    "only a stream of whole files has that",
+                    f"set access.pattern=stream, or leave access.{name} out",
+                )
+        if access.unit == "file":
+            fail(
+                ["access.unit", "access.pattern"],
+                "a file is read whole and used up only in a stream",
+                "set access.pattern=stream, or access.unit=block",
+            )
+    if access.pattern == "samples":
+        return
+    allowed: dict[str, tuple[Any, ...]] = {
+        "access.partition": ("files", "none") if access.pattern == "stream" else ("none",),
+        "access.order": ("sequential", "shuffled"),
+        "access.unit": ("sample", "file") if access.pattern == "stream" else ("sample",),
+        "loader.engine": ("dataloader", "stateful"),
+        "loader.in_memory": (False,),
+    }
+    for key, values in allowed.items():
+        group, name = key.split(".")
+        if getattr(getattr(config, group), name) not in values:
+            choices = " or ".join(f"{key}={str(value).lower()}" for value in values)
+            fail([key, "access.pattern"], "they do not go together", f"set {choices}")
+    if access.pattern == "stream":
+        _stream(config, fail)
+    else:
+        _lanes(config, fail)
+
+
+def _stream(config: Config, fail: Fail) -> None:
+    access = config.access
+    if access.shard == "after_shuffle":
+        for key, needed in (("order", "shuffled"), ("partition", "files")):
+            if getattr(access, key) != needed:
+                fail(
+                    ["access.shard", f"access.{key}"],
+                    "files are dealt to ranks anew in each epoch by one shuffle of all of them",
+                    f"set access.{key}={needed}, or access.shard=before_shuffle",
+                )
+    if access.unit == "file" and access.shuffle_pool:
+        fail(
+            ["access.shuffle_pool", "access.unit"],
+            "each sample in the pool would keep its whole file in memory",
+            "set access.shuffle_pool=0 (access.order=shuffled permutes the samples of a file), or access.unit=sample",
+        )
+
+
+def _lanes(config: Config, fail: Fail) -> None:
+    train = config.train
+    needed = ["steps"] + (["eval_steps"] if train.eval_every_epochs or train.eval_every_steps else [])
+    for name in needed:
+        if not getattr(train, name):
+            fail(
+                [f"train.{name}", "access.pattern"],
+                "lanes go on for ever, and an epoch must have an end",
+                f"set train.{name}=100, for example",
+            )

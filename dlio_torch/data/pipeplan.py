@@ -1,0 +1,146 @@
+"""The plan of a pipe: which samples a rank gets in which step, known without reading anything.
+
+What :class:`~dlio_torch.data.sampler.BatchSampler` is to batches of sample numbers, a plan is to pipes
+that read files from start to end.  The batches of a rank come from its loader workers in turn, as torch's
+DataLoader takes them: a worker that has no more is passed over.  A plan calls the workers of an epoch
+*parts*, because after a restart part ``p`` need not be worker ``p``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+
+from dlio_torch.data.orders import Indices
+from dlio_torch.errors import ConfigError
+
+ENDLESS = 1 << 62  # batches
+
+
+class Plan(Protocol):
+    """What a run knows of the samples that a rank gets, before anything is read.
+
+    Attributes:
+        batch_size: samples of a batch of this rank.
+        num_samples: samples of the data set.
+    """
+
+    batch_size: int
+    num_samples: int
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+
+    @property
+    def share(self) -> range:
+        """The range of sample numbers that the rank draws from."""
+
+    def batch(self, epoch: int, step: int) -> Indices:
+        """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
+
+    def expected_counts(self, epoch: int) -> Indices:
+        """How often the rank gets each sample in ``epoch``; int64 of ``(num_samples,)``."""
+
+
+def turns(batches: Sequence[int]) -> Iterator[int]:
+    """The part that each batch of a rank comes from.
+
+    Args:
+        batches: batches that each part gives.
+    """
+    left = list(batches)
+    while any(left):
+        for part, count in enumerate(left):
+            if count:
+                left[part] -= 1
+                yield part
+
+
+class PipePlan(ABC):
+    """Batches of one rank, epoch by epoch.
+
+    Attributes:
+        num_samples: samples of the data set.
+        batch_size: samples of a batch of this rank.
+        endless: an epoch goes on where the one before ended; else each begins anew.
+        parts: shares into which the rank's files are cut, one for each loader worker.
+        held_samples: most samples that the pipes of all parts keep in memory, beside batches under way.
+    """
+
+    held_samples: int
+
+    def __init__(
+        self, *, num_samples: int, batch_size: int, steps: int, endless: bool, parts: int, pattern: str
+    ) -> None:
+        self.num_samples = num_samples
+        self.batch_size = batch_size
+        self.endless = endless
+        self.parts = parts
+        self._steps = steps
+        self._pattern = f"{pattern}, {num_samples} samples, batch {batch_size}, {parts} parts, {steps} steps"
+
+    @abstractmethod
+    def part_batches(self, epoch: int, part: int) -> Iterator[list[int]]:
+        """Sample numbers of the batches that ``part`` gives in ``epoch``; in all epochs if ``endless``."""
+
+    @abstractmethod
+    def part_lengths(self, epoch: int) -> list[int]:
+        """Batches that each part gives in ``epoch``; :data:`ENDLESS` where there is no end."""
+
+    def __len__(self) -> int:
+        """Steps of an epoch: the same on every rank."""
+        return self._steps
+
+    @property
+    def share(self) -> range:
+        """The range of sample numbers in which those of this rank lie."""
+        return range(self.num_samples)
+
+    def batches(self, epoch: int, step: int = 0) -> Iterator[list[int]]:
+        """Sample numbers of the batches of ``epoch`` from ``step`` on, in the order of steps."""
+        parts = [self.part_batches(epoch, part) for part in range(self.parts)]
+        everything = (next(parts[part]) for part in turns(self.part_lengths(epoch)))
+        begin = epoch * self._steps if self.endless else 0
+        return islice(everything, begin + step, begin + self._steps)
+
+    def batch(self, epoch: int, step: int) -> Indices:
+        """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
+        return np.asarray(next(self.batches(epoch, step)), np.int64)
+
+    def expected_counts(self, epoch: int) -> Indices:
+        """How often this rank gets each sample in ``epoch``; int64 of ``(num_samples,)``."""
+        counts = np.zeros(self.num_samples, np.int64)
+        for batch in self.batches(epoch):
+            np.add.at(counts, batch, 1)
+        return counts
+
+    def places(self, epoch: int, step: int) -> list[tuple[int, int]]:
+        """For each loader worker, its part and how many of the part's batches come before ``step``."""
+        order = turns(self.part_lengths(epoch))
+        given = [0] * self.parts
+        for part in islice(order, step + (epoch * self._steps if self.endless else 0)):
+            given[part] += 1
+        live = sum(had < length for had, length in zip(given, self.part_lengths(epoch), strict=True))
+        coming = list(islice(order, live))  # each part that has more, once
+        over = [part for part in range(self.parts) if part not in coming]
+        return [(part, given[part]) for part in coming + over]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The start, and the pattern that positions belong to; plain values that JSON can hold."""
+        return {"epoch": 0, "step": 0, "pattern": self._pattern}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Refuse a position of another pattern; the loader keeps the position.
+
+        Raises:
+            ConfigError: the state belongs to another data set, order or number of ranks or workers.
+        """
+        if state_dict["pattern"] != self._pattern:
+            raise ConfigError(
+                f"the saved position is one of ({state_dict['pattern']}), this run has ({self._pattern})",
+                hint="resume with the configuration and the number of ranks and workers that saved it",
+            )

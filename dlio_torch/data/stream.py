@@ -1,0 +1,294 @@
+"""Files read from start to end, as DataPipes: the records of files, batches of them, tensors.
+
+    StreamFiles -> read_records -> interleave_records -> shuffle_pool -> batches -> assemble_batches
+
+:class:`~dlio_torch.data.streamplan.StreamPlan` says which files, and predicts what comes out.  In memory are
+the pool, the open files and the batches under way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
+
+from dlio_torch.compute.emulate import Preprocess
+from dlio_torch.data.datasets import Failure, SampleDataset
+from dlio_torch.data.patterns import in_batches
+from dlio_torch.data.pipeplan import PipePlan
+from dlio_torch.data.streamplan import Numbers, StreamPlan
+from dlio_torch.data.turns import Turns
+from dlio_torch.errors import DataError, DlioError
+from dlio_torch.formats.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, samples_of
+from dlio_torch.trace.spans import NULL, Recorder
+
+Record = tuple[int, Sample]  # number of the sample in the data set, and its arrays
+# A file, the number of its first sample in the data set, its samples in the order in which they are wanted.
+Piece = tuple[int, int, "range | Numbers"]
+
+
+class StreamFiles(IterDataPipe[Piece]):
+    """The files of one part of a plan; iterated over again, those of the next pass.
+
+    >>> list(StreamFiles(StreamPlan([2, 2, 2], batch_size=1), epoch=0, part=0))
+    [(0, 0, range(0, 2)), (1, 2, range(0, 2)), (2, 4, range(0, 2))]
+    """
+
+    def __init__(self, plan: StreamPlan, epoch: int, part: int) -> None:
+        super().__init__()
+        self._plan = plan
+        self._part = part
+        self._pass = 0 if plan.endless else epoch
+
+    def __iter__(self) -> Iterator[Piece]:
+        number, self._pass = self._pass, self._pass + 1
+        plan = self._plan
+        return ((file, plan.first(file), plan.rows(number, file)) for file in plan.files(number, self._part))
+
+
+class StreamDataset(SampleDataset):
+    """Samples of one split, read file by file from start to end.
+
+    A file is opened when its first sample is asked for and closed after its last.  With ``unit="file"`` it is
+    read by one library call for each array and kept in memory until its samples are used up; else as
+    ``Format.stream`` reads it.
+    """
+
+    def __init__(self, *args: Any, unit: str = "sample", **options: Any) -> None:
+        super().__init__(*args, unit=unit, **options)
+        self._by_file = unit == "file"
+
+    def records(self, piece: Piece) -> Iterator[Record]:
+        """The wanted samples of a file.
+
+        Raises:
+            DataError: the file is missing, damaged, or holds another number of samples.
+        """
+        return self._whole(*piece) if self._by_file else self._streamed(*piece)
+
+    def check(self, batch: Batch) -> None:
+        """Compare a batch with what was generated.
+
+        Raises:
+            DataError: it holds other content.
+        """
+        self._check(batch)
+
+    def _streamed(self, file: int, first: int, rows: range | Numbers) -> Iterator[Record]:
+        add, clock = self._recorder.add, time.perf_counter_ns
+        reader, path = self._reader(file, OrderedDict())
+        try:
+            samples = self._format.stream(reader)
+            for row in rows:
+                began = clock()
+                sample = next(samples, None)
+                add("read", began, clock(), file=path)
+                if sample is None:
+                    raise _miscounted(path, f"{row}", len(rows))
+                yield first + int(row), sample
+            # What the application does when no record is left, such as a read at the end of the file.
+            if next(samples, None) is not None:
+                raise _miscounted(path, f"more than {len(rows)}", len(rows))
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        finally:
+            reader.close()
+
+    def _whole(self, file: int, first: int, rows: range | Numbers) -> Iterator[Record]:
+        buffer = BatchBuffer(self._specs, range(first, first + len(rows)))
+        reader, path = self._reader(file, OrderedDict())
+        try:
+            began = time.perf_counter_ns()
+            reader.read(0, len(rows), buffer, 0)
+            self._recorder.add("read", began, time.perf_counter_ns(), file=path)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        finally:
+            reader.close()
+        records = list(samples_of(buffer.finish(), self._specs))
+        for row in rows:
+            yield records[row]
+
+
+def _unreadable(path: str, error: OSError) -> DataError:
+    return DataError(f"{path} cannot be read: {error.strerror or error}", hint="look at the file system")
+
+
+def _miscounted(path: str, found: str, expected: int) -> DataError:
+    return DataError(
+        f"{path} holds {found} samples, the data set has {expected} in it",
+        hint="the file was replaced or damaged; remove it and generate again",
+    )
+
+
+@functional_datapipe("read_records")
+class RecordSources(IterDataPipe[Iterator[Record]]):
+    """For each file an iterator of its records: ``StreamFiles(plan, 0, 0).read_records(dataset)``.
+
+    Nothing is opened before such an iterator is asked for its first record.
+    """
+
+    def __init__(self, source: IterDataPipe[Piece], dataset: StreamDataset) -> None:
+        super().__init__()
+        self._source = source
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Iterator[Record]]:
+        return (self._dataset.records(piece) for piece in self._source)
+
+
+class RecordBatches(IterDataPipe[list[Record]]):
+    """Batches of records of one rank, epoch by epoch; in a loader worker, those of one part of the plan.
+
+    Args:
+        plan: which samples.
+        start: begins the batches of a part: called with epoch and part.
+    """
+
+    def __init__(self, plan: PipePlan, start: Callable[[int, int], Iterator[list[Record]]]) -> None:
+        super().__init__()
+        self._plan = plan
+        self._start = start
+        # Shared memory: workers that persist learn of a new epoch, and of a position to resume at.
+        self._position = torch.zeros(2, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+
+    def begin(self, epoch: int, step: int = 0) -> None:
+        """The next iteration is ``epoch``, from batch ``step`` on."""
+        self._position[0], self._position[1] = epoch, step
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        worker = get_worker_info()
+        epoch, step = (int(value) for value in self._position)
+        part, done = self._plan.places(epoch, step)[worker.id if worker is not None else 0]
+        # What came before a position is read once more: the pool and the lanes depend on it.
+        return islice(self._start(epoch, part), done, None)
+
+
+class StreamStart:
+    """Begins the batches of one part of a stream, with the pipes of the module."""
+
+    def __init__(self, plan: StreamPlan, dataset: StreamDataset) -> None:
+        self._plan = plan
+        self._dataset = dataset
+
+    def __call__(self, epoch: int, part: int) -> Iterator[list[Record]]:
+        """Batches of ``part`` in ``epoch``; in all epochs if the plan is endless."""
+        return in_batches(lambda: self._records(epoch, part), self._plan.batch_size, again=self._plan.goes_round)
+
+    def _records(self, epoch: int, part: int) -> IterDataPipe[Record]:
+        plan = self._plan
+        records = StreamFiles(plan, epoch, part).read_records(self._dataset).interleave_records(plan.interleave)
+        pooled: IterDataPipe[Record] = records.shuffle_pool(plan.pool, seed=plan.key(epoch, part), repeat=plan.endless)
+        return pooled
+
+
+@functional_datapipe("assemble_batches")
+class BatchAssembler(IterDataPipe["Batch | Failure"]):
+    """Makes tensors of records: ``batches.assemble_batches(fmt.specs())``; the last stage of every pipe.
+
+    An error that the user should see becomes the last item, so that it survives a loader worker.
+
+    Args:
+        source: batches of records.
+        specs: arrays of a record.
+        recorder: takes spans ``preprocess`` and ``collate``.
+        preprocess: CPU time to spend on each sample.
+        check: looks at each batch, and raises what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        source: IterDataPipe[list[Record]],
+        specs: Sequence[ArraySpec],
+        recorder: Recorder = NULL,
+        preprocess: Preprocess | None = None,
+        check: Callable[[Batch], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._specs = list(specs)
+        self._recorder = recorder
+        self._preprocess = preprocess
+        self._check = check
+
+    def __iter__(self) -> Iterator[Batch | Failure]:
+        return self._run()
+
+    def _run(self) -> Iterator[Batch | Failure]:
+        try:
+            for records in self._source:
+                yield self._assemble(records)
+        except DlioError as error:
+            yield Failure(error)
+
+    def _assemble(self, records: list[Record]) -> Batch:
+        add, clock = self._recorder.add, time.perf_counter_ns
+        if self._preprocess is not None:
+            began = clock()
+            self._preprocess.burn(len(records))
+            add("preprocess", began, clock())
+        began = clock()
+        buffer = BatchBuffer(self._specs, [number for number, _ in records])
+        for spec in self._specs:
+            if spec.variable:
+                for place, (_, sample) in enumerate(records):
+                    buffer.put(spec.name, place, sample[spec.name])
+            else:
+                into = buffer.fixed[spec.name]
+                for place, (_, sample) in enumerate(records):
+                    into[place] = sample[spec.name]
+        batch = buffer.finish()
+        add("collate", began, clock(), bytes=batch_bytes(batch))
+        if self._check is not None:
+            self._check(batch)
+        return batch
+
+
+class _Share(IterDataPipe[list[Record]]):
+    """The batches that one of several threads gets."""
+
+    def __init__(self, stream: PipeStream, number: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._number = number
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        return self._stream.turns.share(self._number)
+
+
+class PipeStream:
+    """Everything that a loader needs to run a pipe, once or in several threads.
+
+    Args:
+        batches: batches of records of the rank.
+        assemble: gives a pipe of batches of tensors over a pipe of batches of records.
+        threads: threads that take batches in turn; they read one after another and assemble side by side.
+    """
+
+    def __init__(
+        self,
+        batches: RecordBatches,
+        assemble: Callable[[IterDataPipe[list[Record]]], IterDataPipe[Batch | Failure]],
+        threads: int,
+    ) -> None:
+        self._batches = batches
+        self._threads = threads
+        self.turns: Turns[list[Record]] = Turns(batches, threads)
+        shares = [_Share(self, number) for number in range(threads)] if threads > 1 else [batches]
+        self.pipes = [assemble(share) for share in shares]
+        """The pipe of each thread."""
+
+    def begin(self, epoch: int, step: int) -> None:
+        """The next iteration of all pipes is ``epoch``, from batch ``step`` on."""
+        self.end()
+        self._batches.begin(epoch, step)
+        self.turns = Turns(self._batches, self._threads)
+
+    def end(self) -> None:
+        """Let no thread wait for another any more."""
+        self.turns.end()

@@ -1,0 +1,217 @@
+"""The plan of a stream: whole files, shuffled, sharded over ranks, interleaved, through a shuffle pool.
+
+A *pass* reads each file of a share once.  Without ``repeat`` an epoch is one pass and begins anew; with it
+passes follow each other through the epochs, as TensorFlow's ``repeat`` gives one endless data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.data.patterns import drawn, generator, in_batches, interleaved
+from dlio_torch.data.pipeplan import ENDLESS, PipePlan
+from dlio_torch.data.sampler import BatchScope, Tail, rank_batch
+from dlio_torch.errors import ConfigError
+
+Numbers = npt.NDArray[np.int64]
+
+
+class StreamPlan(PipePlan):
+    """Which files, and which samples of them, a rank reads in which order.
+
+    ================== ==================================================================================
+    partition, shard   files of rank r in a pass
+    ================== ==================================================================================
+    files, before      every ``world_size``-th file from r on (``tf.data``'s shard), then shuffled
+    files, after       r-th of ``world_size`` runs of a shuffle that all ranks share; the rest is left out
+    none               all files, in a shuffle of its own
+    ================== ==================================================================================
+
+    Part p of the rank, one loader worker, takes every ``parts``-th of these files from p on.  Every rank
+    has the same number of steps: as many full batches as the smallest share is sure to hold
+    (``tail=drop``), or as the largest may need (``tail=pad``; a part that is over goes on at its own start).
+    With ``repeat`` there may be any number of them.
+
+    Args:
+        file_counts: samples of each file.
+        order: ``sequential``, or ``shuffled``: files, and with ``whole`` the samples inside a file as well.
+        partition: ``files`` or ``none``.
+        shard: see above.
+        whole: files are read whole.
+        interleave: files that a part reads in turn.
+        pool: samples in the shuffle pool of a part; 0: no pool.
+        repeat: see the module.
+        tail: see above.
+        batch_size: samples of a batch, of one rank or of all ranks together.
+        batch_scope: what ``batch_size`` counts.
+        seed: seed of every order.
+        rank: number of this process.
+        world_size: number of processes.
+        parts: loader workers of a rank, at least 1.
+        steps: steps of an epoch; 0: as many as one pass gives.
+        batch_key: configuration key of ``batch_size``, for messages.
+        steps_key: configuration key of ``steps``, for messages.
+
+    Raises:
+        ConfigError: no such batches exist; names the key, its value and what the data give.
+    """
+
+    def __init__(
+        self,
+        file_counts: Sequence[int],
+        *,
+        batch_size: int,
+        order: Literal["sequential", "shuffled"] = "sequential",
+        partition: Literal["files", "none"] = "files",
+        shard: Literal["before_shuffle", "after_shuffle"] = "before_shuffle",
+        whole: bool = False,
+        interleave: int = 1,
+        pool: int = 0,
+        repeat: bool = False,
+        tail: Tail = "drop",
+        batch_scope: BatchScope = "rank",
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        parts: int = 1,
+        steps: int = 0,
+        batch_key: str = "train.batch_size",
+        steps_key: str = "train.steps",
+    ) -> None:
+        if shard == "after_shuffle" and order != "shuffled":
+            raise ValueError("shard='after_shuffle' needs order='shuffled'")
+        self.interleave = interleave
+        self.held_samples = parts * (interleave * max(file_counts) if whole else pool)
+        self.pool = max(1, pool)
+        self._counts = np.asarray(file_counts, np.int64)
+        self._first = np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64)
+        self._shuffled = order == "shuffled"
+        self._by_files = partition == "files"
+        self._redealt = self._by_files and shard == "after_shuffle"
+        self._permuted = whole and self._shuffled
+        self._pad = tail == "pad" and not repeat
+        self._seed, self._rank, self._world_size = seed, rank, world_size
+        size = rank_batch(batch_size, batch_scope, world_size, batch_key)
+        if self._by_files and len(file_counts) < world_size:
+            raise ConfigError(
+                f"access.partition=files with {len(file_counts)} file(s) for {world_size} ranks "
+                "leaves ranks without data",
+                hint=f"use at most {len(file_counts)} ranks, or raise dataset.num_files",
+            )
+        given = self._steps_of_a_pass(size, parts)
+        if not repeat and steps > given:
+            raise ConfigError(
+                f"{steps_key}={steps}, but the data give {given} step(s) in an epoch",
+                hint=f"use {steps_key}=0 for all of them, access.repeat=true, or more samples",
+            )
+        if not (steps or given):
+            raise ConfigError(
+                f"{batch_key}={batch_size} is larger than what the files of a rank, or of a loader worker, hold",
+                hint=f"use a smaller {batch_key}, more files or samples, access.tail=pad, or access.repeat=true "
+                f"with {steps_key}",
+            )
+        super().__init__(
+            num_samples=int(self._first[-1]),
+            batch_size=size,
+            steps=steps or given,
+            endless=repeat,
+            parts=parts,
+            pattern=f"stream, {order}, {partition}, {shard}, whole {whole}, interleave {interleave}, pool {pool}, "
+            f"repeat {repeat}, {tail}, seed {seed}, world size {world_size}",
+        )
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def files(self, number: int, part: int) -> list[int]:
+        """Files of ``part`` in pass ``number``, in the order of reading."""
+        mine: list[int] = self._rank_files(number)[part :: self.parts].tolist()
+        return mine
+
+    def rows(self, number: int, file: int) -> range | Numbers:
+        """Samples of ``file``, from 0, in the order in which pass ``number`` delivers them."""
+        samples = int(self._counts[file])
+        if not self._permuted:
+            return range(samples)
+        return np.random.default_rng([self._seed, number, 2, file]).permutation(samples)
+
+    def first(self, file: int) -> int:
+        """Number of the first sample of ``file``."""
+        return int(self._first[file])
+
+    def _rank_files(self, number: int) -> Numbers:
+        every = np.arange(len(self._counts))
+        if self._redealt:
+            dealt = self._shuffle(every, [number, 0])
+            each = len(dealt) // self._world_size
+            return dealt[self._rank * each : (self._rank + 1) * each]
+        own = every[self._rank :: self._world_size] if self._by_files else every
+        return self._shuffle(own, [number, 1, self._rank])
+
+    def _shuffle(self, files: Numbers, key: list[int]) -> Numbers:
+        return np.random.default_rng([self._seed, *key]).permutation(files) if self._shuffled else files
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _steps_of_a_pass(self, batch_size: int, parts: int) -> int:
+        """Steps that one pass gives every rank, whatever the shuffle."""
+        limit = max if self._pad else min
+        if not self._by_files:
+            return self._steps_of(self._counts, len(self._counts), batch_size, parts)
+        if self._redealt:
+            return self._steps_of(self._counts, len(self._counts) // self._world_size, batch_size, parts)
+        shares = (self._counts[rank :: self._world_size] for rank in range(self._world_size))
+        return limit(self._steps_of(own, len(own), batch_size, parts) for own in shares)
+
+    def _steps_of(self, counts: Numbers, files: int, batch_size: int, parts: int) -> int:
+        """Steps of a share of ``files`` files out of those with ``counts`` samples."""
+        if self._shuffled:
+            # Any file may be in any part: reckon with the smallest ones, or with the largest.
+            counts = np.sort(counts)[::-1] if self._pad else np.sort(counts)
+            held = [int(counts[: len(range(part, files, parts))].sum()) for part in range(parts)]
+        else:
+            held = [int(counts[:files][part::parts].sum()) for part in range(parts)]
+        if self._pad:
+            return sum(samples > 0 for samples in held) * -(-max(held) // batch_size)
+        return sum(samples // batch_size for samples in held)
+
+    def part_lengths(self, epoch: int) -> list[int]:
+        """See :class:`PipePlan`."""
+        lengths = []
+        for part in range(self.parts):
+            samples = int(self._counts[self.files(epoch, part)].sum())
+            endless = (self.endless or self._pad) and samples > 0
+            lengths.append(ENDLESS if endless else samples // self.batch_size)
+        return lengths
+
+    # --- samples ----------------------------------------------------------------------------------
+
+    def key(self, epoch: int, part: int) -> tuple[int, ...]:
+        """What the draws from the pool of ``part`` depend on; with ``repeat`` the pool outlives epochs."""
+        return (self._seed, 0 if self.endless else epoch, self._rank, part)
+
+    def passes(self, epoch: int) -> Iterable[int]:
+        """Numbers of the passes that make ``epoch``; with ``repeat`` those of all epochs."""
+        return count() if self.endless else (epoch,)
+
+    def part_batches(self, epoch: int, part: int) -> Iterator[list[int]]:
+        """See :class:`PipePlan`."""
+        return in_batches(lambda: self._part_samples(epoch, part), self.batch_size, again=self._pad)
+
+    @property
+    def goes_round(self) -> bool:
+        """A part that is over goes on at its own start."""
+        return self._pad
+
+    def _part_samples(self, epoch: int, part: int) -> Iterator[int]:
+        passes = (interleaved(self._numbers(number, part), self.interleave) for number in self.passes(epoch))
+        return drawn(passes, self.pool, generator(*self.key(epoch, part)))
+
+    def _numbers(self, number: int, part: int) -> Iterator[list[int]]:
+        for file in self.files(number, part):
+            first, rows = self.first(file), self.rows(number, file)
+            yield [first + int(row) for row in rows]

@@ -1,0 +1,58 @@
+"""One iterator read by several threads in turn.
+
+A stream can only be read in its order, but what is done to its items afterwards can be done by several
+threads at once: the parallel map of TensorFlow's pipelines.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """Deals the items of ``source``: item k goes to share ``k % shares``, whose thread reads it when it is due.
+
+    Args:
+        source: iterated over by whichever thread has the first turn.
+        shares: iterators to deal to.
+    """
+
+    def __init__(self, source: Iterable[T], shares: int) -> None:
+        self._source = source
+        self._shares = shares
+        self._changed = threading.Condition()
+        self._items: Iterator[T] | None = None
+        self._due = 0
+        self._over = False
+
+    def share(self, number: int) -> Iterator[T]:
+        """The items of share ``number``."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._over or self._due == number)
+                if self._over:
+                    return
+                if self._items is None:
+                    self._items = iter(self._source)
+                items = self._items
+            try:
+                item = next(items)  # outside the lock: nobody else has the turn
+            except BaseException as error:
+                self.end()
+                if isinstance(error, StopIteration):
+                    return
+                raise
+            with self._changed:
+                self._due = (number + 1) % self._shares
+                self._changed.notify_all()
+            yield item
+
+    def end(self) -> None:
+        """Let nobody wait for a turn any more: every share is over after the read that is under way."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
