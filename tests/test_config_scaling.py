@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,15 @@ from dlio_torch.config.scaling import data_steps, scale
 from dlio_torch.config.schema import (
     AccessConfig,
     CheckpointConfig,
+    CheckpointFileConfig,
     ComputeConfig,
     Config,
     DatasetConfig,
     ScaleConfig,
     SystemConfig,
     TrainConfig,
+    VolumeArrayConfig,
+    VolumeConfig,
 )
 
 RECIPE = """\
@@ -230,3 +234,107 @@ def test_a_cache_that_the_user_set_stays() -> None:
     config = Config(dataset=data, scale=ScaleConfig(max_samples=10, first_touch=True))
     made = apply(config, {"dataset.larcv3.metadata_cache_bytes"})
     assert (made.dataset.larcv3.table_cache_chunks, made.dataset.larcv3.metadata_cache_bytes) == (1, 0)
+
+
+@pytest.mark.parametrize("fixed", [set(), {"dataset.samples_per_file", "dataset.samples_per_file_eval"}])
+def test_samples_of_a_file_are_limited_before_the_files_are_counted(fixed: set[str]) -> None:
+    data = DatasetConfig(num_files=1024, samples_per_file=709, num_files_eval=10, samples_per_file_eval=94)
+    limits = ScaleConfig(max_samples_per_file=128, max_samples=512, max_samples_eval=200)
+    made, changes = scale(Config(dataset=data, scale=limits), fixed=fixed)
+    train = (made.dataset.num_files, made.dataset.samples_per_file)
+    assert train == ((1, 709) if fixed else (4, 128))
+    assert (made.dataset.num_files_eval, made.dataset.samples_per_file_eval) == (2, 94)
+    assert len({change.key for change in changes}) == len(changes)
+    small = replace(data, samples_per_file=100)
+    made = apply(Config(dataset=small, scale=ScaleConfig(max_samples_per_file=128)))
+    assert (made.dataset.num_files, made.dataset.samples_per_file) == (1024, 100)
+
+
+def test_two_limits_of_one_amount_are_one_change() -> None:
+    data = DatasetConfig(num_files=1, samples_per_file=1000)
+    _, changes = scale(Config(dataset=data, scale=ScaleConfig(max_samples_per_file=500, max_samples=80)), fixed=())
+    assert [(change.key, change.before, change.after) for change in changes] == [("dataset.samples_per_file", 1000, 80)]
+
+
+@pytest.mark.parametrize(("pool", "limit", "expected"), [(10_000, 16, 16), (8, 16, 8), (10_000, 0, 10_000), (0, 16, 0)])
+def test_a_shuffle_pool_is_limited(pool: int, limit: int, expected: int) -> None:
+    made = apply(Config(access=AccessConfig(shuffle_pool=pool), scale=ScaleConfig(max_shuffle_pool=limit)))
+    assert made.access.shuffle_pool == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (0, [520, 100, 520]),
+        (160, [160, 100, 160]),
+        (600, [520, 100, 520]),
+        (50, [50, 50, 65]),  # a chunk stays whole
+        (10, [49, 49, 65]),  # and so does a patch
+    ],
+)
+def test_a_volume_shrinks_and_its_patches_and_chunks_do_not(limit: int, expected: list[int]) -> None:
+    volume = VolumeConfig(
+        shape=[520, 100, 520],
+        arrays=[VolumeArrayConfig("a", chunk=[17, 33, 33]), VolumeArrayConfig("b", chunk=[33, 33, 65])],
+    )
+    config = Config(
+        dataset=DatasetConfig(format="hdf5_volume", volume=volume), scale=ScaleConfig(max_volume_edge=limit)
+    )
+    made = apply(config).dataset.volume
+    assert made == replace(volume, shape=expected)
+    assert apply(config, {"dataset.volume.shape"}).dataset.volume == volume
+    other = replace(config, dataset=replace(config.dataset, format="hdf5"))
+    assert apply(other).dataset.volume == volume
+
+
+@pytest.mark.parametrize(("factor", "sizes"), [(0.5, [500, 15, 0]), (1e-6, [1, 1, 0]), (1.0, [1000, 30, 0])])
+def test_checkpoints_shrink_and_their_write_calls_do_not(factor: float, sizes: list[int]) -> None:
+    files = [CheckpointFileConfig(str(size), size, write_bytes=7) for size in (1000, 30, 0)]
+    saved = CheckpointConfig(kind="files", every_steps=10, files=files, state_bytes=1000)
+    made, changes = scale(Config(checkpoint=saved, scale=ScaleConfig(checkpoint_size=factor)), fixed=())
+    assert [file.bytes for file in made.checkpoint.files] == sizes
+    assert [file.write_bytes for file in made.checkpoint.files] == [7, 7, 7]
+    assert made.checkpoint.state_bytes == sizes[0]
+    assert (made.checkpoint.every_steps, made.checkpoint.keep) == (10, 1)
+    assert [change.key for change in changes] == (
+        [] if factor == 1.0 else ["checkpoint.state_bytes", "checkpoint.files"]
+    )
+
+
+def test_a_batch_that_is_held_gives_several_steps() -> None:
+    data = DatasetConfig(num_files=1, samples_per_file=1000)
+    config = Config(dataset=data, access=AccessConfig(hold_steps=4), train=TrainConfig(batch_size=10, steps=380))
+    assert data_steps(config) == 400
+    assert apply(replace(config, scale=ScaleConfig(max_samples=200))).train.steps == 80
+    assert apply(replace(config, scale=ScaleConfig(max_samples=980))).train.steps == 380
+
+
+@pytest.mark.parametrize(
+    ("access", "steps", "eval_steps"),
+    [
+        (AccessConfig(), 10, 3),
+        (AccessConfig(pattern="stream"), 10, 3),
+        (AccessConfig(pattern="stream", repeat=True), 80, 3),  # evaluations do not start over
+        (AccessConfig(pattern="lanes"), 80, 60),
+        (AccessConfig(order="random_blocks"), 80, 60),
+    ],
+)
+def test_steps_of_patterns_without_an_end_stay(access: AccessConfig, steps: int, eval_steps: int) -> None:
+    config = Config(
+        dataset=DatasetConfig(num_files=1, samples_per_file=1000, num_files_eval=1, samples_per_file_eval=1000),
+        train=TrainConfig(batch_size=10, steps=80, eval_steps=60),
+        access=access,
+        scale=ScaleConfig(max_samples=100, max_samples_eval=30),
+    )
+    made = apply(config).train
+    assert (made.steps, made.eval_steps) == (steps, eval_steps)
+    assert apply(replace(config, scale=replace(config.scale, max_steps=7))).train.steps == 7
+
+
+def test_checkpoint_files_of_the_command_line_keep_their_size(tmp_path: Path) -> None:
+    recipe = "dataset: {fields: [{name: x}]}\nscales: {tiny: {checkpoint_size: 0.1}}\n"
+    (tmp_path / "mine.yaml").write_text(recipe, encoding="utf-8")
+    files = "checkpoint.files=[{name: a, bytes: 100}]"
+    args = ["recipe=mine.yaml", "scale=tiny", "checkpoint.kind=files", "checkpoint.every_steps=1", files]
+    config = compose(args, cwd=tmp_path, environ={}).config
+    assert [file.bytes for file in config.checkpoint.files] == [100]

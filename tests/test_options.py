@@ -11,8 +11,8 @@ import dlio_torch
 from dlio_torch.config.fields import Option, walk
 
 PACKAGE = Path(dlio_torch.__file__).parent
-# These shrink an experiment while it is composed; what they change is what the rest reads.
-APPLIED_IN_CONFIG = ("scale",)
+# These change an experiment while it is composed; what they change is what the rest reads.
+APPLIED_IN_CONFIG = ("scale", "accelerator")
 
 
 def read_names() -> set[str]:

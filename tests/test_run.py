@@ -246,16 +246,16 @@ def test_a_reader_thread_reads_ahead_and_the_first_rank_evaluates(application: D
     fetches = table.frame[table.frame["op"] == "fetch"]
     assert {threads[tid] for tid in fetches["tid"]} == {"MainThread"}
     steps = application.steps
-    assert steps["phase"].tolist() == [WARMUP] + [TRAIN] * 3 + [EVAL] + [TRAIN] * 4 + [EVAL]
+    assert steps["phase"].tolist() == [WARMUP] + [TRAIN] * 3 + [EVAL] + [TRAIN] * 4 + [EVAL] + [TRAIN] * 2
     assert application.summary["eval"]["steps"] == 2
 
 
 def test_a_restore_reads_a_checkpoint_of_the_given_size(application: Done) -> None:
     assert application.summary["restore"]["bytes"] == [(64 << 10) + 10]
     assert application.summary["restore"]["seconds"][0] > 0
-    assert application.summary["saved"] == {"checkpoints": 2, "bytes": 2 * ((64 << 10) + 10)}
+    assert application.summary["saved"] == {"checkpoints": 3, "bytes": 3 * ((64 << 10) + 10)}
     kept = {path.name for path in (application.directory.path / "checkpoints").iterdir()}
-    assert kept == {"model_6", "checkpoint"}
+    assert kept == {"model_9", "checkpoint"}
     reads = application.events.frame
     reads = reads[(reads["op"] == "read") & reads["file"].str.contains("/checkpoints/", na=False)]
     assert sorted(reads["bytes"]) == [10, 64 << 10]
@@ -285,7 +285,13 @@ def test_nothing_is_a_zero_that_was_not_measured(tmp_path: Path) -> None:
     assert summary["au"]["mean"] is None
     assert summary["compute_error"] is None
     assert summary["restore"] == {"seconds": [None], "bytes": [None]}
-    assert summary["load"] == {"seconds": [None], "bytes": [None]}
+    assert summary["load"] == {
+        "seconds": [None],
+        "bytes": [None],
+        "rchar_bytes": None,
+        "calls": None,
+        "mean_bytes": None,
+    }
     assert summary["generate"] is None
     assert summary["verified_samples"] is None
     for part in ("compute", "allreduce", "checkpoint"):

@@ -5,10 +5,11 @@ Order, later wins:
 1. defaults of the schema;
 2. fragments ``conf/<group>/<choice>.yaml`` that the recipe's ``defaults:`` list picks;
 3. the recipe's own keys;
-4. ``conf/scale/<scale>.yaml``, then the recipe's ``scales: {<scale>: ...}`` block of options of the
+4. the recipe's ``accelerators: {<accelerator>: ...}`` block, where ``accelerator=`` picks one;
+5. ``conf/scale/<scale>.yaml``, then the recipe's ``scales: {<scale>: ...}`` block of options of the
    scale;
-5. fragments picked by ``group=choice`` arguments (they also take the place of the recipe's pick);
-6. ``group.key=value`` arguments, from left to right.
+6. fragments picked by ``group=choice`` arguments (they also take the place of the recipe's pick);
+7. ``group.key=value`` arguments, from left to right.
 
 Then the scale is applied to the amounts, except to keys that the command line set.
 """
@@ -19,9 +20,9 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dlio_torch.config import resources
+from dlio_torch.config.blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
 from dlio_torch.config.fields import groups, leaves, lookup, nearest, suggest
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
 from dlio_torch.config.resources import Resources
@@ -35,7 +36,7 @@ DEFAULT_SCALE = "laptop"
 RESOLVED = "resolved"
 """Key of a ``config.yaml`` that was written by a run: complete, its scale already applied."""
 
-_META = ("defaults", "scales", RESOLVED)
+_META = ("defaults", SCALES, ACCELERATORS, RESOLVED)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def compose(
         _refuse_rescaling(document, arguments)
         stack.add(_own(document), document.where, literal=True)
     else:
-        scale_name = _layers(stack, document, picks, places)
+        scale_name = _layers(stack, document, arguments, picks, places)
     for group, choice in picks.items():
         if group != "scale":
             fragment = places.fragment(group, choice, COMMAND_LINE)
@@ -156,7 +157,13 @@ def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, D
     return places.recipe(names[-1], COMMAND_LINE)
 
 
-def _layers(stack: Stack, document: Document, picks: Mapping[str, str], places: Resources) -> str:
+def _layers(
+    stack: Stack,
+    document: Document,
+    arguments: list[tuple[str, str]],
+    picks: Mapping[str, str],
+    places: Resources,
+) -> str:
     """Add everything below the command line; returns the name of the scale."""
     defaults = _defaults(document)
     for group, (choice, where) in defaults.items():
@@ -170,21 +177,25 @@ def _layers(stack: Stack, document: Document, picks: Mapping[str, str], places: 
             hint="write 'scales:' with a block for each scale, such as scales: {laptop: {max_samples: 256}}",
         )
     stack.add(own, document.where)
+    add_accelerator(stack, *_accelerator(own, document, arguments), document)
     name, where = defaults.get("scale", (DEFAULT_SCALE, "default"))
     if "scale" in picks:
         name, where = picks["scale"], COMMAND_LINE
     fragment = places.fragment("scale", name, where)
-    blocks = _blocks(document, places)
     stack.add(fragment.tree, fragment.where, prefix=("scale",))
-    for block in blocks:  # every block is checked, also those that this run does not use
-        _add_block(stack if block == name else Stack(), block, document)
+    add_scale(stack, name, document, places)
     stack.add({"name": name}, lambda _: where, prefix=("scale",))
     return name
 
 
-def _add_block(stack: Stack, name: str, document: Document) -> None:
-    tree = document.tree["scales"][name] or {}
-    stack.add(tree, lambda path: document.where(("scales", name, *path)), prefix=("scale",))
+def _accelerator(own: Tree, document: Document, arguments: list[tuple[str, str]]) -> tuple[str, str]:
+    """The variant that is asked for, and by whom; empty: none."""
+    asked = [value for key, value in arguments if key == "accelerator"]
+    if asked:
+        return asked[-1], COMMAND_LINE
+    name = own.get("accelerator")
+    # A value that is no text is refused where the configuration is built.
+    return (name if isinstance(name, str) else ""), document.where(("accelerator",))
 
 
 def _own(document: Document) -> Tree:
@@ -215,26 +226,6 @@ def _defaults(document: Document) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _blocks(document: Document, places: Resources) -> dict[str, Tree]:
-    """The recipe's adjustments of scales, by name of the scale."""
-    blocks: Any = document.tree.get("scales") or {}
-    where = document.where(("scales",))
-    if not isinstance(blocks, dict):
-        raise ConfigError(
-            f"scales={show(blocks)} ({where}): expected a block for each scale",
-            hint="for example scales: {laptop: {max_samples: 256}}",
-        )
-    for name, tree in blocks.items():
-        here = document.where(("scales", name))
-        places.fragment("scale", name, here)
-        if not isinstance(tree or {}, dict):
-            raise ConfigError(
-                f"scales.{name}={show(tree)} ({here}): expected options of the scale",
-                hint="`dlio_torch explain scale` lists them",
-            )
-    return {name: tree or {} for name, tree in blocks.items()}
-
-
 def _flag(document: Document) -> bool:
     value = document.tree.get(RESOLVED, "false")
     if value not in ("true", "false"):
@@ -245,7 +236,7 @@ def _flag(document: Document) -> bool:
 
 
 def _refuse_rescaling(document: Document, arguments: list[tuple[str, str]]) -> None:
-    for key in ("defaults", "scales"):
+    for key in ("defaults", SCALES, ACCELERATORS):
         if key in document.tree:
             raise ConfigError(
                 f"{key} ({document.where((key,))}): not permitted beside '{RESOLVED}: true'",
@@ -256,6 +247,11 @@ def _refuse_rescaling(document: Document, arguments: list[tuple[str, str]]) -> N
             raise ConfigError(
                 f"{key}={show(value)} (command line): the scale of {document.label} has already been applied",
                 hint="start from the recipe itself to run it at another scale",
+            )
+        if key == "accelerator":
+            raise ConfigError(
+                f"{key}={show(value)} (command line): the variant of {document.label} has already been applied",
+                hint="start from the recipe itself to run another variant",
             )
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.config import resources
+from dlio_torch.config.blocks import accelerators
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.emit import as_dict, to_yaml
 from dlio_torch.config.fields import Option, children, element, groups, leaves, lookup, suggest
-from dlio_torch.config.yamlfile import dump_scalar
+from dlio_torch.config.yamlfile import Document, dump_scalar
 from dlio_torch.errors import ConfigError
 
 
@@ -105,7 +106,7 @@ def listing(
     sections: dict[str, dict[str, str]] = {"recipes": {}}
     for name in places.recipes():
         try:
-            sections["recipes"][name] = str(places.recipe(name, "ls")[1].tree.get("description") or "")
+            sections["recipes"][name] = _recipe_line(places.recipe(name, "ls")[1])
         except ConfigError as error:  # one broken file must not hide the others
             sections["recipes"][name] = f"unreadable: {error}"
     for group in groups():
@@ -131,6 +132,13 @@ def listing_text(sections: Mapping[str, Mapping[str, str]]) -> str:
         lines += [f"  {name:<{width}}  {text}".rstrip() for name, text in entries.items()] or ["  none"]
         lines.append("")
     return "\n".join(lines)
+
+
+def _recipe_line(document: Document) -> str:
+    """What a recipe emulates, and the variants that it comes in."""
+    text = str(document.tree.get("description") or "")
+    variants = accelerators(document)
+    return f"{text} (accelerator={'|'.join(variants)})".lstrip() if variants else text
 
 
 def _explain_group(option: Option, composed: Composed | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,8 @@ class Stack:
             merged = OmegaConf.merge(self.settings, content)
         if isinstance(merged, DictConfig):
             self.settings = merged
+        for path in _demanded(tree):  # merge() passes over values that must be given
+            OmegaConf.update(self.settings, ".".join((*prefix, *path)), "???")
 
     def set(self, key: str, text: str) -> None:
         """Set one dotted key to the text of a ``key=value`` argument.
@@ -236,6 +238,16 @@ def _tree(value: Any, option: Option) -> Any:
     if option.kind == "list":
         return [_tree(item, element(option, str(i))) for i, item in enumerate(value)]
     return value
+
+
+def _demanded(tree: Tree) -> Iterator[Path]:
+    """Keys whose value is ``???``: the user must give one."""
+    for name, value in tree.items():
+        if value == "???":
+            yield (name,)
+        elif isinstance(value, dict):
+            for path in _demanded(value):
+                yield (name, *path)
 
 
 def _escape(value: Any) -> Any:

@@ -45,12 +45,18 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
     # Existing files are what they are: only generated data can be made smaller.
     if config.dataset.path is None:
         limits = config.scale
+        for key in ("dataset.samples_per_file", "dataset.samples_per_file_eval"):
+            _cap(work, key, limits.max_samples_per_file)
         _amount(work, "num_files", "samples_per_file", limits.max_files, limits.max_samples)
         _amount(work, "num_files_eval", "samples_per_file_eval", 0, limits.max_samples_eval)
+        if limits.max_volume_edge and config.dataset.format == "hdf5_volume":
+            _volume(work, limits.max_volume_edge)
     if config.scale.first_touch:
         _caches(work, before)
     _steps(work, before, world_size)
     _cap(work, "train.epochs", config.scale.max_epochs)
+    _cap(work, "access.shuffle_pool", config.scale.max_shuffle_pool)
+    _checkpoint_size(work)
     gradient = config.train.allreduce_bytes
     if gradient:
         # A float32 at least: ranks that reduce nothing would not wait for each other any more.
@@ -68,7 +74,8 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
 def data_steps(config: Config, world_size: int = 1) -> int:
     """Steps of an epoch that generated data give each of ``world_size`` ranks."""
     data = config.dataset
-    return _count(config, data.num_files, data.samples_per_file, rank_batch(config, world_size), world_size)
+    batches = _count(config, data.num_files, data.samples_per_file, rank_batch(config, world_size), world_size)
+    return batches * config.access.hold_steps
 
 
 def eval_data_steps(config: Config, world_size: int = 1) -> int:
@@ -158,6 +165,28 @@ def _amount(work: _Scaler, files_key: str, samples_key: str, max_files: int, max
         work.set(files_key, max(1, min(work.get(files_key), max_samples // per_file)))
         work.set(samples_key, min(per_file, max(1, max_samples // work.get(files_key))))
     _merge(work, files_key)
+    _merge(work, samples_key)
+
+
+def _volume(work: _Scaler, limit: int) -> None:
+    """Smaller volumes; each edge still holds a patch and a chunk, which are shape."""
+    volume = work.config.dataset.volume
+    parts = [volume.patch, *(array.chunk for array in volume.arrays)]
+    least = [max((part[axis] for part in parts if axis < len(part)), default=1) for axis in range(len(volume.shape))]
+    edges = [min(edge, max(limit, low)) for edge, low in zip(volume.shape, least, strict=True)]
+    work.set("dataset.volume.shape", edges)
+
+
+def _checkpoint_size(work: _Scaler) -> None:
+    factor, options = work.config.scale.checkpoint_size, work.config.checkpoint
+
+    def scaled(size: int) -> int:
+        return max(min(size, 1), round(size * factor))  # what was something stays something
+
+    work.set("checkpoint.state_bytes", scaled(options.state_bytes))
+    if not any(key.startswith("checkpoint.files") for key in work.fixed):  # keys of elements are among them
+        files = [dataclasses.replace(file, bytes=scaled(file.bytes)) for file in options.files]
+        work.set("checkpoint.files", files)
 
 
 def _merge(work: _Scaler, key: str) -> None:
@@ -177,9 +206,13 @@ def _steps(work: _Scaler, before: Config, world_size: int) -> None:
         _cap(work, "train.steps", limit)
     elif limit and (work.config.dataset.path is not None or data_steps(work.config, world_size) > limit):
         work.set("train.steps", limit)
-    # A published number of steps that the published data gave must not outlive data that were cut.
-    _follow(work, "train.steps", data_steps, before, world_size)
-    _follow(work, "train.eval_steps", eval_data_steps, before, world_size)
+    # A published number of steps that the published data gave must not outlive data that were cut; some
+    # patterns take any number of steps out of any data.
+    access = work.config.access
+    if access.pattern != "lanes" and access.order != "random_blocks":
+        if not access.repeat:  # evaluations never start over
+            _follow(work, "train.steps", data_steps, before, world_size)
+        _follow(work, "train.eval_steps", eval_data_steps, before, world_size)
     _merge(work, "train.steps")
 
 

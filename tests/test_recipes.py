@@ -1,0 +1,89 @@
+"""Every shipped recipe works at a tiny scale: on one rank with every sample verified, and on two ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ranks import REPO, run_ranks
+
+from dlio_torch.config.compose import compose
+from dlio_torch.config.schema import Config
+
+RECIPES = sorted(path.stem for path in (REPO / "recipes").glob("*.yaml"))
+# Making the content of a sample of 147 to 671 MB a second time would double the time of the test.
+HUGE = ("dlrm", "unet3d")
+
+
+def run(folder: Path, recipe: str, ranks: int, *options: str) -> dict[str, object]:
+    args = [f"recipe={recipe}", "scale=tiny", f"output.dir={folder / 'run'}", "output.progress=false", *options]
+    kind = "single" if ranks == 1 else "torch"
+    for ended in run_ranks(kind, ranks, ["-m", "dlio_torch", *args], cwd=folder, timeout_s=240):
+        assert ended.exit_code == 0, ended.stderr
+    summary: dict[str, object] = json.loads((folder / "run" / "summary.json").read_text(encoding="utf-8"))
+    return summary
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_one_rank(recipe: str, tmp_path: Path) -> None:
+    summary = run(tmp_path, recipe, 1, "verify=false" if recipe in HUGE else "verify=true")
+    assert summary["world_size"] == 1
+    assert summary["reads"]["samples"] > 0  # type: ignore[index]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_two_ranks(recipe: str, tmp_path: Path) -> None:
+    summary = run(tmp_path, recipe, 2)
+    assert summary["world_size"] == 2
+    assert [row["steps"] for row in summary["ranks"]] == [summary["ranks"][0]["steps"]] * 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper", "tiny"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_composes_at_every_scale(recipe: str, scale: str) -> None:
+    assert compose([f"recipe={recipe}", f"scale={scale}"]).config.recipe == recipe
+
+
+def variants() -> list[tuple[str, str]]:
+    found = []
+    for recipe in RECIPES:
+        text = (REPO / "recipes" / f"{recipe}.yaml").read_text(encoding="utf-8")
+        found += [(recipe, name) for name in yaml.safe_load(text).get("accelerators", {})]
+    return found
+
+
+@pytest.mark.parametrize(("recipe", "accelerator"), variants())
+def test_variants(recipe: str, accelerator: str) -> None:
+    config = compose([f"recipe={recipe}", "scale=paper", f"accelerator={accelerator}"]).config
+    assert config.accelerator == accelerator
+    assert config.compute.step_s > 0
+
+
+def test_published_step_times() -> None:
+    """MLPerf Storage's step times, which the variants exist for."""
+
+    def step_s(recipe: str, accelerator: str) -> float:
+        made: Config = compose([f"recipe={recipe}", "scale=paper", f"accelerator={accelerator}"]).config
+        return made.compute.step_s
+
+    published = {
+        "unet3d": {"v100": 1.3604, "a100": 0.636, "h100": 0.323},
+        "resnet50": {"v100": 0.195, "a100": 0.435, "h100": 0.224},
+        "mlperf_cosmoflow": {"v100": 0.00936, "a100": 0.00551, "h100": 0.0035},
+    }
+    for recipe, times in published.items():
+        assert {name: step_s(recipe, name) for name in times} == times
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_says_where_its_numbers_come_from(recipe: str) -> None:
+    text = (REPO / "recipes" / f"{recipe}.yaml").read_text(encoding="utf-8")
+    if recipe in ("minimal", "self_test"):
+        return  # theirs are nobody's
+    assert "# Sources:" in text
+    for row in yaml.safe_load(text).get("expect", []):
+        assert row["source"]
