@@ -39,6 +39,7 @@ VERBS = {
     "explain": "what an option means: explain [key] [recipe=...]",
     "doctor": "check this machine and the tool's own overhead",
     "clean": "remove the data and runs of a recipe",
+    "import-dlio": "turn a workload file of DLIO or MLPerf Storage into a recipe: import-dlio FILE.yaml",
 }
 
 # Flag -> verbs that know it; empty: all.
@@ -48,7 +49,11 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "--dry-run": ("run", "generate", "train"),
     "--json": ("ls", "show", "explain", "doctor"),
     "--yes": ("clean",),
+    "--strict": ("import-dlio",),
+    "--output": ("import-dlio",),
+    "--ranks": ("import-dlio",),
 }
+_VALUED = {"--output": "recipe.yaml", "--ranks": "8"}  # flags that take a value, with an example of one
 _SHORT = {"-h": "--help", "-n": "--dry-run", "-y": "--yes", "-V": "--version"}
 
 HELP = f"""\
@@ -64,7 +69,7 @@ Does the I/O of a deep-learning training run without the model, and measures it.
   horovodrun -np 2 python -m dlio_torch recipe=cosmic_tagger       the same with Horovod
 
 verbs
-{"".join(f"  {name:<10} {text}" + chr(10) for name, text in VERBS.items())}
+{"".join(f"  {name:<11} {text}" + chr(10) for name, text in VERBS.items())}
 arguments
   recipe=NAME|PATH   a shipped recipe (`ls recipes`) or a YAML file; paths hold '/' or end in .yaml
   group=CHOICE       a fragment of conf/, for example dataset=hdf5, loader=workers, scale=paper
@@ -74,6 +79,9 @@ flags
   --dry-run, -n      print bytes, files, steps, memory and time, write nothing
   --json             print JSON (ls, show, explain, doctor)
   --yes, -y          do not ask (clean)
+  --output PATH      write there, not to the terminal (import-dlio)
+  --strict           refuse keys that DLIO does not have (import-dlio)
+  --ranks N          ranks that share a model whose file does not say how many (import-dlio)
   --help, -h         this text
   --version, -V      the version
 
@@ -94,6 +102,7 @@ class Command:
     flags: frozenset[str] = frozenset()
     words: tuple[str, ...] = ()
     settings: tuple[str, ...] = field(default=())
+    values: tuple[tuple[str, str], ...] = ()  # flag and value
 
 
 class _Terminated(KeyboardInterrupt):
@@ -143,8 +152,16 @@ def parse(argv: Sequence[str]) -> Command:
     """
     flags: set[str] = set()
     rest: list[str] = []
-    for argument in argv:
-        if argument.startswith("-") and "=" not in argument:
+    values: dict[str, str] = {}
+    arguments = iter(argv)
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in _VALUED:
+            flags.add(name)
+            values[name] = value if equals else next(arguments, "")
+            if not values[name]:
+                raise ConfigError(f"{name} (command line): no value", hint=f"write {name} {_VALUED[name]}")
+        elif argument.startswith("-") and not equals:
             flags.add(_flag(argument))
         else:
             rest.append(argument)
@@ -158,6 +175,8 @@ def parse(argv: Sequence[str]) -> Command:
             raise ConfigError(
                 f"{flag} (command line): not a flag of {verb}", hint=f"use it with {', '.join(FLAGS[flag])}"
             )
+    if verb == "import-dlio":
+        return Command(verb, frozenset(flags), tuple(rest), values=tuple(values.items()))
     takes_words = verb in ("ls", "explain")
     words = tuple(argument for argument in rest if takes_words and "=" not in argument)
     settings = tuple(argument for argument in rest if not takes_words or "=" in argument)
@@ -186,6 +205,8 @@ def _dispatch(command: Command, launch: Launch) -> int:
         return doctor(composed, json="--json" in command.flags)
     if command.verb == "clean":
         return _clean(command, launch)
+    if command.verb == "import-dlio":
+        return _import_dlio(command, launch)
     return _run(command, launch)
 
 
@@ -246,6 +267,36 @@ def _clean(command: Command, launch: Launch) -> int:
         return 0
     asks = sys.stdin is not None and sys.stdin.isatty()
     clean(composed.config, yes="--yes" in command.flags, say=print, confirm=_confirm if asks else None)
+    return 0
+
+
+def _import_dlio(command: Command, launch: Launch) -> int:
+    from pathlib import Path
+
+    from dlio_torch.config import resources
+    from dlio_torch.config.dlio import convert
+    from dlio_torch.config.dlio.files import read_workload, write_recipe
+
+    if len(command.words) != 1:
+        given = " ".join(command.words) or "no file"
+        raise ConfigError(f"import-dlio: {given} (command line): expected one file", hint="import-dlio FILE.yaml")
+    (name,), values = command.words, dict(command.values)
+    ranks = values.get("--ranks", "0")
+    if not (ranks.isascii() and ranks.isdecimal() and len(ranks) < 8) or ("--ranks" in values and not int(ranks)):
+        raise ConfigError(f"--ranks {ranks} (command line): expected a number of ranks", hint="write --ranks 8")
+    places = resources.find(Path.cwd(), os.environ)
+    made = convert(read_workload(name), places, strict="--strict" in command.flags, ranks=int(ranks))
+    if launch.rank != 0:
+        return 0
+    if "--output" in values:
+        write_recipe(made.text, values["--output"], name)
+    else:
+        print(made.text, end="")
+        sys.stdout.flush()
+    counts = f"{made.mapped} keys mapped, {len(made.not_honoured)} not honoured, {len(made.unknown)} unknown"
+    lines = [f"dlio_torch: {name}: {counts}", *(f"  {line}" for line in made.report())]
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
     return 0
 
 

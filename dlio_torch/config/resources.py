@@ -112,21 +112,35 @@ class Resources:
         return dict(sorted(found.items()))
 
     def _load(self, path: Path, what: str, label: str | None = None) -> Document:
-        try:
-            # One character more than permitted is enough to know, and a device file cannot fill memory.
-            with path.open("rb") as file:
-                text = file.read(4 * MAX_CHARACTERS + 1).decode("utf-8")
-        except OSError as error:
-            raise ConfigError(f"{what}: cannot read {path}: {error.strerror}", hint="check its permissions") from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"{what}: {path} is not UTF-8 text", hint="name a YAML file") from None
-        return parse_document(text, label or self._label(path))
+        return read_document(path, what, label or self._label(path))
 
     def _label(self, path: Path) -> str:
         for root in self.roots:
             if path.is_relative_to(root.folder):
                 return root.prefix + path.relative_to(root.folder).as_posix()
         return str(path)
+
+
+def read_document(path: Path, what: str, label: str) -> Document:
+    """The YAML file ``path``.
+
+    Args:
+        path: the file.
+        what: who asks for it, as messages begin.
+        label: its name in messages about its content.
+
+    Raises:
+        ConfigError: it cannot be read, or it is malformed.
+    """
+    try:
+        # One character more than permitted is enough to know, and a device file cannot fill memory.
+        with path.open("rb") as file:
+            text = file.read(4 * MAX_CHARACTERS + 1).decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{what}: cannot read {path}: {error.strerror}", hint="check its permissions") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what}: {path} is not UTF-8 text", hint="name a YAML file") from None
+    return parse_document(text, label)
 
 
 def find(cwd: Path, environ: Mapping[str, str]) -> Resources:

@@ -1,0 +1,198 @@
+"""DLIO's ``checkpoint`` and ``model`` -> ``checkpoint``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dlio_torch.config.dlio.model import DATATYPES, Model
+from dlio_torch.config.dlio.recipe import Recipe
+from dlio_torch.config.dlio.training import interval
+from dlio_torch.config.dlio.workload import Workload
+
+_LAYERS = "no layers are given: the model is one file of its size"
+
+
+def checkpoint(work: Workload, recipe: Recipe, ranks: int = 0) -> None:
+    """Map the sections; with ``workflow.train: False`` the run is nothing but checkpoints.
+
+    Args:
+        work: the workload.
+        recipe: gets the settings.
+        ranks: ranks of the run, from which DLIO derives data parallelism; 0: as few as the model needs.
+    """
+    on = work.flag("workflow.checkpoint")
+    if not on.value:
+        for section in ("checkpoint", "model", "transformer"):
+            work.dismiss(section, "workflow.checkpoint is off")
+        return
+    if work.flag("workflow.train", default=True).value:
+        if not _when(work, recipe):
+            recipe.settings = {key: value for key, value in recipe.settings.items() if "checkpoint." not in key}
+            for section in ("checkpoint", "model", "transformer"):
+                work.dismiss(section, "no checkpoint is due in as many epochs")
+            return
+        for key in ("time_between_checkpoints", "num_checkpoints_write", "num_checkpoints_read", "num_checkpoints"):
+            work.dismiss(f"checkpoint.{key}", "DLIO uses it with workflow.train: False only")
+    else:
+        _alone(work, recipe)
+    _what(work, recipe, ranks)
+    recipe.set("checkpoint.fsync", work.flag("checkpoint.fsync"))
+    recipe.set("checkpoint.keep", 0, "DLIO keeps all of them")
+
+
+def _when(work: Workload, recipe: Recipe) -> bool:
+    """Whether any checkpoint is due."""
+    steps = work.integer("checkpoint.steps_between_checkpoints", default=-1, minimum=-1)
+    if steps.value > 0:
+        recipe.set("checkpoint.every_steps", steps)
+        for key in ("epochs_between_checkpoints", "checkpoint_after_epoch"):
+            work.dismiss(f"checkpoint.{key}", "steps_between_checkpoints wins")
+        if recipe.get("train.epochs", 1) > 1:
+            recipe.differs("checkpoint.steps_between_checkpoints counts from the start of each epoch; here of the run")
+        return True
+    first = work.integer("checkpoint.checkpoint_after_epoch", default=1, minimum=1)
+    between = work.integer("checkpoint.epochs_between_checkpoints", default=1)
+    every, same = interval(first.value, between.value, recipe.get("train.epochs", 1))
+    if not every:
+        for value in (first, between):
+            work.note(value.origin, "no checkpoint is due in as many epochs")
+        return False
+    recipe.set("checkpoint.every_epochs", every, f"{first.origin}, {between.origin}")
+    if not same:
+        work.note(first.origin, f"checkpoints come after every {every}. epoch, from epoch {every} on")
+    return True
+
+
+def _alone(work: Workload, recipe: Recipe) -> None:
+    """Checkpoints without training: a step is the time between two of them, and reads nothing."""
+    wanted = work.integer("checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints", default=-1, minimum=-1)
+    count = max(1, wanted.value)
+    if wanted.value < 1:
+        recipe.differs(f"{wanted.origin} is -1 and DLIO writes none; here one is written")
+    why = "workflow.train: False, so no data are read"
+    for key, value in (
+        ("dataset.format", "synthetic"),
+        ("dataset.num_files", 1),
+        ("dataset.samples_per_file", count),
+        ("dataset.fields", [{"name": "data", "dtype": "uint8", "shape": [1], "origin": why}]),
+        ("access.partition", "none"),
+        ("loader.num_workers", 0),
+        ("train.epochs", 1),
+        ("train.batch_size", 1),
+        ("train.batch_scope", "rank"),
+        ("train.warmup_steps", 0),
+    ):
+        recipe.set(key, value, why)
+    recipe.set("train.steps", count, f"{wanted.origin}: one a step")
+    pause = work.number("checkpoint.time_between_checkpoints", default=-1, minimum=-1)
+    recipe.set("compute.mode", "sleep", "DLIO sleeps")
+    recipe.set("compute.step_s", max(0.0, pause.value), pause.origin)
+    recipe.set("checkpoint.every_steps", 1, "a step is the time between two checkpoints")
+    reads = work.integer("checkpoint.num_checkpoints_read", default=-1, minimum=-1)
+    if reads.value > 0:
+        recipe.set("checkpoint.restore", True, reads.origin)
+        work.note(reads.origin, "one checkpoint is read, before the first step; DLIO reads after the last write")
+    for key in ("steps_between_checkpoints", "epochs_between_checkpoints", "checkpoint_after_epoch"):
+        work.dismiss(f"checkpoint.{key}", "DLIO does not use it with workflow.train: False")
+
+
+def _what(work: Workload, recipe: Recipe, ranks: int) -> None:
+    size = work.integer("model.model_size_bytes", "model.model_size", "checkpoint.model_size", default=10240)
+    kind = work.text("model.type").value.strip().lower()
+    model = _model(work, size.value)
+    layered = bool(model.num_layers or model.optimization_groups)
+    if ranks and not model.data:
+        groups, rest = divmod(ranks, model.tensor * model.pipeline)
+        if rest or not groups:
+            raise work.wrong(
+                "model.parallelism",
+                f"tensor {model.tensor} x pipeline {model.pipeline}",
+                f"does not divide {ranks} ranks",
+                f"give --ranks a multiple of {model.tensor * model.pipeline}",
+            )
+        model = dataclasses.replace(model, data=groups)
+    if layered and not model.data:
+        recipe.differs(
+            "model.parallelism.data is not given, and DLIO takes it from the number of ranks; the sizes are those "
+            f"of {model.tensor * model.pipeline} rank(s), import with --ranks=N for others"
+        )
+    model = dataclasses.replace(model, data=max(1, model.data))
+    transformer = kind == "transformer" and layered
+    if transformer and size.given:
+        work.note(size.origin, "model.type is transformer: its layers say how large it is")
+    place = work.choice("checkpoint.type", choices=("rank_zero", "all_ranks", "independent"), default="rank_zero")
+    files = model.files(transformer)
+    if not layered:
+        for key in ("model.parallelism", "model.transformer", "transformer", "model.layer_parameters"):
+            work.dismiss(key, _LAYERS)
+        every = place.value != "rank_zero"
+        recipe.set("checkpoint.ranks", "all" if every else "first", place.origin)
+        if work.text("framework").value == "tensorflow":
+            recipe.set("checkpoint.kind", "files", "tf.train.Checkpoint")
+            name = "model_states-{step}.data-00000-of-00001"
+            recipe.set("checkpoint.files", [{"name": name, "bytes": size.value, "origin": size.origin}], size.origin)
+        else:
+            recipe.set("checkpoint.kind", "torch", "torch.save")
+            recipe.set("checkpoint.state_bytes", max(1, size.value), size.origin)
+        return
+    if place.given:
+        work.note(place.origin, "model.parallelism says which ranks save what")
+    recipe.set("checkpoint.kind", "files", "files of a rank, from model and its parallelism")
+    recipe.set("checkpoint.ranks", "all" if model.savers() > 1 else "first", f"{model.savers()} ranks save")
+    origin = "model.num_layers, model.transformer, model.parallelism"
+    if model.layer_parameters or model.optimization_groups:
+        origin = "layer_parameters, optimization_groups, num_layers, parallelism"
+    names = [{"name": f"{part.name}-{{step}}.pt", "bytes": part.size, "origin": origin} for part in files]
+    recipe.set("checkpoint.files", names, "as base_checkpointing.py works them out")
+    if model.ranks > 1:
+        recipe.set("system.world_size", model.ranks, "tensor x pipeline x data parallelism")
+        if not model.even():
+            recipe.differs("ranks save different layers in DLIO; here each saves the mean, so that the sum is the same")
+        if model.savers() < model.ranks:
+            recipe.differs(f"without ZeRO only {model.savers()} of {model.ranks} ranks save in DLIO")
+
+
+def _model(work: Workload, size: int) -> Model:
+    """The model's description; ``data`` is 0 where it is not given."""
+
+    def whole(*keys: str, default: int, minimum: int = 1) -> int:
+        return work.integer(*keys, default=default, minimum=minimum).value
+
+    inner = ("model.transformer", "transformer")
+    # A transformer's own number of layers, in old files beside another one, is that of the model.
+    layers = whole("transformer.num_layers", "model.transformer.num_layers", default=-1, minimum=-1)
+    outer = whole("model.num_layers", "checkpoint.num_layers", default=-1, minimum=-1)
+    kinds = {"choices": DATATYPES}
+    model = Model(
+        size=size,
+        num_layers=max(0, layers if layers > 0 else outer),
+        layer_parameters=tuple(work.integers("model.layer_parameters", "checkpoint.layer_parameters").value),
+        optimization_groups=tuple(work.integers("model.optimization_groups", "checkpoint.optimization_groups").value),
+        vocab_size=whole(*(f"{name}.vocab_size" for name in inner), default=32000),
+        hidden_size=whole(*(f"{name}.hidden_size" for name in inner), default=2048),
+        ffn_hidden_size=whole(*(f"{name}.ffn_hidden_size" for name in inner), default=8192),
+        num_attention_heads=whole(*(f"{name}.num_attention_heads" for name in inner), default=32),
+        num_kv_heads=whole(*(f"{name}.num_kv_heads" for name in inner), default=8),
+        model_datatype=work.choice("model.model_datatype", "checkpoint.model_datatype", default="fp16", **kinds).value,
+        optimizer_datatype=work.choice(
+            "model.optimizer_datatype", "checkpoint.optimizer_datatype", default="fp32", **kinds
+        ).value,
+        tensor=whole(
+            "model.parallelism.tensor", "model.tensor_parallelism", "checkpoint.tensor_parallelism", default=1
+        ),
+        pipeline=whole(
+            "model.parallelism.pipeline", "model.pipeline_parallelism", "checkpoint.pipeline_parallelism", default=1
+        ),
+        data=max(0, whole("model.parallelism.data", default=-1, minimum=-1)),
+        zero_stage=whole("model.parallelism.zero_stage", "model.zero_stage", default=0, minimum=0),
+    )
+    if model.num_layers > 4096 or model.tensor * model.pipeline * max(1, model.data) > 1 << 20:
+        raise work.wrong("model", model.num_layers, "more layers or ranks than any model has", "write 4096 or fewer")
+    if model.pipeline > max(1, model.num_layers) or (model.zero_stage == 3 and model.pipeline > 1):
+        raise work.wrong(
+            "model.parallelism.pipeline",
+            model.pipeline,
+            "a stage needs a layer, and ZeRO stage 3 has no stages",
+            "write pipeline: 1",
+        )
+    return model

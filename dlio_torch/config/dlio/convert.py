@@ -1,0 +1,108 @@
+"""One workload file -> the text of a recipe, and what became of its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_torch.config.dlio.checkpoint import checkpoint
+from dlio_torch.config.dlio.dataset import dataset
+from dlio_torch.config.dlio.loading import loading
+from dlio_torch.config.dlio.recipe import Recipe, comment
+from dlio_torch.config.dlio.scales import scales
+from dlio_torch.config.dlio.training import outputs, training
+from dlio_torch.config.dlio.workload import Leftover, Workload
+from dlio_torch.config.layers import Stack
+from dlio_torch.config.resources import Resources
+from dlio_torch.config.validate import validate
+from dlio_torch.config.yamlfile import Document, parse_document
+from dlio_torch.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A recipe out of a workload file.
+
+    Attributes:
+        text: the recipe, each line with a comment that names the key it came from, and below it all keys that
+            it does not hold.
+        mapped: number of keys of the file that the recipe honours.
+        not_honoured: keys that it does not, or not as they stand, and why.
+        unknown: keys that DLIO does not have.
+        differences: what DLIO does otherwise, beside those keys.
+    """
+
+    text: str
+    mapped: int
+    not_honoured: tuple[Leftover, ...]
+    unknown: tuple[Leftover, ...]
+    differences: tuple[str, ...]
+
+    def report(self) -> list[str]:
+        """What is not in the recipe, a line each."""
+        return [
+            *(f"not honoured: {item}" for item in self.not_honoured),
+            *(f"unknown: {item}" for item in self.unknown),
+            *(f"differs: {text}" for text in self.differences),
+        ]
+
+
+def convert(document: Document, places: Resources, *, strict: bool = False, ranks: int = 0) -> Converted:
+    """Turn a workload file into a recipe.
+
+    Args:
+        document: the parsed file.
+        places: where the scales are, to which the recipe adds blocks.
+        strict: refuse keys that DLIO does not have.
+        ranks: ranks of the run, where the size of a checkpoint depends on them; 0: as the file says.
+
+    Raises:
+        ConfigError: a value that DLIO does not take, or with ``strict`` an unknown key.
+    """
+    work, recipe = Workload(document), Recipe()
+    name = work.text("model.name") if work.is_group("model") else work.text("model", default="default")
+    kind = work.text("model.type").value
+    what = f"{name.value or 'default'}{f' ({kind})' if kind else ''}"
+    recipe.set("description", f"{what}, imported from a DLIO workload", name.origin)
+    trains = work.flag("workflow.train", default=True)
+    saves = work.flag("workflow.checkpoint")
+    generates = work.flag("workflow.generate_data")
+    if not trains.value and saves.value:
+        for section in ("dataset", "reader", "train", "evaluation", "metric", "generator", "storage"):
+            work.dismiss(section, "workflow.train is off: a run is checkpoints alone")
+        work.dismiss("workflow.evaluation", "workflow.train is off")
+    else:
+        form = dataset(work, recipe)
+        loading(work, recipe, form)
+        training(work, recipe)
+        if not trains.value:
+            work.note(trains.origin, "`run` trains; `generate` writes the data only")
+    if generates.given and not generates.value and trains.value:
+        recipe.differs("workflow.generate_data is off and DLIO expects data; here `run` makes what is missing")
+    checkpoint(work, recipe, ranks)
+    outputs(work, recipe)
+    work.text("framework")
+    scales(recipe, places)
+    unknown = tuple(work.unknown())
+    if strict and unknown:
+        listed = ", ".join(f"{item.key} ({item.line})" for item in unknown)
+        raise ConfigError(f"{document.label}: unknown keys: {listed}", hint="correct them, or leave --strict out")
+    made = Converted("", work.mapped(), tuple(work.not_honoured()), unknown, tuple(recipe.differences))
+    head = [f"Imported from the DLIO workload {Path(document.label).name}; a comment names the key of a value."]
+    text = comment(head) + "\n" + recipe.body()
+    if made.report():
+        text += "\n" + comment(["What is not in this recipe:", *(f"  {line}" for line in made.report())])
+    _check(text, document.label)
+    return Converted(text, made.mapped, made.not_honoured, made.unknown, made.differences)
+
+
+def _check(text: str, label: str) -> None:
+    """The recipe must be one; what is wrong with it is wrong with the workload."""
+    parsed = parse_document(text, "recipe")
+    stack = Stack()
+    tree = {key: value for key, value in parsed.tree.items() if key != "scales"}
+    try:
+        stack.add(tree, parsed.where)
+        validate(stack.build())
+    except ConfigError as error:
+        raise ConfigError(f"{label}: its recipe does not hold: {error.message}", hint=error.hint) from None

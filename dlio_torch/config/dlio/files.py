@@ -1,0 +1,65 @@
+"""Reads a workload file and writes a recipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from dlio_torch.config.resources import read_document
+from dlio_torch.config.yamlfile import Document
+from dlio_torch.errors import ConfigError, PreconditionError
+
+
+def read_workload(name: str) -> Document:
+    """The file ``name``, a path.
+
+    Raises:
+        ConfigError: there is none, it cannot be read, or it is malformed.
+    """
+    what = f"import-dlio {name} (command line)"
+    hint = "name a workload file of DLIO or MLPerf Storage"
+    try:
+        path = Path(name).expanduser()
+        is_folder, is_there = path.is_dir(), path.exists()
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
+        raise ConfigError(f"{what}: not a usable path: {error}", hint=hint) from None
+    if is_folder:
+        raise ConfigError(f"{what}: is a folder", hint=hint)
+    if not is_there:
+        raise ConfigError(f"{what}: no such file", hint=hint)
+    return read_document(path, what, label=name)
+
+
+def write_recipe(text: str, name: str, source: str) -> None:
+    """Write ``text`` to the path ``name``, whole or not at all.
+
+    Args:
+        text: the recipe.
+        name: path of the file, which is replaced if it is there.
+        source: path of the workload file, which must not be.
+
+    Raises:
+        ConfigError: ``name`` is a folder, not usable, or the workload file itself.
+        PreconditionError: it cannot be written.
+    """
+    what = f"--output {name} (command line)"
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            raise ConfigError(f"{what}: is a folder", hint=f"name a file in it: {name.rstrip('/')}/recipe.yaml")
+        same = path.exists() and path.samefile(Path(source).expanduser())
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{what}: not a usable path: {error}", hint="name a file") from None
+    if same:
+        raise ConfigError(f"{what}: is the workload file itself", hint="name another file")
+    if path.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"{what}: a recipe ends in .yaml", hint=f"write --output {name}.yaml")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise PreconditionError(f"{what}: cannot be written: {error.strerror}", hint="name a folder of yours") from None
