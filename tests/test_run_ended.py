@@ -17,6 +17,7 @@ import pytest
 from ranks import clean_environ
 
 from dlio_torch.config.compose import compose
+from dlio_torch.data.failures import uninterrupted
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.events import read_events
 from dlio_torch.train.steps import TRAIN, journal_of, read_steps
@@ -129,3 +130,17 @@ def test_sigterm_ends_a_run_and_its_workers(tmp_path: Path) -> None:
     assert killed.children
     assert gone(killed.children)
     assert len(read_steps(killed.directory.steps(0))[0]) > 0
+
+
+def test_ctrl_c_waits_until_workers_are_known() -> None:
+    """A signal in the middle of starting workers is delivered when all of them can be ended."""
+    done: list[str] = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("started")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == ["started"]

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 from dlio_torch.errors import DlioError, RunFailed
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the body is done.
+
+    An exception in the middle of starting or ending workers would lose track of those that run, and
+    torch's half-made iterator prints a traceback when it is collected.  A worker that is forked inside
+    ignores Ctrl-C, which its trainer answers for it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+    late: list[tuple[int, FrameType | None]] = []
+    before = {
+        number: signal.signal(number, lambda number, frame: late.append((number, frame)))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, signal.SIG_DFL if handler is None else handler)
+    for number, frame in late:
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+        elif handler != signal.SIG_IGN:
+            signal.raise_signal(number)
 
 
 def worker_died(what: str) -> RunFailed:

@@ -21,7 +21,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
-from dlio_torch.data.failures import WorkerSignals, explain
+from dlio_torch.data.failures import WorkerSignals, explain, uninterrupted
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
@@ -121,7 +121,8 @@ class BatchLoader:
         step = self._resume[1] if self._resume is not None and self._resume[0] == number else 0
         self._resume = None
         if self._items is None or not self._goes_on(number, step):
-            self._items = self._engine.start(number, step)
+            with uninterrupted():
+                self._items = self._engine.start(number, step)
         self._epoch, self._taken = number, step
         return Batches(self, self._items, self._timeout_s)
 
@@ -157,7 +158,8 @@ class BatchLoader:
 
     def close(self) -> None:
         """End workers and threads."""
-        self._engine.close()
+        with uninterrupted():
+            self._engine.close()
 
 
 class _DataLoaderEngine:
