@@ -135,11 +135,16 @@ def test_sigterm_ends_a_run_and_its_workers(tmp_path: Path) -> None:
 def test_ctrl_c_waits_until_workers_are_known() -> None:
     """A signal in the middle of starting workers is delivered when all of them can be ended."""
     done: list[str] = []
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), uninterrupted():
+
+    def start() -> None:
+        with uninterrupted():
             signal.raise_signal(signal.SIGINT)
             done.append("started")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
