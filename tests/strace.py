@@ -2,7 +2,7 @@
 
 Only calls on files are traced (``TRACED``), with the path of each descriptor (``-y``), of all threads and
 child processes (``-f``).  A call that another thread's call interrupted in the log (``<unfinished ...>``,
-``<... resumed>``) is put together again; it stands where it began.
+``<... resumed>``) is put together again; it stands where it began, and ``ended`` says where it ended.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Call:
         path: file of the descriptor, or that was opened; empty where there is none.
         arguments: as strace prints them.
         result: return value; negative: failed.
+        began, ended: lines of the log.
     """
 
     tid: int
@@ -48,6 +49,8 @@ class Call:
     path: str
     arguments: str
     result: int
+    began: int = -1
+    ended: int = -1
 
     @property
     def offset(self) -> int | None:
@@ -71,7 +74,13 @@ def need_strace() -> None:
 
 
 def trace(
-    command: Sequence[str | Path], log: Path, *, cwd: Path, env: Mapping[str, str], timeout_s: float = 120.0
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout_s: float = 120.0,
+    traced: Sequence[str] = TRACED,
 ) -> list[Call]:
     """Run ``command`` under strace; it must succeed.
 
@@ -79,10 +88,11 @@ def trace(
         command: program and arguments.
         log: where strace writes.
         cwd: working directory.
-        env: environment.
+        env: environment, of strace, too.
         timeout_s: longest time.
+        traced: names of the calls; a leading ``?`` lets strace not know one.
     """
-    strace = ["strace", "-f", "--seccomp-bpf", "-y", "-ttt", "-s", "0", "-qq", "-e", f"trace={','.join(TRACED)}"]
+    strace = ["strace", "-f", "--seccomp-bpf", "-y", "-ttt", "-s", "0", "-qq", "-e", f"trace={','.join(traced)}"]
     done = subprocess.run(
         [*strace, "-e", "signal=none", "-o", str(log), *map(str, command)],
         cwd=cwd,
@@ -99,29 +109,42 @@ def trace(
 
 def parse(lines: Iterator[str] | Sequence[str]) -> Iterator[Call]:
     """The calls of a log of ``strace -f -y -ttt``, in the order in which they began."""
-    begun: list[tuple[int, float, str | None]] = []  # thread, time, text; None: not ended yet
-    waiting: dict[int, tuple[int, str]] = {}
-    for line in lines:
+    begun: list[_Begun] = []
+    waiting: dict[int, _Begun] = {}
+    for number, line in enumerate(lines):
         found = _LINE.match(line)
         if found is None:
             continue
-        tid, time_s, rest = int(found["tid"]), float(found["time"]), found["rest"].rstrip("\n")
+        tid, rest = int(found["tid"]), found["rest"].rstrip("\n")
         resumed = _RESUMED.match(rest)
         if resumed is not None:
             if tid in waiting:
-                place, start = waiting.pop(tid)
-                begun[place] = (tid, begun[place][1], start + resumed["rest"])
-        elif rest.endswith(_UNFINISHED):
-            waiting[tid] = (len(begun), rest.removesuffix(_UNFINISHED))
-            begun.append((tid, time_s, None))
-        else:
-            begun.append((tid, time_s, rest))
-    for tid, time_s, text in begun:
-        call = None if text is None else _CALL.match(text)
-        if call is None or call["result"] == "?":
+                call = waiting.pop(tid)
+                call.text, call.complete, call.ended = call.text + resumed["rest"], True, number
+            continue
+        complete = not rest.endswith(_UNFINISHED)
+        begun.append(_Begun(tid, float(found["time"]), rest.removesuffix(_UNFINISHED), complete, number, number))
+        if not complete:
+            waiting[tid] = begun[-1]
+    for call in begun:
+        parts = _CALL.match(call.text) if call.complete else None
+        if parts is None or parts["result"] == "?":
             continue
         # What was opened stands behind the result, other calls' files in their first argument.
-        opens = call["name"] in OPENS
-        path = _OPENED.match(call["tail"]) if opens else _DESCRIPTOR.match(call["arguments"])
+        opens = parts["name"] in OPENS
+        path = _OPENED.match(parts["tail"]) if opens else _DESCRIPTOR.match(parts["arguments"])
         name = "" if path is None else path["path"]
-        yield Call(tid, time_s, call["name"], name, call["arguments"], int(call["result"]))
+        result = int(parts["result"])
+        yield Call(call.tid, call.time_s, parts["name"], name, parts["arguments"], result, call.began, call.ended)
+
+
+@dataclass
+class _Begun:
+    """A call whose text may not be complete yet."""
+
+    tid: int
+    time_s: float
+    text: str
+    complete: bool
+    began: int
+    ended: int

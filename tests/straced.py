@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-TRACED = "openat,read,pread64,readv,preadv,write,lseek,mmap,close"
+TRACED = "openat,read,pread64,readv,preadv,preadv2,write,lseek,mmap,close"
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
 _CALL = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (-?\d+|0x[0-9a-f]+)")

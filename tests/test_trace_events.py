@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,3 +147,70 @@ def test_processes_are_listed_by_rank_trainer_first(tmp_path: Path) -> None:
         names.write_text(names.read_text().replace(f'"pid":{os.getpid()}', f'"pid":{len(list(tmp_path.iterdir()))}'))
     roles = [(process.rank, process.role) for process in read_events(tmp_path).processes]
     assert roles == [(0, "trainer"), (0, "loader worker 2"), (0, "loader worker 10"), (1, "trainer")]
+
+
+POSIX_HEADER = struct.Struct("<8sIIiiqqq2I4q3q5q5q48x")
+
+
+def record_calls(directory: Path, *, pid: int, rank: int = 0, number: str = "", flags: int = 0, count: int = 3) -> Path:
+    """A file as the preloaded library writes it, with reads at 11, 12, ... and room for more."""
+    directory.mkdir(exist_ok=True)
+    path = directory / f"rank{rank}-{pid}{number}.posix"
+    start, end = (100, 0, -1, 50, 0), (400, 20, -1, 90, 2)
+    head = (b"DLIOPOSX", 1, RECORD.size, rank, pid, 5, 1000, POSIX_HEADER.size)
+    content = POSIX_HEADER.pack(*head, flags, 1, 99, 7, 0, 4, 250, 20, 8192, *start, *end)
+    for index in range(count):
+        content += RECORD.pack(11 + index, 12 + index, 100 * index, 10, -1, 2, pid + 1, 1)
+    path.write_bytes(content + bytes(5 * RECORD.size))
+    head_line = {
+        "rank": rank, "pid": pid, "role": "python", "start_method": None, "host": "h", "clock": "c",
+        "monotonic_ns": 5, "time_ns": 1000,
+    }  # fmt: skip
+    lines = [head_line, {"tid": pid, "thread": "python"}, {"id": 1, "name": "read"}, {"id": 2, "name": "/data/f"}]
+    path.with_suffix(".posix.names").write_bytes(b"\n".join(json.dumps(line).encode() for line in lines) + b"\n\0\0")
+    return path
+
+
+def test_calls_and_spans_of_a_process_are_one(tmp_path: Path) -> None:
+    record(tmp_path, 0, count=1)
+    record_calls(tmp_path, pid=os.getpid())
+    record_calls(tmp_path, pid=os.getpid(), number="-2")  # of a program that the process executed
+    record_calls(tmp_path, pid=7)
+    table = read_events(tmp_path)
+    assert table.skipped == ()
+    assert [(process.pid, process.role) for process in table.processes] == [(os.getpid(), "trainer"), (7, "python")]
+    assert table.processes[0].threads[os.getpid()] == "MainThread"
+    assert table.frame["layer"].value_counts().to_dict() == {"posix": 9, "app": 1}
+    calls = table.frame[table.frame["pid"] == 7]
+    assert calls[["op", "file", "offset", "bytes", "step", "tid"]].to_numpy().tolist() == [
+        ["read", "/data/f", 100 * index, 10, -1, 8] for index in range(3)
+    ]
+    mine, other = table.accounts
+    assert (other.pid, other.rchar, other.wchar, other.read_bytes, other.write_bytes) == (7, 300, 20, None, 40)
+    assert (other.traced_read_bytes, other.mapped_bytes, other.major_faults, other.dropped) == (250, 8192, 2, 4)
+    assert (mine.pid, mine.rchar, mine.read_bytes, mine.complete) == (os.getpid(), 600, None, True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept", "reason"),
+    [
+        (lambda path: os.truncate(path, 100), 0, "it ends within its header, after 100 bytes"),
+        (lambda path: overwrite(path, 0, bytes(8)), 0, "its header is empty"),
+        (lambda path: overwrite(path, 0, b"DLIOSPAN"), 0, "it is no file of recorded calls"),
+        (lambda path: overwrite(path, 8, b"\x63"), 0, "its version is 99, this program reads 1"),
+        (lambda path: overwrite(path, 40, b"\x63"), 0, "its header is damaged"),
+        (lambda path: path.with_suffix(".posix.names").unlink(), 0, "its table of names is missing"),
+        (lambda path: os.truncate(path, POSIX_HEADER.size + 50), 1, "the last record is cut off"),
+        (lambda path: overwrite(path, POSIX_HEADER.size + 44, b"\xff"), 2, "1 records are damaged"),
+        (lambda path: overwrite(path, 48, b"\x01"), 3, "limit of 99 bytes for each process was reached: 4 later calls"),
+        (lambda path: overwrite(path, 48, b"\x02"), 3, "the file could not grow"),
+    ],
+)
+def test_damage_of_recorded_calls_is_named(
+    damage: Callable[[Path], object], kept: int, reason: str, tmp_path: Path
+) -> None:
+    path = record_calls(tmp_path, pid=7)
+    damage(path)
+    table = read_events(tmp_path)
+    assert len(table.frame) == kept
+    assert [(skipped.path, reason in skipped.reason) for skipped in table.skipped] == [(path, True)]

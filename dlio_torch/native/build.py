@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 SOURCE_DIR = Path(__file__).resolve().parent
-FLAGS = ("-std=gnu11", "-O2", "-Wall", "-fPIC", "-shared", "-pthread")
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-fPIC", "-shared", "-pthread", "-fexceptions")
 LIBRARIES = ("-ldl",)
 COMPILE_TIMEOUT_S = 120
 
@@ -80,7 +80,8 @@ def compile_library(name: str, target: Path, *, source_dir: Path = SOURCE_DIR, s
     handle, temporary = tempfile.mkstemp(prefix=f".{name}-", suffix=".tmp", dir=target.parent)
     os.close(handle)
     # A tracer that is preloaded into this process tree has nothing to see in the compiler.
-    environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"} | {"LC_ALL": "C"}
+    # Empty, not left out: a program that is being recorded would put it back.
+    environment = {**os.environ, "LD_PRELOAD": "", "LC_ALL": "C"}
     command = [*compiler, *FLAGS, "-o", temporary, str(source_dir / f"{name}.c"), *LIBRARIES]
     try:
         done = subprocess.run(

@@ -3,6 +3,10 @@
 Written in the Trace Event Format, the JSON object form: ``X`` (complete) events with ``ts`` and ``dur``
 in microseconds, ``M`` (metadata) events with the names of processes and threads, ``C`` (counter) events.
 Times count from the earliest event; ``otherData`` says which wall-clock time that is.
+
+I/O calls (category ``posix``) stand on the track of the thread that made them, inside its spans.  Of very many
+calls only the longest are drawn, since a viewer holds every event in memory; ``otherData`` says how many are
+left out.  The events folder has them all.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import gzip
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +25,11 @@ import pandas as pd
 
 from dlio_torch.rundir import replaced
 from dlio_torch.trace.events import EventTable, Process
-from dlio_torch.trace.kineto import CATEGORY, THREADS, foreign_events, read_profile
+from dlio_torch.trace.kineto import THREADS, foreign_events, read_profile
 
+MAX_CALLS = 1_000_000
+AMOUNTS = ("asleep", "run_delay", "kernel")
+"""Spans whose length counts and not their place (:mod:`dlio_torch.data.making`): they are not drawn."""
 _CHUNK = 20_000  # events that are text at once
 _Ids = dict[tuple[int, int], int]
 
@@ -52,6 +59,7 @@ def write_trace(
     *,
     counters: Sequence[Counter] = (),
     profiler_traces: Sequence[Path] = (),
+    max_calls: int = MAX_CALLS,
 ) -> int:
     """Write the gzipped trace; the file gets its name only when it is complete.
 
@@ -60,6 +68,7 @@ def write_trace(
         path: the trace; its folder exists.
         counters: values over time.
         profiler_traces: files of torch.profiler of the same run, moved to the same clock and added.
+        max_calls: most I/O calls that are drawn.
 
     Returns:
         Number of events written.
@@ -68,6 +77,8 @@ def write_trace(
         DataError: a file of torch.profiler is damaged.
         PreconditionError: the trace cannot be written.
     """
+    frame, left_out = _longest_calls(events.frame, max_calls)
+    events = replace(events, frame=frame, processes=_all_processes(events))
     ids = trace_ids(events.processes)
     to_monotonic_ns = events.anchor_monotonic_ns - events.anchor_time_ns
     profiles = [foreign_events(read_profile(file), ids, number) for number, file in enumerate(profiler_traces)]
@@ -81,6 +92,7 @@ def write_trace(
         "otherData": {
             "origin_monotonic_ns": origin_ns,
             "origin_time_ns": origin_ns - to_monotonic_ns,
+            "calls_left_out": left_out,
         },
         "traceEvents": [],
     }
@@ -95,13 +107,40 @@ def write_trace(
     return written
 
 
+def _longest_calls(frame: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
+    """The table with at most so many I/O calls, and how many are left out."""
+    is_call = (frame["layer"] != "app").to_numpy()
+    number = int(np.count_nonzero(is_call))
+    if number <= most:
+        return frame, 0
+    duration = (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    calls = np.flatnonzero(is_call)
+    shortest = calls[np.argpartition(duration[calls], number - most)[: number - most]]
+    keep = np.ones(len(frame), bool)
+    keep[shortest] = False
+    return frame[keep], number - most
+
+
+def _all_processes(events: EventTable) -> tuple[Process, ...]:
+    """The processes of the table; those that only events name (logs of other tools) get plain names."""
+    known = {(process.rank, process.pid): process for process in events.processes}
+    tracks = events.frame[["rank", "pid", "tid"]].drop_duplicates()
+    for rank, pid, tid in tracks.itertuples(index=False, name=None):
+        process = known.setdefault((rank, pid), Process(rank, pid, "process", None, "", "", 0, 0, {}))
+        if tid not in process.threads:
+            known[rank, pid] = replace(process, threads={**process.threads, tid: f"thread {tid}"})
+    return tuple(known.values())
+
+
 def trace_ids(processes: Sequence[Process]) -> _Ids:
     """The process ids of a trace by (rank, pid): the real ones, made distinct where two machines share one."""
     ids: _Ids = {}
     used: set[int] = set()
     for process in processes:
         key = (process.rank, process.pid)
-        number = process.pid if process.pid not in used else THREADS * (1 + process.rank) + process.pid
+        number = process.pid
+        if number < 0 or number in used:
+            number = THREADS * (2 + process.rank) + process.pid
         ids[key] = number
         used.add(number)
     return ids
@@ -118,11 +157,16 @@ def name_events(processes: Sequence[Process], ids: _Ids) -> Iterator[dict[str, A
         yield _metadata("process_labels", number, 0, {"labels": process.host})
         yield _metadata("process_sort_index", number, 0, {"sort_index": order})
         for tid, thread in process.threads.items():
-            yield _metadata("thread_name", number, tid, {"name": thread})
+            yield _metadata("thread_name", number, max(tid, 0), {"name": thread})
 
 
-def complete_events(frame: pd.DataFrame, ids: _Ids, origin_ns: int, category: str = CATEGORY) -> Iterator[str]:
-    """Each row of an event table as the JSON text of one ``X`` event, ``ts`` counted from ``origin_ns``."""
+def complete_events(frame: pd.DataFrame, ids: _Ids, origin_ns: int) -> Iterator[str]:
+    """Each row of an event table as the JSON text of one ``X`` event, ``ts`` counted from ``origin_ns``.
+
+    The layer becomes the category.
+    """
+    layers = [str(name) for name in frame["layer"].cat.categories]
+    frame = frame[~frame["op"].isin(AMOUNTS)]
     ops = [json.dumps(name) for name in frame["op"].cat.categories]
     files = [json.dumps(name) for name in frame["file"].cat.categories]
     for first in range(0, len(frame), _CHUNK):
@@ -131,6 +175,7 @@ def complete_events(frame: pd.DataFrame, ids: _Ids, origin_ns: int, category: st
             part["rank"].tolist(),
             part["pid"].tolist(),
             part["tid"].tolist(),
+            part["layer"].cat.codes.tolist(),
             part["op"].cat.codes.tolist(),
             part["file"].cat.codes.tolist(),
             part["offset"].tolist(),
@@ -140,7 +185,7 @@ def complete_events(frame: pd.DataFrame, ids: _Ids, origin_ns: int, category: st
             part["step"].tolist(),
             strict=True,
         )
-        for rank, pid, tid, op, file, offset, size, ts, dur, step in rows:
+        for rank, pid, tid, layer, op, file, offset, size, ts, dur, step in rows:
             args = [f'"step":{step}'] if step >= 0 else []
             if file >= 0:
                 args.append(f'"file":{files[file]}')
@@ -149,7 +194,7 @@ def complete_events(frame: pd.DataFrame, ids: _Ids, origin_ns: int, category: st
             if size >= 0:
                 args.append(f'"bytes":{size}')
             yield (
-                f'{{"ph":"X","cat":"{category}","name":{ops[op]},"pid":{ids[(rank, pid)]},"tid":{tid},'
+                f'{{"ph":"X","cat":"{layers[layer]}","name":{ops[op]},"pid":{ids[(rank, pid)]},"tid":{max(tid, 0)},'
                 f'"ts":{_us(ts)},"dur":{_us(dur)},"args":{{{",".join(args)}}}}}'
             )
 

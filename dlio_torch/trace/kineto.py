@@ -16,7 +16,8 @@ from typing import Any
 from dlio_torch.errors import DataError
 from dlio_torch.rundir import replaced
 
-CATEGORY = "app"  # of events that this package adds; TensorBoard's plugin shows them and counts them nowhere
+# Categories of events that this package adds; TensorBoard's plugin shows them and counts them nowhere.
+CATEGORIES = ("app", "posix", "stdio", "mpiio")
 RANK_KEY = "dlio_torch_rank"
 THREADS = 1 << 22  # Linux process and thread ids are smaller; added to an id, it names a second track
 
@@ -89,7 +90,7 @@ def foreign_events(trace: dict[str, Any], pids: dict[tuple[int, int], int], numb
         pid, tid = event.get("pid"), event.get("tid")
         if (
             event.get("ph") != "X"
-            or event.get("cat") == CATEGORY
+            or event.get("cat") in CATEGORIES
             or not (isinstance(pid, int) and isinstance(tid, int))
         ):
             continue

@@ -1,0 +1,102 @@
+/* Records the I/O calls of a program: preload it (LD_PRELOAD) with DLIO_TORCH_POSIX_DIRECTORY set.
+ *
+ * dlio_torch.trace.posix.preload makes the environment and says what the variables mean; what is recorded, and
+ * the files, are described in dlio_torch.trace.posix and posix_trace_store.h.
+ *
+ * A record costs two readings of the clock and one of 48 bytes stored in a place that belongs to the calling
+ * thread.  Whatever needs more (a new name, a new thread, a full part of the file) is done under one lock. */
+#define _GNU_SOURCE
+#undef _FORTIFY_SOURCE
+#include "posix_trace_base.h"
+#include "posix_trace_text.h"
+#include "posix_trace_environment.h"
+#include "posix_trace_store.h"
+#include "posix_trace_patterns.h"
+#include "posix_trace_paths.h"
+#include "posix_trace_calls.h"
+#include "posix_trace_meta.h"
+#ifdef __GLIBC__
+#include "posix_trace_stdio.h"
+#endif
+#include "posix_trace_rings.h"
+#include "posix_trace_children.h"
+#include "posix_trace_process.h"
+
+#include <pthread.h>
+
+/* Patterns come one per line. */
+static void read_patterns(int list, const char *variable)
+{
+    const char *text = getenv(variable);
+    char *at = patterns.text[list], *end = at + sizeof patterns.text[list] - 2;
+    while (text != NULL && *text) {
+        size_t size = strcspn(text, "\n");
+        if (size > 0 && at + size < end) {
+            memcpy(at, text, size);
+            at += size;
+            *at++ = 0;
+        }
+        text += size + (text[size] == '\n');
+    }
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *directory = getenv("DLIO_TORCH_POSIX_DIRECTORY"), *limit = getenv("DLIO_TORCH_POSIX_LIMIT");
+    if (directory == NULL || *directory != '/' || strlen(directory) >= DIRECTORY_ROOM)
+        return;
+    strcpy(settings.directory, directory);
+    struct { char sysname[65], nodename[65], release[65], version[65], machine[65], domain[65]; } machine = {.nodename = ""};
+    raw(SYS_uname, &machine, 0, 0, 0);
+    strcpy(settings.host, machine.nodename);
+    settings.limit = INT64_C(1) << 30;
+    if (limit != NULL && *limit >= '0' && *limit <= '9') {
+        settings.limit = 0;
+        for (; *limit >= '0' && *limit <= '9' && settings.limit < INT64_C(1) << 55; limit++)
+            settings.limit = settings.limit * 10 + (*limit - '0');
+    }
+    read_patterns(0, "DLIO_TORCH_POSIX_INCLUDE");
+    read_patterns(1, "DLIO_TORCH_POSIX_EXCLUDE");
+    keep_variables();
+    settings.on = 1;
+    pthread_atfork(NULL, NULL, in_forked_child);
+    enter();
+}
+
+__attribute__((destructor)) static void end(void)
+{
+#ifdef __GLIBC__
+    if (enter())
+        flush_all(); /* else the C library writes what waits in open streams, unseen, after us */
+#endif
+    finish();
+}
+
+/* Whether this process is being recorded: 1, or 0 where it is not or not any more. */
+__attribute__((visibility("default"))) int dlio_posix_active(void)
+{
+    return enter() && atomic_load(&L->state) != STOPPED;
+}
+
+/* Begin in a program that was started without a directory and has set the variables since.  Returns 1, or 0 where
+ * the variables are missing or recording has begun before. */
+__attribute__((visibility("default"))) int dlio_posix_begin(void)
+{
+    if (settings.on || L != &unborn)
+        return 0;
+    begin();
+    return settings.on;
+}
+
+/* End for good in this process: the last snapshot is taken, later calls are not recorded. */
+__attribute__((visibility("default"))) void dlio_posix_end(void)
+{
+    if (!settings.on || !enter())
+        return;
+    end();
+    remove_mark(L->pid);
+    settings.on = 0; /* for children that are forked from now on */
+    L->ended = 1;
+    atomic_store(&L->state, STOPPED);
+    atomic_store(&L->epoch, ++epochs); /* takes the free records away that threads still hold */
+}

@@ -1,0 +1,230 @@
+"""Takes lines of strace apart: thread, time, call, arguments, result, duration.
+
+Understood are the options ``-f``, ``-ff``, ``-t``, ``-tt``, ``-ttt``, ``-r``, ``-T``, ``-y``, ``-yy``, ``-x``,
+``-xx`` in any mix, of strace 4.8 and later.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import re
+from dataclasses import dataclass
+
+_DAY_NS = 86_400 * 10**9
+_PREFIX = re.compile(
+    rb"(?:\[pid\s+(?P<bracket>\d{1,10})(?:<[^>]*>)?\] |(?P<plain>\d{1,10})(?:<[^>]*>)?\s+(?=[\d<+\-a-z_]))?"
+    rb"(?:(?P<clock>\d\d:\d\d:\d\d)(?:\.(?P<clock_part>\d+))? |(?P<unix>\d{8,11})(?:\.(?P<unix_part>\d+))? )?"
+    rb"\s*(?:(?P<brace>\(\+\s*)?(?P<since>\d{1,9})\.(?P<since_part>\d{6,9})(?(brace)\)) )?\s*"
+)
+_UNFINISHED = re.compile(rb"\s*<unfinished \.\.\.>\s*$")
+_RESUMED = re.compile(rb"<\.\.\. (?P<name>\w+) resumed>\s*")
+_CALL = re.compile(
+    rb"(?P<name>[a-z_]\w*)\((?P<arguments>.*)\)\s+= (?P<result>-?\d{1,20}|0x[0-9a-f]{1,16}|\?)(?P<rest>.*?)"
+    rb"(?:\s<(?P<took>\d{1,9})\.(?P<took_part>\d+)>)?\s*$",
+    re.DOTALL,
+)
+_NAME = re.compile(rb"[a-z_]\w*\(")
+_FD = rb"(?P<number>-?\d{1,10}|AT_FDCWD)(?:<(?P<path>(?:[^<>\\]+|\\.|<[^<>]*>)*)>)?"
+_DESCRIPTOR = re.compile(_FD)
+_MAPPING = re.compile(rb", " + _FD + rb", (?P<offset>0x[0-9a-f]{1,16}|\d{1,19})$")
+_STRING = re.compile(rb'"(?P<text>(?:[^"\\]|\\.)*)"')
+_OFFSET = re.compile(rb"(?:NULL|\[(?P<at>\d{1,19})\](?: => \[\d{1,19}\])?)(?=, )")
+_DEVICE = re.compile(rb"<(?:char|block) [\d:]+>$")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Where and when a line was written.
+
+    Args:
+        tid: the thread, None where the line does not say.
+        time_ns: wall-clock time, time of day, or (``relative``) time since the line before; None: not told.
+        relative: whether it is relative.
+        daily: whether it is a time of day.
+    """
+
+    tid: int | None
+    time_ns: int | None
+    relative: bool
+    daily: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One system call.
+
+    Args:
+        name: its name.
+        arguments: what stands in the parentheses.
+        result: return value; None: it did not return.
+        path: what ``-y`` prints behind a returned descriptor, decoded; None without.
+        took_ns: what ``-T`` printed, None without.
+    """
+
+    name: str
+    arguments: bytes
+    result: int | None
+    path: str | None
+    took_ns: int | None
+
+
+def stamp(line: bytes) -> tuple[Stamp, bytes]:
+    """The begin of a line, and the rest of it."""
+    found = _PREFIX.match(line)
+    assert found is not None  # every part is optional
+    tid = found["bracket"] or found["plain"]
+    time_ns: int | None = None
+    if found["clock"]:
+        hours, minutes, seconds = map(int, found["clock"].split(b":"))
+        time_ns = ((hours * 60 + minutes) * 60 + seconds) * 10**9 + _fraction(found["clock_part"])
+    elif found["unix"]:
+        time_ns = int(found["unix"]) * 10**9 + _fraction(found["unix_part"])
+    elif found["since"]:
+        time_ns = int(found["since"]) * 10**9 + _fraction(found["since_part"])
+    relative = time_ns is not None and not found["clock"] and not found["unix"]
+    daily = found["clock"] is not None
+    return Stamp(None if tid is None else int(tid), time_ns, relative, daily), line[found.end() :]
+
+
+def is_begin(rest: bytes) -> bytes | None:
+    """The part of an interrupted call, without its mark; None for any other line."""
+    found = _UNFINISHED.search(rest)
+    return None if found is None else rest[: found.start()]
+
+
+def is_end(rest: bytes) -> tuple[str, bytes] | None:
+    """Name and rest of an interrupted call that goes on; None for any other line."""
+    found = _RESUMED.match(rest)
+    return None if found is None else (found["name"].decode(), rest[found.end() :])
+
+
+def is_remark(rest: bytes) -> bool:
+    """Whether a line is about a signal or an exit, or a remark of strace itself."""
+    return rest.startswith((b"---", b"+++", b"strace:")) or not rest.strip()
+
+
+def call(text: bytes) -> Call | None:
+    """A whole call; None where the text is none."""
+    found = _CALL.match(text)
+    if found is None:
+        return None
+    result = None if found["result"] == b"?" else _number(found["result"])
+    path = None
+    if found["rest"].startswith(b"<"):
+        opened = _DESCRIPTOR.match(b"0" + found["rest"])
+        path = None if opened is None or opened["path"] is None else _path(opened["path"])
+    took = None if found["took"] is None else int(found["took"]) * 10**9 + _fraction(found["took_part"])
+    return Call(found["name"].decode(), found["arguments"], result, path, took)
+
+
+def looks_like_strace(text: bytes) -> bool:
+    """Whether some of the first lines of a file are system calls."""
+    lines = text.splitlines()[:200]
+    found = [line for line in lines if _NAME.match(stamp(line)[1]) and (call(stamp(line)[1]) or is_begin(line))]
+    return len(found) > 0 and 2 * len(found) >= sum(not is_remark(stamp(line)[1]) for line in lines[:-1])
+
+
+def descriptor(arguments: bytes, place: int = 0) -> tuple[int, str | None]:
+    """The descriptor that is the first (or second) argument, and its path where ``-y`` tells it; -1: it is none."""
+    found = _DESCRIPTOR.match(arguments)
+    if place == 1 and found is not None:
+        found = _DESCRIPTOR.match(arguments, found.end() + 2)
+    return _number_and_path(found)
+
+
+def mapping(arguments: bytes) -> tuple[int, str | None, int, int] | None:
+    """Descriptor, path, length and offset of an mmap; None without a file."""
+    found = _MAPPING.search(arguments)
+    number, path = _number_and_path(found)
+    if found is None or number < 0:
+        return None
+    length = arguments.split(b", ", 2)[1]
+    return number, path, int(length) if length.isdigit() and len(length) < 20 else -1, _number(found["offset"])
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a call copies within the kernel.
+
+    Args:
+        source: descriptor that is read, and its path where ``-y`` tells it.
+        target: the one that is written, likewise.
+        read_at: offset of the read, None: at the file's position.
+        written_at: offset of the write, likewise.
+    """
+
+    source: tuple[int, str | None]
+    target: tuple[int, str | None]
+    read_at: int | None
+    written_at: int | None
+
+
+def copy(arguments: bytes, *, sends: bool) -> Copy | None:
+    """The arguments of copy_file_range and splice or (``sends``) of sendfile; None where they are damaged."""
+    found: list[tuple[int, str | None]] = []
+    offsets: list[int | None] = []
+    order = (_DESCRIPTOR, _DESCRIPTOR, _OFFSET) if sends else (_DESCRIPTOR, _OFFSET, _DESCRIPTOR, _OFFSET)
+    at = 0
+    for pattern in order:
+        part = pattern.match(arguments, at)
+        if part is None:
+            return None
+        if pattern is _OFFSET:
+            offsets.append(None if part["at"] is None else int(part["at"]))
+        else:
+            found.append(_number_and_path(part))
+        at = part.end() + 2
+    return Copy(found[1], found[0], offsets[0], None) if sends else Copy(found[0], found[1], *offsets)
+
+
+def string(arguments: bytes) -> str | None:
+    """The first string among the arguments, decoded."""
+    found = _STRING.search(arguments)
+    return None if found is None else _decoded(found["text"])
+
+
+def tail(arguments: bytes, places: int) -> list[int | None]:
+    """The last arguments as numbers (they are plain in reads and writes, whatever stands before them)."""
+    words = arguments.rsplit(b", ", places)[1:]
+    numbers: list[int | None] = []
+    for word in words:
+        try:
+            numbers.append(_number(word))
+        except ValueError:
+            numbers.append(None)
+    return [None] * (places - len(numbers)) + numbers
+
+
+def following_day(earlier_ns: int, time_ns: int) -> int:
+    """What to add to a time of day that follows another: a day where midnight lies between."""
+    return _DAY_NS if time_ns < earlier_ns - _DAY_NS // 2 else 0
+
+
+def _fraction(digits: bytes | None) -> int:
+    """Nanoseconds of the digits behind the point."""
+    return 0 if digits is None else int(digits.ljust(9, b"0")[:9])
+
+
+def _number(word: bytes) -> int:
+    return int(word, 16) if word.startswith(b"0x") else int(word)
+
+
+def _number_and_path(found: re.Match[bytes] | None) -> tuple[int, str | None]:
+    if found is None:
+        return -1, None
+    path = None if found["path"] is None else _path(found["path"])
+    return -1 if found["number"] == b"AT_FDCWD" else int(found["number"]), path
+
+
+def _path(text: bytes) -> str:
+    """The path in ``<...>`` behind a descriptor."""
+    return _decoded(_DEVICE.sub(b"", text)).removesuffix(" (deleted)")
+
+
+def _decoded(text: bytes) -> str:
+    """Undo strace's escapes; bytes that are no UTF-8 become surrogates, as Python's file names have them."""
+    if b"\\" in text:
+        with contextlib.suppress(ValueError):
+            text = codecs.escape_decode(text)[0]
+    return text.decode("utf-8", "surrogateescape")
