@@ -217,16 +217,18 @@ def test_nothing_measured_says_why(rows: list[tuple[float, ...]], why: str) -> N
 
 
 def test_device_share_is_known_only_if_every_rank_knows() -> None:
-    known = {"rchar": 1000, "read_bytes": 250, "cached_share": 0.5}
+    known = {"rchar": 1000, "read_bytes": 300, "from_device": 250, "cached_share": 0.5}
     io = summarise([EXAMPLE, EXAMPLE], config=FULL, extra={"io": [known, known | {"cached_share": None}]})["io"]
     assert io["device_read_share"] == 0.25
-    assert (io["rchar_bytes"], io["read_bytes"], io["cached_share_before"]) == (2000, 500, 0.5)
-    for other in (None, {"rchar": 1000, "read_bytes": None}):
+    assert (io["rchar_bytes"], io["read_bytes"], io["cached_share_before"]) == (2000, 600, 0.5)
+    for other in (None, {"rchar": 1000, "read_bytes": None, "from_device": None}):
         io = summarise([EXAMPLE, EXAMPLE], config=FULL, extra={"io": [known, other]})["io"]
         assert io["device_read_share"] is None
         assert io["read_bytes"] is None
     assert summarise([EXAMPLE], config=FULL)["io"]["device_read_share"] is None
-    nothing = summarise([EXAMPLE], config=FULL, extra={"io": [{"rchar": 1000, "read_bytes": 0}]})["io"]
+    nothing = summarise([EXAMPLE], config=FULL, extra={"io": [{"rchar": 1000, "read_bytes": 0, "from_device": 0}]})[
+        "io"
+    ]
     assert nothing["device_read_share"] == 0.0  # measured, and nothing came from the device
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dlio_torch.analysis.cache import from_device, maps_files
 from dlio_torch.analysis.metrics import summarise
 from dlio_torch.config.schema import Config
 from dlio_torch.environment import IoCounters
-from dlio_torch.train.trainer import TrainResult
+from dlio_torch.train.result import TrainResult
 
 
 @dataclass(frozen=True)
@@ -90,14 +91,24 @@ def collect(
             "mean_bytes": _ratio(rchar, syscr),
         },
         "verified_samples": samples if config.verify else None,
+        "pauses": [result.pauses for result in results],
         "epochs": [
-            [{"epoch": e.epoch, "seconds": e.seconds, "io": asdict(e.io) if e.io else None} for e in result.epochs]
+            [
+                {
+                    "epoch": e.epoch,
+                    "seconds": e.seconds,
+                    "io": asdict(e.io) if e.io else None,
+                    "idle_cores": e.idle_core_s / e.seconds if e.idle_core_s is not None and e.seconds else None,
+                }
+                for e in result.epochs
+            ]
             for result in results
         ],
         "io": [
             {
                 "rchar": _total([epochs], "rchar") if reads_files else None,
                 "read_bytes": _total([epochs], "read_bytes") if reads_files and device else None,
+                "from_device": from_device(epochs) if reads_files and device and not maps_files(config) else None,
                 "cached_share": cached,
             }
             for epochs in counters

@@ -5,8 +5,9 @@ Definitions, for the *measured* steps of one rank (phase ``train``; warm-up and 
     duration of a step   start of the next step of the epoch - its own start; of the last one, and of
                          one before an evaluation: fetch + compute + allreduce + checkpoint
     measured intervals   from the start of the first measured step to the end of the last, without the
-                         evaluations of this rank.  The time before an epoch's first step, in which
-                         loaders are started again, is inside
+                         evaluations of this rank and without its pauses, in which the page cache is
+                         prepared.  The time before an epoch's first step, in which loaders are
+                         started again, is inside
     elapsed              length of the measured intervals
     au                   sum of the requested compute times / elapsed
                          (accelerator utilisation as MLPerf Storage defines it: total compute time /
@@ -29,17 +30,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlio_torch.analysis.rank_steps import PARTS, RankSteps, elapsed_ns
 from dlio_torch.config.schema import Config
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps
 
+__all__ = ["PARTS", "SCHEMA", "SHARES", "VERSION", "summarise"]
+
 SCHEMA = "dlio_torch.summary"
 VERSION = "1"
-PARTS = ("fetch", "compute", "allreduce", "checkpoint", "other")
 SHARES = (*PARTS, "between_epochs")
 
 _MIB = 1024.0 * 1024.0
 _S = 1e-9
-_Int = NDArray[np.int64]
 
 
 def summarise(
@@ -50,11 +52,13 @@ def summarise(
     Args:
         steps_by_rank: records of each rank in the order of ranks, each in the order of time.
         config: the resolved configuration of the run.
-        extra: what the caller counted.  Two keys are read here, all others are passed through:
+        extra: what the caller counted.  Three keys are read here, all others are passed through:
             ``io``: for each rank ``{"rchar": bytes asked for by read calls, "read_bytes": bytes the
-            device delivered, "cached_share": share of the data set in the page cache before the run}``,
-            each of them or the whole entry ``None`` where unknown; ``clock_offset_ns``: for each rank what
-            to add to its ``start_ns`` to bring all ranks on one clock (none: they share a clock).
+            device delivered, "from_device": how many of the former it delivered (see
+            :mod:`dlio_torch.analysis.cache`), "cached_share": share of the data set in the page cache before
+            the run}``, each of them or the whole entry ``None`` where unknown; ``clock_offset_ns``: for each rank what
+            to add to its ``start_ns`` to bring all ranks on one clock (none: they share a clock);
+            ``pauses``: for each rank begin and end of the times between epochs that count nowhere, on its clock.
 
     Returns:
         A dict with ``schema``, ``version``, ``recipe``, ``description``, ``scale``, ``seed``,
@@ -65,7 +69,8 @@ def summarise(
     io = given.pop("io", None)
     offsets = given.pop("clock_offset_ns", None)
     offsets = offsets or [0] * len(steps_by_rank)
-    ranks = [_Rank(steps, offset) for steps, offset in zip(steps_by_rank, offsets, strict=True)]
+    pauses = given.pop("pauses", None) or [()] * len(steps_by_rank)
+    ranks = [RankSteps(*rank) for rank in zip(steps_by_rank, offsets, pauses, strict=True)]
     measured = [rank for rank in ranks if rank.train.size and rank.elapsed_ns > 0]
     why = None if measured else _why_nothing(ranks)
     emulated = any(rank.requested_ns > 0 for rank in ranks)
@@ -100,83 +105,12 @@ def summarise(
     }
 
 
-class _Rank:
-    """One rank's records, cut into durations and measured intervals; times in nanoseconds."""
-
-    def __init__(self, steps: Steps, offset_ns: int) -> None:
-        self.steps = steps
-        self.phase = steps["phase"]
-        self.start = steps["start_ns"] + offset_ns
-        parts = sum(steps[f"{part}_ns"] for part in PARTS[:-1])
-        self.duration = np.array(parts, dtype=np.int64) if steps.size else np.zeros(0, dtype=np.int64)
-        if steps.size > 1:
-            same_loop = np.diff((self.phase == EVAL).astype(int)) == 0
-            follows = same_loop & (np.diff(steps["epoch"]) == 0)
-            self.duration[:-1][follows] = np.diff(self.start)[follows]
-        self.is_train = self.phase == TRAIN
-        self.train = steps[self.is_train]
-        self.train_duration = self.duration[self.is_train]
-        self.elapsed_ns = _length(self.intervals(TRAIN))
-        self.requested_ns = int(self.train["requested_ns"].sum())
-
-    @property
-    def au(self) -> float | None:
-        return self.requested_ns / self.elapsed_ns if self.elapsed_ns else None
-
-    def intervals(self, phase: int) -> list[tuple[int, int]]:
-        """When steps of ``phase`` ran, each interval from the end of what came before it.
-
-        The time before a loop's first step belongs to that loop; what precedes the first measured step
-        is warm-up and does not count.
-        """
-        found: list[tuple[int, int]] = []
-        cuts = np.flatnonzero(np.diff(self.phase.astype(int))) + 1
-        for run in np.split(np.arange(self.phase.size), cuts):
-            if run.size and self.phase[run[0]] == phase:
-                first = run[0]
-                if first > 0 and self.phase[first - 1] != WARMUP:
-                    begin = self.start[first - 1] + self.duration[first - 1]
-                else:
-                    begin = self.start[first]
-                found.append((int(begin), int(self.start[run[-1]] + self.duration[run[-1]])))
-        return found
-
-    def part(self, name: str) -> _Int:
-        """Nanoseconds of a part of each measured step."""
-        if name == "other":
-            spent = sum(self.train[f"{part}_ns"] for part in PARTS[:-1])
-            rest: _Int = self.train_duration - spent
-            return rest
-        column: _Int = self.train[f"{name}_ns"]
-        return column
-
-
-def _length(intervals: Sequence[tuple[int, int]]) -> int:
-    """Length of the union of intervals."""
-    total = 0
-    reached: int | None = None
-    for start, end in sorted(intervals):
-        begin = start if reached is None else max(start, reached)
-        if end > begin:
-            total += end - begin
-        reached = end if reached is None else max(reached, end)
-    return total
-
-
-def _elapsed(by_rank: Sequence[list[tuple[int, int]]]) -> int:
-    """Length of the union over ranks; of the longest rank where ranks do not overlap (other clocks)."""
-    present = [intervals for intervals in by_rank if intervals]
-    if present and max(one[0][0] for one in present) < min(one[-1][1] for one in present):
-        return _length([interval for intervals in present for interval in intervals])
-    return max((_length(intervals) for intervals in present), default=0)
-
-
-def _phase(ranks: Sequence[_Rank], phase: int) -> dict[str, Any]:
+def _phase(ranks: Sequence[RankSteps], phase: int) -> dict[str, Any]:
     chosen = [rank.steps[rank.phase == phase] for rank in ranks]
     steps = [int(one.size) for one in chosen]
     samples = int(sum(one["samples"].sum() for one in chosen))
     size = int(sum(one["bytes"].sum() for one in chosen))
-    elapsed = _elapsed([rank.intervals(phase) for rank in ranks]) * _S
+    elapsed = elapsed_ns([rank.intervals(phase) for rank in ranks]) * _S
     rate = 1 / elapsed if elapsed > 0 else None
     return {
         "steps": max(steps, default=0),
@@ -188,7 +122,7 @@ def _phase(ranks: Sequence[_Rank], phase: int) -> dict[str, Any]:
     }
 
 
-def _breakdown(measured: Sequence[_Rank], config: Config) -> dict[str, Any]:
+def _breakdown(measured: Sequence[RankSteps], config: Config) -> dict[str, Any]:
     rows: dict[str, Any] = {
         "duration_s": _stats(np.concatenate([rank.train_duration for rank in measured]) if measured else None)
     }
@@ -198,7 +132,7 @@ def _breakdown(measured: Sequence[_Rank], config: Config) -> dict[str, Any]:
     return rows
 
 
-def _shares(measured: Sequence[_Rank], config: Config) -> dict[str, float | None]:
+def _shares(measured: Sequence[RankSteps], config: Config) -> dict[str, float | None]:
     shares: dict[str, float | None] = dict.fromkeys(SHARES)
     if not measured:
         return shares
@@ -210,7 +144,7 @@ def _shares(measured: Sequence[_Rank], config: Config) -> dict[str, float | None
     return shares
 
 
-def _was_done(part: str, measured: Sequence[_Rank], config: Config) -> bool:
+def _was_done(part: str, measured: Sequence[RankSteps], config: Config) -> bool:
     """Whether the run had this part at all: a part that was not done is not measured, not free."""
     configured = {
         "compute": config.compute.mode != "none",
@@ -220,13 +154,13 @@ def _was_done(part: str, measured: Sequence[_Rank], config: Config) -> bool:
     return bool(measured) and (configured or any(rank.part(part).any() for rank in measured))
 
 
-def _checkpoints(measured: Sequence[_Rank]) -> dict[str, Any]:
+def _checkpoints(measured: Sequence[RankSteps]) -> dict[str, Any]:
     times = np.concatenate([rank.part("checkpoint") for rank in measured]) if measured else np.zeros(0, dtype=np.int64)
     saved = times[times > 0]
     return {"measured": int(saved.size), "duration_s": _stats(saved)}
 
 
-def _compute_error(measured: Sequence[_Rank]) -> dict[str, Any] | None:
+def _compute_error(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
     """Achieved minus requested compute time of the steps that asked for any."""
     requested = np.concatenate([rank.part("requested") for rank in measured]) if measured else np.zeros(0)
     asked = requested > 0
@@ -247,7 +181,7 @@ def _compute_error(measured: Sequence[_Rank]) -> dict[str, Any] | None:
     }
 
 
-def _rank_row(number: int, rank: _Rank, au: float | None, config: Config) -> dict[str, Any]:
+def _rank_row(number: int, rank: RankSteps, au: float | None, config: Config) -> dict[str, Any]:
     elapsed = rank.elapsed_ns * _S
     row: dict[str, Any] = {
         "rank": number,
@@ -266,20 +200,20 @@ def _rank_row(number: int, rank: _Rank, au: float | None, config: Config) -> dic
 
 
 def _io(counters: Sequence[Mapping[str, Any] | None] | None, world_size: int) -> dict[str, Any]:
-    """What read calls asked for beside what the device delivered; above 1 the kernel read ahead."""
+    """What read calls asked for beside what the device delivered."""
     rows = list(counters or [None] * world_size)
 
     def total(key: str) -> int | None:
         values = [None if row is None else row.get(key) for row in rows]
         return None if not values or any(value is None for value in values) else int(sum(v for v in values if v))
 
-    asked, delivered = total("rchar"), total("read_bytes")
+    asked, delivered, of_them = total("rchar"), total("read_bytes"), total("from_device")
     shares = [None if row is None else row.get("cached_share") for row in rows]
     cached = [float(share) for share in shares if share is not None]
     return {
         "rchar_bytes": asked,
         "read_bytes": delivered,
-        "device_read_share": delivered / asked if asked and delivered is not None else None,
+        "device_read_share": of_them / asked if asked and of_them is not None else None,
         "cached_share_before": float(np.mean(cached)) if cached else None,
         "per_rank": [None if row is None else dict(row) for row in rows],
     }
@@ -297,7 +231,7 @@ def _stats(nanoseconds: NDArray[Any] | None) -> dict[str, float] | None:
     }
 
 
-def _why_nothing(ranks: Sequence[_Rank]) -> str:
+def _why_nothing(ranks: Sequence[RankSteps]) -> str:
     warmup = sum(int((rank.phase == WARMUP).sum()) for rank in ranks)
     if warmup:
         return f"all {warmup} training step(s) were warm-up; lower train.warmup_steps or train more steps"

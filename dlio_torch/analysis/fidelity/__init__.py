@@ -1,0 +1,1 @@
+"""How alike two recordings are, component by component, against the noise between equal ones."""

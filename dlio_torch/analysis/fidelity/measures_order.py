@@ -1,0 +1,246 @@
+"""Components that tell in which order bytes are accessed, see :mod:`dlio_torch.analysis.fidelity.measures`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlio_torch.analysis.fidelity import distances
+from dlio_torch.analysis.fidelity.measures import NOUNS, Found, Measured, Missing, Terms, between, lacking, percent
+from dlio_torch.analysis.fidelity.sides import Side
+from dlio_torch.analysis.fidelity.stretches import NEAR, effective, stretches, weighted_ks, weighted_median
+from dlio_torch.analysis.io import patterns
+from dlio_torch.analysis.io.groups import group
+from dlio_torch.trace.calls import CLASSES, CLOSE, READ, WRITE
+from dlio_torch.units import format_size
+
+Ints = NDArray[np.int64]
+
+_SIZES = 64  # powers of two
+_LETTERS = 2 * _SIZES * 3  # direction, size, jump
+_RULES = ("sequential", "consecutive")
+_ROOM = 64 * NEAR
+"""Files that end before this have too little room to go far; not compared with those much larger."""
+
+_LARGER = 4
+_LONGEST = 16 * NEAR
+"""Scale-free, a stretch is at most this long: a longer one tells the size of the file."""
+
+_STRINGS = 64
+"""Strings of operations that are compared, the longest ones."""
+
+
+def jumps(a: Side, b: Side, terms: Terms) -> Found:
+    """Jumps of reads and of writes, per stream."""
+    for name in (READ, WRITE):
+        key = f"{name} jumps"
+        if a.coarse or b.coarse:
+            yield from lacking(key, a, b, name, [0, 0]) or []
+            continue
+        values = [patterns.jumps(side.calls[side.is_class(name)]) for side in (a, b)]
+        absent = lacking(key, a, b, name, [found.size for found in values])
+        if absent is not None:
+            yield from absent
+            continue
+        if terms.scale_free:
+            values = [np.clip(found, -NEAR, NEAR) for found in values]
+        shown = [
+            f"{percent(float(np.mean(found < 0)))} back, {percent(float(np.mean(found > 0)))} ahead" for found in values
+        ]
+        floor = distances.ks_floor(values[0].size, values[1].size)
+        yield Measured(key, distances.ks(*values), between(*shown), floor, (values[0].size, values[1].size))
+
+
+def places(a: Side, b: Side, terms: Terms) -> Found:
+    """How many bytes of reads and of writes come from one place, :mod:`dlio_torch.analysis.fidelity.stretches`."""
+    ends = [_end(side) for side in (a, b)]
+    small = terms.scale_free and min(ends) < _ROOM and min(ends) * _LARGER < max(ends)
+    for name in (READ, WRITE):
+        key = f"{name} stretches"
+        found = [np.zeros(0, np.int64) if side.coarse else _stretches(side, name) for side in (a, b)]
+        absent = lacking(key, a, b, name, [lengths.size for lengths in found])
+        if absent is not None:
+            yield from absent
+            continue
+        if small:
+            label, end = (a if ends[0] < ends[1] else b).label, format_size(min(ends))
+            yield Missing(key, f"the files of {label} end at {end}, too small for jumps beyond {format_size(NEAR)}")
+            continue
+        if terms.scale_free:
+            found = [np.minimum(lengths, _LONGEST) for lengths in found]
+        shown = between(*(f"half of the bytes in up to {format_size(weighted_median(lengths))}" for lengths in found))
+        counts = effective(found[0]), effective(found[1])
+        yield Measured(key, weighted_ks(*found), shown, distances.ks_floor(*counts), counts)
+
+
+def shares(a: Side, b: Side, terms: Terms) -> Found:
+    """Sequential and consecutive shares of reads and of writes, per process and per stream."""
+    if a.coarse or b.coarse:
+        yield from _counted_shares(a, b)
+        return
+    for per, suffix in (("process", ""), ("stream", " per stream")):
+        if per == "stream" and not terms.both.threads:
+            for name in (f"{rule} {noun}{suffix}" for noun in NOUNS.values() for rule in _RULES):
+                yield Missing(name, "a side does not tell threads apart")
+            return
+        found = [patterns.shares(side.calls, "stream" if per == "stream" else "process") for side in (a, b)]
+        for name, noun in NOUNS.items():
+            one, other = (shares[name] for shares in found)
+            for rule in _RULES:
+                key = f"{rule} {noun}{suffix}"
+                absent = lacking(key, a, b, name, [one.accesses, other.accesses])
+                if absent is not None:
+                    yield from absent
+                    continue
+                of_a, of_b = getattr(one, rule), getattr(other, rule)
+                floor = distances.share_floor(of_a, one.accesses, of_b, other.accesses)
+                shown = between(percent(of_a, 2), percent(of_b, 2))
+                yield Measured(key, abs(of_a - of_b), shown, floor, (one.accesses, other.accesses))
+
+
+def order(a: Side, b: Side, terms: Terms) -> Found:
+    """Which transfer follows which."""
+    del terms
+    counts = [np.zeros(0) if side.coarse else _successions(side) for side in (a, b)]
+    absent = lacking("order", a, b, READ, [int(found.sum()) for found in counts])
+    if absent is not None:
+        yield from absent
+        return
+    of_a, of_b = counts
+    distance = distances.total_variation(of_a, of_b)
+    # What single transfers differ by is told by sizes and jumps.
+    singles = [found.reshape(_LETTERS, _LETTERS).sum(axis=1) for found in counts]
+    beyond = max(0.0, distance - distances.total_variation(*singles))
+    shares_a, shares_b = of_a / of_a.sum(), of_b / of_b.sum()
+    most = int(np.abs(shares_a - shares_b).argmax())
+    first, second = divmod(most, _LETTERS)
+    shown = between(percent(shares_a[most], 2), percent(shares_b[most], 2))
+    detail = f"{_word(first)}, then {_word(second)}: {shown}" if distance else "the same successions"
+    floor = distances.variation_floor(of_a, of_b)
+    yield Measured("order", beyond, detail, floor, (int(of_a.sum()), int(of_b.sum())))
+
+
+def operations(a: Side, b: Side, terms: Terms) -> Found:
+    """The sequence of classes of calls, of each file and process."""
+    for side in (a, b):
+        if side.coarse:
+            yield Missing("operations", f"{side.label} has counters only")
+            return
+    # A process that exits closes its files without a call.
+    seen = (a.recording.sees & b.recording.sees) - {CLOSE}
+    if len(seen) < 2:
+        yield Missing("operations", "both sides record one class of calls only")
+        return
+    strings_a, strings_b = _strings(a, seen), _strings(b, seen)
+    common = sorted(strings_a.keys() & strings_b.keys(), key=lambda key: -_longer(strings_a[key], strings_b[key]))
+    if not common:
+        yield Missing("operations", "no file of one side is paired with one of the other")
+        return
+    chosen = common[:_STRINGS]
+    windows = max(1, min(8, _STRINGS // len(chosen)))
+    lengths = np.array([_longer(strings_a[key], strings_b[key]) for key in chosen], float)
+    found = np.array(
+        [
+            distances.edit(_classes(a, strings_a[key]), _classes(b, strings_b[key]), windows=windows,
+                           scale_free=terms.scale_free)
+            for key in chosen
+        ]
+    )  # fmt: skip
+    worst = int((found * lengths).argmax())
+    of_a, of_b = strings_a[chosen[worst]].size, strings_b[chosen[worst]].size
+    label = terms.both.pairing.labels[chosen[worst][0]]
+    detail = f"{len(chosen)} of {len(common)} strings; {label}: A {of_a:,} calls, B {of_b:,}"
+    yield Measured("operations", float((found * lengths).sum() / lengths.sum()), detail)
+
+
+def _counted_shares(a: Side, b: Side) -> Iterator[Measured | Missing]:
+    for name, noun in NOUNS.items():
+        for rule in _RULES:
+            key = f"{rule} {noun}"
+            found = [
+                side.counted_share(name, rule)
+                if side.coarse
+                else getattr(patterns.shares(side.calls)[name], rule)
+                for side in (a, b)
+            ]  # fmt: skip
+            of_a, of_b = found
+            if of_a is None or of_b is None:
+                if of_a is not None or of_b is not None:
+                    yield Missing(key, f"{a.label if of_a is None else b.label} has none, or does not count them")
+                continue
+            yield Measured(key, abs(of_a - of_b), between(percent(of_a, 2), percent(of_b, 2)))
+
+
+def _placed(side: Side) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = side.calls["offset"].to_numpy() >= 0
+    return found
+
+
+def _end(side: Side) -> int:
+    """Where the largest file ends, as far as it is accessed."""
+    calls = side.calls[_placed(side) & (side.transfers(READ) | side.transfers(WRITE))]
+    return int((calls["offset"].to_numpy() + calls["bytes"].to_numpy()).max(initial=0))
+
+
+def _stretches(side: Side, name: str) -> Ints:
+    rows = side.transfers(name) & _placed(side)
+    return stretches(side.calls[rows], side.file[rows])
+
+
+def _successions(side: Side) -> NDArray[np.float64]:
+    """How often each letter follows each other one in the streams of a side."""
+    rows = side.transfers(READ) | side.transfers(WRITE)
+    rows &= _placed(side)
+    calls = side.calls[rows]
+    streams = group([calls[name].to_numpy() for name in ("rank", "pid", "tid")] + [side.file[rows]])
+    sequence, first = streams.sort(calls["start_ns"].to_numpy())
+    offset, size = calls["offset"].to_numpy()[sequence], calls["bytes"].to_numpy()[sequence]
+    letters = side.is_class(WRITE)[rows][sequence] * np.int64(_SIZES)
+    letters += np.rint(np.log2(np.maximum(size, 1))).astype(np.int64)
+    jump = np.zeros(offset.size, np.int64)
+    jump[1:] = np.sign(offset[1:] - (offset + size)[:-1])
+    jump[first] = 0
+    letters = letters * 3 + jump + 1
+    successions = letters[:-1] * _LETTERS + letters[1:]
+    inside = np.ones(offset.size, bool)
+    inside[first] = False
+    found: NDArray[np.float64] = np.bincount(successions[inside[1:]], minlength=_LETTERS**2).astype(float)
+    return found
+
+
+def _word(letter: int) -> str:
+    kind, jump = divmod(letter, 3)
+    direction, power = divmod(kind, _SIZES)
+    where = ("jump back,", "consecutive", "jump ahead,")[jump]
+    return f"{where} {('read', 'write')[direction]} ~{format_size(2**power)}"
+
+
+def _strings(side: Side, seen: frozenset[str]) -> dict[tuple[int, int], Ints]:
+    """Rows of the calls of each string, by the number of the file and the place of the process among its processes."""
+    rows = np.flatnonzero(np.isin(side.kind, [CLASSES.index(name) for name in seen]))
+    if not rows.size:
+        return {}
+    calls = side.calls.iloc[rows]
+    processes = group([side.file[rows], calls["rank"].to_numpy(), calls["pid"].to_numpy()])
+    sequence, first = processes.sort(calls["start_ns"].to_numpy())
+    one = processes.one
+    number, rank = side.file[rows][one], calls["rank"].to_numpy()[one]
+    began = calls["start_ns"].to_numpy()[sequence[first]]
+    found: dict[tuple[int, int], Ints] = {}
+    ends = np.append(first[1:], sequence.size)
+    place, before = 0, -1
+    for which in np.lexsort((began, rank, number)).tolist():
+        file = int(number[which])
+        place, before = (place + 1 if file == before else 0), file
+        found[file, place] = rows[sequence[first[which] : ends[which]]]
+    return found
+
+
+def _classes(side: Side, rows: Ints) -> NDArray[np.int8]:
+    return side.kind[rows]
+
+
+def _longer(a: Ints, b: Ints) -> int:
+    return max(a.size, b.size)

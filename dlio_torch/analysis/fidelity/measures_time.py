@@ -1,0 +1,104 @@
+"""Components that depend on time, see :mod:`dlio_torch.analysis.fidelity.measures`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from dlio_torch.analysis.fidelity import distances
+from dlio_torch.analysis.fidelity.measures import Found, Measured, Missing, Terms, between, lacking, percent
+from dlio_torch.analysis.fidelity.sides import Side
+from dlio_torch.analysis.io.groups import group
+from dlio_torch.analysis.io.time import bandwidth
+from dlio_torch.trace.calls import READ, WRITE
+from dlio_torch.units import format_duration, format_rate
+
+_S = 1e-9
+_SHORTEST_S = 1.0
+"""Of a shorter time the shares differ between repeats of one command by more than their limits."""
+
+
+def storage(a: Side, b: Side, terms: Terms) -> Found:
+    """Durations of calls and bandwidth, which say something only on the same storage."""
+    if terms.other_storage is not None:
+        for name in (f"{name} {what}" for what in ("durations", "bandwidth") for name in (READ, WRITE)):
+            yield Missing(name, terms.other_storage)
+        return
+    speeds = [bandwidth(side.calls) for side in (a, b)]
+    for name in (READ, WRITE):
+        key = f"{name} durations"
+        rows = [side.transfers(name) for side in (a, b)]
+        absent = lacking(key, a, b, name, [int(np.count_nonzero(chosen)) for chosen in rows])
+        if absent is not None:
+            yield from absent
+            continue
+        took = [
+            (side.calls["end_ns"].to_numpy() - side.calls["start_ns"].to_numpy())[chosen]
+            for side, chosen in zip((a, b), rows, strict=True)
+        ]
+        shown = [f"median {format_duration(float(np.median(found)) * _S)}" for found in took]
+        floor = distances.ks_floor(took[0].size, took[1].size)
+        yield Measured(key, distances.ks(*took), between(*shown), floor, (took[0].size, took[1].size))
+        rate_a, rate_b = (speed[name].bytes_per_s for speed in speeds)
+        if rate_a and rate_b:
+            shown = [format_rate(rate_a), format_rate(rate_b)]
+            yield Measured(f"{name} bandwidth", distances.relative(rate_a, rate_b), between(*shown))
+
+
+def readers(a: Side, b: Side, terms: Terms) -> Found:
+    """How many threads of a rank read."""
+    if not terms.both.threads or a.coarse or b.coarse:
+        yield Missing("readers", "a side does not tell threads apart")
+        return
+    of_a, of_b = _readers(a), _readers(b)
+    if of_a and of_b:
+        shown = [f"{found:.3g} a rank" for found in (of_a, of_b)]
+        yield Measured("readers", distances.relative(of_a, of_b), between(*shown))
+
+
+def compute(a: Side, b: Side, terms: Terms) -> Found:
+    """How much of the I/O compute hides, and how much of the time I/O is exposed."""
+    del terms
+    names = ("overlap", "exposed I/O")
+    rows = [_of_rank(side) for side in (a, b)]
+    for side, row in zip((a, b), rows, strict=True):
+        if row is None:
+            for name in names:
+                yield Missing(name, f"{side.label} has no record of compute")
+            return
+    took = [_measured(side) for side in (a, b)]
+    if min(took) < _SHORTEST_S:
+        shown = between(*(format_duration(seconds) for seconds in took))
+        for name in names:
+            yield Missing(name, f"too short a time was measured ({shown}; at least {format_duration(_SHORTEST_S)})")
+        return
+    for name, column in (("overlap", "overlap"), ("exposed I/O", "exposed_share")):
+        of_a, of_b = (float("nan") if row is None else float(row[column]) for row in rows)
+        if np.isnan(of_a) or np.isnan(of_b):
+            yield Missing(name, f"{a.label if np.isnan(of_a) else b.label}: not measured")
+            continue
+        yield Measured(name, min(1.0, abs(of_a - of_b)), between(percent(of_a), percent(of_b)))
+
+
+def _readers(side: Side) -> float:
+    calls = side.calls[side.is_class(READ)]
+    if not len(calls):
+        return 0.0
+    threads = group([calls[name].to_numpy() for name in ("rank", "pid", "tid")])
+    return threads.size / np.unique(calls["rank"].to_numpy()).size
+
+
+def _measured(side: Side) -> float:
+    """Measured time of this rank, or of the rank with the longest, seconds."""
+    assert side.overlap is not None
+    ranks = side.overlap["rank"]
+    chosen = ranks >= 0 if side.rank is None else ranks == side.rank
+    return float(side.overlap.loc[chosen, "measured_s"].max())
+
+
+def _of_rank(side: Side) -> pd.Series[float] | None:
+    """The row of this rank, or of all of them."""
+    if side.overlap is None:
+        return None
+    found = side.overlap[side.overlap["rank"] == (-1 if side.rank is None else side.rank)]
+    return None if found.empty else found.iloc[0]

@@ -1,0 +1,1 @@
+"""What the I/O calls of a recording amount to: time, sizes, rates, patterns, files, ranks."""

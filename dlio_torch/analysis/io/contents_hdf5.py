@@ -1,0 +1,100 @@
+"""The datasets of an HDF5 file, from its metadata alone."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from dlio_torch.formats.h5file import open_file, reading
+
+_MOST_OBJECTS = 20_000  # links looked at, so that a hostile file ends
+_CHUNK_CACHE = 1 << 20
+_FILTERS = {
+    1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset",
+    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2",
+}  # fmt: skip
+"""Registered numbers (github.com/HDFGroup/hdf5_plugins)."""
+
+
+def hdf5_contents(path: Path, found: dict[str, Any], most: int) -> None:
+    """Fill in what the file holds; what was read before an error stays.
+
+    Soft and external links are counted and not followed, objects with several names are listed once.
+
+    Args:
+        path: the file.
+        found: gets ``datasets``, ``groups``, ``links``, ``attributes`` and ``complete``; see
+            :func:`dlio_torch.analysis.io.contents.summarise`.
+        most: datasets to list.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    file = open_file(path, _CHUNK_CACHE)
+    with reading(file, path):
+        seen = {_place(file)}
+        todo: list[tuple[str, h5py.Group]] = [("", file["/"])]
+        looked_at = 0
+        found["attributes"] += len(file.attrs)
+        while todo:
+            prefix, group = todo.pop()
+            for name in group:
+                looked_at += 1
+                if looked_at > _MOST_OBJECTS or len(found["datasets"]) >= most:
+                    file.close()
+                    return
+                if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                    found["links"] += 1
+                    continue
+                item = group[name]
+                if _place(item) in seen:
+                    continue
+                seen.add(_place(item))
+                if isinstance(item, h5py.Group):
+                    found["groups"] += 1
+                    found["attributes"] += len(item.attrs)
+                    todo.append((f"{prefix}{name}/", item))
+                elif isinstance(item, h5py.Dataset):
+                    found["datasets"].append(_dataset(prefix + name, item))
+        found["complete"] = True
+    file.close()
+
+
+def _place(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> tuple[int, int]:
+    """Equal for two names of one object."""
+    info = h5py.h5o.get_info(item.id)
+    return info.fileno, info.addr
+
+
+def _dataset(path: str, dataset: h5py.Dataset) -> dict[str, Any]:
+    layout = dataset.id.get_create_plist()
+    # The extent and the size of a virtual dataset may depend on files that it refers to.
+    own = layout.get_layout() != h5py.h5d.VIRTUAL
+    shape = list(dataset.shape) if own and dataset.shape is not None else None
+    return {
+        "path": path,
+        "dtype": _dtype(dataset),
+        "shape": shape,
+        "chunks": list(dataset.chunks) if own and dataset.chunks else None,
+        "filters": [_filter(layout.get_filter(number)) for number in range(layout.get_nfilters())],
+        "stored_bytes": dataset.id.get_storage_size() if own else None,
+        "logical_bytes": math.prod(shape) * dataset.id.get_type().get_size() if shape is not None else None,
+        "offset": dataset.id.get_offset() if own else None,
+        "attributes": len(dataset.attrs),
+    }
+
+
+def _dtype(dataset: h5py.Dataset) -> str:
+    try:
+        return str(dataset.dtype)
+    except TypeError:  # a type that NumPy has not
+        return "unknown"
+
+
+def _filter(entry: tuple[int, int, tuple[int, ...], bytes]) -> str:
+    number, _, values, name = entry
+    known = _FILTERS.get(number) or name.decode(errors="replace") or str(number)
+    return f"{known} {values[0]}" if number == 1 and values else known

@@ -1,0 +1,111 @@
+"""The steps of one rank in time: how long each took, and the intervals that are measured.
+
+What a step's duration and a measured interval are is defined in :mod:`dlio_torch.analysis.metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlio_torch.analysis.intervals import length, union
+from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps
+
+PARTS = ("fetch", "compute", "allreduce", "checkpoint", "other")
+"""What a step is made of."""
+
+_Int = NDArray[np.int64]
+
+
+class RankSteps:
+    """One rank's records, cut into durations and measured intervals; times in nanoseconds.
+
+    Args:
+        steps: its records, in the order of time.
+        offset_ns: what brings its clock on the one that all ranks share.
+        pauses: begin and end, on its clock, of times that count nowhere.
+
+    Attributes:
+        steps: all records.
+        phase: of each step.
+        start: of each step, on the common clock.
+        duration: of each step.
+        is_train: whether a step is measured.
+        train: the measured steps.
+        train_duration: of each of them.
+        elapsed_ns: length of the measured intervals.
+        requested_ns: compute time that the measured steps asked for.
+    """
+
+    def __init__(self, steps: Steps, offset_ns: int, pauses: Sequence[tuple[int, int]]) -> None:
+        self.steps = steps
+        self.pauses = [(begin + offset_ns, end + offset_ns) for begin, end in pauses]
+        self.phase = steps["phase"]
+        self.start = steps["start_ns"] + offset_ns
+        parts = sum(steps[f"{part}_ns"] for part in PARTS[:-1])
+        self.duration = np.array(parts, dtype=np.int64) if steps.size else np.zeros(0, dtype=np.int64)
+        if steps.size > 1:
+            same_loop = np.diff((self.phase == EVAL).astype(int)) == 0
+            follows = same_loop & (np.diff(steps["epoch"]) == 0)
+            self.duration[:-1][follows] = np.diff(self.start)[follows]
+        self.is_train = self.phase == TRAIN
+        self.train = steps[self.is_train]
+        self.train_duration = self.duration[self.is_train]
+        self.elapsed_ns = _length(self.intervals(TRAIN))
+        self.requested_ns = int(self.train["requested_ns"].sum())
+
+    @property
+    def au(self) -> float | None:
+        """Accelerator utilisation; None where nothing was measured."""
+        return self.requested_ns / self.elapsed_ns if self.elapsed_ns else None
+
+    def intervals(self, phase: int) -> list[tuple[int, int]]:
+        """When steps of ``phase`` ran, each interval from the end of what came before it.
+
+        The time before a loop's first step belongs to that loop; what precedes the first measured step
+        is warm-up and does not count.
+        """
+        found: list[tuple[int, int]] = []
+        cuts = np.flatnonzero(np.diff(self.phase.astype(int))) + 1
+        for run in np.split(np.arange(self.phase.size), cuts):
+            if run.size and self.phase[run[0]] == phase:
+                first = run[0]
+                if first > 0 and self.phase[first - 1] != WARMUP:
+                    begin = self.start[first - 1] + self.duration[first - 1]
+                else:
+                    begin = self.start[first]
+                found += self._without_pauses(int(begin), int(self.start[run[-1]] + self.duration[run[-1]]))
+        return found
+
+    def _without_pauses(self, begin: int, end: int) -> list[tuple[int, int]]:
+        found = []
+        for pause, after in self.pauses:
+            if begin <= pause and after <= end:
+                found.append((begin, pause))
+                begin = after
+        return [*found, (begin, end)]
+
+    def part(self, name: str) -> _Int:
+        """Nanoseconds of a part of each measured step."""
+        if name == "other":
+            spent = sum(self.train[f"{part}_ns"] for part in PARTS[:-1])
+            rest: _Int = self.train_duration - spent
+            return rest
+        column: _Int = self.train[f"{name}_ns"]
+        return column
+
+
+def elapsed_ns(by_rank: Sequence[list[tuple[int, int]]]) -> int:
+    """Length of the union of the ranks' intervals, ns; of the longest rank where none overlap (other clocks)."""
+    present = [intervals for intervals in by_rank if intervals]
+    if present and max(one[0][0] for one in present) < min(one[-1][1] for one in present):
+        return _length([interval for intervals in present for interval in intervals])
+    return max((_length(intervals) for intervals in present), default=0)
+
+
+def _length(intervals: Sequence[tuple[int, int]]) -> int:
+    """Length of the union of intervals."""
+    bounds = np.array(intervals, np.int64).reshape(-1, 2)
+    return length(union(bounds[:, 0], bounds[:, 1]))

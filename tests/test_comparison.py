@@ -1,0 +1,68 @@
+"""A comparison on the terminal and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from io_events import Call, recording, table
+
+from dlio_torch.analysis.fidelity.compare import Comparison, compare
+from dlio_torch.report.comparison import print_comparison, to_json
+
+
+def one(size: int, rank: int = 0) -> list[Call]:
+    return [Call(offset=size * place, bytes=size, start=place, end=place + 1, rank=rank) for place in range(200)]
+
+
+@pytest.fixture
+def comparison() -> Comparison:
+    a = replace(recording(table(one(10) + one(10, rank=1))), path=Path("/runs/a"), notes=("it was killed",))
+    b = replace(recording(table(one(20) + one(20, rank=1))), path=Path("/runs/[b]"))
+    return compare(a, b, per_rank=True)
+
+
+def printed(comparison: Comparison, monkeypatch: pytest.MonkeyPatch, columns: int) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    print_comparison(comparison, stream)
+    return stream.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_everything_is_said_and_no_line_is_too_wide(
+    columns: int, comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed(comparison, monkeypatch, columns)
+    assert max(map(len, lines)) <= columns
+    text = " ".join(" ".join(lines).split())
+    assert "A: /runs/a B: /runs/[b]" in text
+    assert "files paired: 1 by path; median of 2 pairs of ranks; noise: distance between ranks of A" in text
+    assert "A: it was killed" in text
+    assert "overlap, exposed I/O: A has no record of compute" in text
+    assert "cosine similarity: 0." in text
+    assert text.endswith(comparison.headline)
+    assert "Not alike: read bytes 0.5 beyond the noise" in text
+
+
+def test_worst_first(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(comparison, monkeypatch, 100)
+    rows = [line.split() for line in lines if " NO " in line or " yes " in line]
+    assert rows[0][:7] == ["read", "bytes", "0.500", "0.000", "0.500", "0.05", "NO"]
+    verdicts = ["NO" in row for row in rows]
+    assert verdicts == sorted(verdicts, reverse=True)
+    assert len(rows) == len(comparison.components)
+
+
+def test_json(comparison: Comparison) -> None:
+    found = json.loads(json.dumps(to_json(comparison), allow_nan=False))
+    assert found["schema"] == "dlio_torch.comparison"
+    assert found["alike"] is False
+    assert found["headline"] == comparison.headline
+    first = found["components"][0]
+    assert (first["name"], first["distance"], first["alike"]) == ("read bytes", 0.5, False)
+    assert first["worst_pair"] == [0, 0, 0.5]
+    assert found["cosine"]["factors"][0][0] == "I/O time (union), s"
