@@ -21,8 +21,8 @@ CONFIG = Config(
     train=TrainConfig(allreduce_bytes=1000),
     checkpoint=CheckpointConfig(kind="files", every_steps=5),
 )
-COLD: dict[str, Any] = {"io": [{"rchar": 1000, "read_bytes": 1000}]}
-WARM: dict[str, Any] = {"io": [{"rchar": 1000, "read_bytes": 10, "cached_share": 0.98}]}
+COLD: dict[str, Any] = {"io": [{"rchar": 1000, "read_bytes": 1000, "from_device": 1000}]}
+WARM: dict[str, Any] = {"io": [{"rchar": 1000, "read_bytes": 10, "from_device": 10, "cached_share": 0.98}]}
 
 
 def run(
@@ -93,7 +93,7 @@ def test_the_verdict_names_the_largest_loss(times: dict[str, float], expected: s
 
 def test_the_verdict_says_where_the_bytes_came_from() -> None:
     assert verdict(summary_of(WARM, fetch=6)).startswith("Page cache and loader keep the emulated accelerator 62.5 %")
-    half = {"io": [{"rchar": 1000, "read_bytes": 500}]}
+    half = {"io": [{"rchar": 1000, "read_bytes": 500, "from_device": 500}]}
     assert verdict(summary_of(half, fetch=6)).startswith("Storage, page cache and loader keep")
 
 
@@ -116,6 +116,11 @@ def test_utilisation_is_never_given_without_saying_that_compute_was_emulated(mon
 
 def test_cache_state() -> None:
     assert cache_state(summary_of(COLD)) == "cold: the device delivered 100.0 % of the bytes that were read"
+    ahead = {"io": [{"rchar": 1000, "read_bytes": 1312, "from_device": 1000}]}
+    assert cache_state(summary_of(ahead)) == (
+        "cold: the device delivered 100.0 % of the bytes that were read (and 31 % more that were not asked for: the "
+        "kernel reads ahead)"
+    )
     assert cache_state(summary_of(WARM)) == (
         "cached: the device delivered 1.0 % of the bytes that were read; "
         "98.0 % of the data were in the page cache before"
@@ -222,16 +227,16 @@ def test_published_beside_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         summary,
     )
     assert [(row.measured, row.ratio, row.alike) for row in rows] == [
-        (90.0, 0.9, "yes"),
+        (90.0, -1.0, "no"),  # worst first
         (90.0, 0.9, "no"),
-        (90.0, -1.0, "no"),
+        (90.0, 0.9, "yes"),
         (0.5, None, "yes"),
         *[(None, None, "not measured")] * 7,
     ]
     assert lookup(summary, "train") is None
-    text = printed(summary_of(COLD), monkeypatch, expect=rows[:1] + rows[4:5])
+    text = printed(summary_of(COLD), monkeypatch, expect=rows[2:3] + rows[4:5])
     found = [line.split() for line in text.splitlines() if line.startswith("  train.")]
     assert found == [
-        ["train.a", "100", "90", "0.9", "yes", "paper"],
-        ["train.none", "1", "-", "-", "not", "measured"],
+        ["train.a", "100", "90", "0.9", "0.1", "yes", "paper"],
+        ["train.none", "1", "-", "-", "0.1", "not", "measured"],
     ]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,11 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from dlio_torch.analysis.metrics import PARTS, SHARES
+from dlio_torch.report.advice_text import draw_advice
+from dlio_torch.report.cache_text import epochs_text, storage_text
 from dlio_torch.report.expect import ExpectRow
+from dlio_torch.report.io_text import draw_io
+from dlio_torch.report.terminal import NOT_MEASURED, write
 from dlio_torch.report.verdict import cache_state, percent, verdict
 from dlio_torch.units import format_duration, format_size
 
-NOT_MEASURED = "not measured"
 _MOST_RANKS = 16
 _LABELS = {
     "fetch": "fetch (waiting for data)",
@@ -39,41 +39,34 @@ def print_report(
 ) -> None:
     """Write tables and verdict of a run.
 
-    On a terminal with colours and its width; elsewhere plain text of 100 columns (or ``COLUMNS``).
-
     Args:
         summary: what :func:`dlio_torch.analysis.metrics.summarise` gave.
         stream: where to.
         run_dir: the run directory, named on the last line.
         expect: rows of :func:`dlio_torch.report.expect.compare`.
     """
-    terminal = stream.isatty()
-    width = shutil.get_terminal_size().columns if terminal else int(os.environ.get("COLUMNS") or 100)
-    text = io.StringIO()
-    console = Console(
-        file=text,
-        force_terminal=terminal,
-        width=max(width, 40),
-        no_color=True if "NO_COLOR" in os.environ else None,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
-    console.print()
-    console.print(_title(summary), style="bold")
-    console.print(_facts(summary))
-    if summary["step"]["duration_s"] is not None:
-        console.print(_steps(summary))
-    if len(summary["ranks"]) > 1:
-        console.print(_ranks(summary["ranks"]))
-    if expect:
-        console.print(_expected(expect, summary.get("published_on")))
-    console.print(verdict(summary), style="bold")
-    if run_dir is not None:
-        console.print(f"Results: {run_dir}", soft_wrap=True)  # a path stays on one line, to be copied
-    lines = [line.rstrip(" ") for line in text.getvalue().splitlines()]
-    stream.write(_encodable("\n".join(lines) + "\n", getattr(stream, "encoding", None)))
-    stream.flush()
+
+    def draw(console: Console) -> None:
+        console.print()
+        console.print(_title(summary), style="bold")
+        console.print(_facts(summary))
+        if summary["step"]["duration_s"] is not None:
+            console.print(_steps(summary))
+        if summary.get("posix") is not None:
+            draw_io(console, summary["posix"])
+        if len(summary["ranks"]) > 1:
+            console.print(_ranks(summary["ranks"]))
+        if expect:
+            console.print(_expected(expect, summary.get("published_on")))
+        console.print(verdict(summary), style="bold")
+        if summary.get("advice") is not None:
+            draw_advice(console, summary["advice"])
+        for warning in (summary.get("cache") or {}).get("warnings", ()):
+            console.print(f"warning: {warning}")
+        if run_dir is not None:
+            console.print(f"Results: {run_dir}", soft_wrap=True)  # a path stays on one line, to be copied
+
+    write(stream, draw)
 
 
 def _title(summary: Mapping[str, Any]) -> str:
@@ -117,7 +110,16 @@ def _facts(summary: Mapping[str, Any]) -> Table:
             f"{evaluation['steps']} steps of each rank, {evaluation['samples']} samples"
             + ("" if rate is None else f", {rate:.4g} samples/s"),
         )
+    stalls = summary.get("stalls")
+    if stalls is not None and stalls["largest"] is not None:
+        table.add_row("why it waited", stalls["sentence"])
     table.add_row("page cache", cache_state(summary))
+    cache, storage = summary.get("cache"), summary.get("storage")
+    epochs = None if cache is None else epochs_text(cache)
+    if epochs is not None:
+        table.add_row("", epochs)
+    if storage is not None and storage["share_of_most"] is not None:
+        table.add_row("storage limit", storage_text(storage))
     return table
 
 
@@ -172,7 +174,7 @@ def _expected(rows: Sequence[ExpectRow], published: Mapping[str, Any] | None) ->
     title = f"published{where} and measured"
     table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="none")
     table.add_column("figure", overflow="fold")
-    for name in ("published", "measured", "ratio", "alike"):
+    for name in ("published", "measured", "ratio", "tolerance", "alike"):
         table.add_column(name, justify="right")
     table.add_column("source", overflow="fold")
     for row in rows:
@@ -181,6 +183,7 @@ def _expected(rows: Sequence[ExpectRow], published: Mapping[str, Any] | None) ->
             f"{row.published:.4g}",
             "-" if row.measured is None else f"{row.measured:.4g}",
             "-" if row.ratio is None else f"{row.ratio:.3g}",
+            f"{row.tolerance:.3g}",
             row.alike,
             row.source,
         )
@@ -189,13 +192,3 @@ def _expected(rows: Sequence[ExpectRow], published: Mapping[str, Any] | None) ->
 
 def _signed(seconds: float) -> str:
     return f"{'+' if seconds > 0 else ''}{format_duration(seconds)}"
-
-
-def _encodable(text: str, encoding: str | None) -> str:
-    """``text`` as a stream of this encoding can take it."""
-    try:
-        text.encode(encoding or "utf-8")
-    except UnicodeEncodeError:
-        plain = text.replace("µ", "u").replace("─", "-").replace("…", "~")
-        return plain.encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
-    return text

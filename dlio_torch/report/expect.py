@@ -1,4 +1,14 @@
-"""The published figures of an application beside what was measured."""
+"""The published figures of an application beside what was measured, scored as a comparison's components are.
+
+Each figure has a distance, the relative difference from the published value, and a limit, its tolerance.  Rows
+are in the order of distance over limit, worst first; what was not measured comes last.
+
+A metric is the dotted name of a figure of ``summary.json``, or one of a run that recorded its calls
+(``trace.posix=true``)::
+
+    posix.<read|write|all>.<figure>     figure: one of FIGURES, of all recorded files of the layer that counts
+                                        (dlio_torch.analysis.io.selection)
+"""
 
 from __future__ import annotations
 
@@ -19,9 +29,11 @@ class ExpectRow:
         published: the published value.
         measured: the value of this run; ``None``: not measured.
         ratio: measured / published; ``None`` without a measured value, or where 0 was published.
-        alike: whether the relative difference is at most ``tolerance`` (the absolute one where 0 was published).
-        tolerance: as configured.
+        alike: whether the distance is at most ``tolerance``.
+        tolerance: as configured; the limit of the distance.
         source: where the value was published.
+        distance: |measured - published| / |published|, the absolute difference where 0 was published;
+            ``None``: not measured.
     """
 
     metric: str
@@ -31,17 +43,41 @@ class ExpectRow:
     alike: Literal["yes", "no", "not measured"]
     tolerance: float
     source: str
+    distance: float | None = None
+
+
+FIGURES = {
+    "calls": "io.sizes.{}.count",
+    "bytes": "io.sizes.{}.bytes",
+    "min_bytes": "io.sizes.{}.min",
+    "max_bytes": "io.sizes.{}.max",
+    "mean_bytes": "io.sizes.{}.mean",
+    "median_bytes": "io.sizes.{}.median",
+    "bytes_per_s": "io.bandwidth.{}.bytes_per_s",
+    "io_s": "io.bandwidth.{}.io_s",
+    "sequential": "io.shares.process.{}.sequential",
+    "consecutive": "io.shares.process.{}.consecutive",
+    "sequential_per_stream": "io.shares.stream.{}.sequential",
+    "consecutive_per_stream": "io.shares.stream.{}.consecutive",
+}
+"""Short names of figures of the analysis of recorded calls, and where they are in it."""
+
+_CLASSES = ("read", "write", "all")
 
 
 def compare(expect: Sequence[ExpectConfig], summary: Mapping[str, Any]) -> list[ExpectRow]:
-    """One row per published figure, in the order of the recipe."""
-    return [_row(one, lookup(summary, one.metric)) for one in expect]
+    """One row per published figure, worst first; figures that are equally far in the order of the recipe."""
+    rows = [_row(one, lookup(summary, one.metric)) for one in expect]
+    return sorted(rows, key=_severity, reverse=True)
 
 
 def lookup(summary: Mapping[str, Any], metric: str) -> float | None:
-    """The number at a dotted path of the summary (numbers index lists: ``ranks.0.au``); ``None`` if there is none."""
+    """The number of a metric, see the module's text; ``None`` if there is none.
+
+    Numbers in a dotted name index lists: ``ranks.0.au``.
+    """
     value: Any = summary
-    for name in metric.split("."):
+    for name in _path(metric):
         if isinstance(value, Mapping):
             value = value.get(name)
         elif isinstance(value, Sequence) and not isinstance(value, str) and name.isdigit() and int(name) < len(value):
@@ -52,12 +88,29 @@ def lookup(summary: Mapping[str, Any], metric: str) -> float | None:
     return float(value) if number else None
 
 
+def _path(metric: str) -> list[str]:
+    parts = metric.split(".")
+    if len(parts) == 3 and parts[0] == "posix" and parts[1] in _CLASSES and parts[2] in FIGURES:
+        return ["posix", *FIGURES[parts[2]].format(parts[1]).split(".")]
+    return parts
+
+
 def _row(one: ExpectConfig, measured: float | None) -> ExpectRow:
-    ratio: float | None = None
-    alike: Literal["yes", "no", "not measured"] = "not measured"
-    if measured is not None:
-        ratio = measured / one.value if one.value else None
-        limit = one.tolerance * (abs(one.value) or 1.0)
-        # A difference that equals the tolerance but for the last binary digit is within it.
-        alike = "yes" if abs(measured - one.value) <= limit * (1 + 1e-12) else "no"
-    return ExpectRow(one.metric, one.value, measured, ratio, alike, one.tolerance, one.source)
+    if measured is None:
+        return ExpectRow(one.metric, one.value, None, None, "not measured", one.tolerance, one.source)
+    ratio = measured / one.value if one.value else None
+    distance = abs(measured - one.value) / (abs(one.value) or 1.0)
+    alike: Literal["yes", "no"] = "yes" if distance <= _limit(one.tolerance) else "no"
+    return ExpectRow(one.metric, one.value, measured, ratio, alike, one.tolerance, one.source, distance)
+
+
+def _limit(tolerance: float) -> float:
+    """A difference that equals the tolerance but for the last binary digits is within it."""
+    return tolerance * (1 + 1e-12) + 1e-12
+
+
+def _severity(row: ExpectRow) -> float:
+    """Distance over limit; what was not measured comes last, what must be exact and is not first."""
+    if row.distance is None:
+        return -1.0
+    return row.distance / row.tolerance if row.tolerance else math.inf if row.distance else 0.0

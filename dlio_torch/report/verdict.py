@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dlio_torch.analysis.cache import COLD, WARM
 from dlio_torch.units import format_duration
 
-COLD = 0.9
-"""From this share of the bytes delivered by the device, a run is called cold."""
-WARM = 0.05
-"""Up to this share, it is called cached."""
+AHEAD = 0.05
+"""From this share of the bytes read, what the device delivered beyond them is said."""
 
 _LOSSES = {
     "fetch": "waiting for data",
@@ -61,7 +60,11 @@ def cache_state(summary: Mapping[str, Any]) -> str:
         text = "not measured"
     else:
         kind = "cold" if share >= COLD else "cached" if share <= WARM else "partly cached"
-        text = f"{kind}: the device delivered {percent(share)} of the bytes that were read"
+        more = (io["read_bytes"] - io["rchar_bytes"]) / io["rchar_bytes"]
+        ahead = (
+            f" (and {100 * more:.0f} % more that were not asked for: the kernel reads ahead)" if more >= AHEAD else ""
+        )
+        text = f"{kind}: the device delivered {percent(share)} of the bytes that were read{ahead}"
     before = io["cached_share_before"]
     return text if before is None else f"{text}; {percent(before)} of the data were in the page cache before"
 

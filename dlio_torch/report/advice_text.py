@@ -1,0 +1,39 @@
+"""Advice on the terminal: the best of it in some lines, all of it is in ``summary.json`` and the HTML report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+MOST = 5
+
+
+def draw_advice(console: Console, advice: Mapping[str, Any]) -> None:
+    """Print the conclusion and at most :data:`MOST` pieces of advice, the largest predicted gain first.
+
+    Args:
+        console: where to.
+        advice: what :func:`dlio_torch.analysis.advice.advise.advise` gave.
+    """
+    console.print(advice["conclusion"])
+    items = advice["items"]
+    if items:
+        table = Table.grid(padding=(0, 1, 0, 0))
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(overflow="fold")
+        for number, item in enumerate(items[:MOST], 1):
+            table.add_row(f"{number}.", f"{item['text']}{needed(item)}")
+        console.print(Padding(table, (0, 0, 0, 2)))
+    if len(items) > MOST:
+        console.print(f"  and {len(items) - MOST} more in summary.json")
+    for caveat in advice["caveats"]:
+        console.print(caveat)
+
+
+def needed(item: Mapping[str, Any]) -> str:
+    """The options that have to be set together with it, as an addition to its text."""
+    return f" (with {' '.join(f'{key}={value}' for key, value in item['also'])})" if item["also"] else ""

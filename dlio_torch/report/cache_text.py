@@ -1,0 +1,63 @@
+"""What was done to the page cache, and what came of it, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dlio_torch.analysis.cache import share_of
+from dlio_torch.data.cachestate import DataSize, Prepared
+from dlio_torch.report.verdict import percent
+from dlio_torch.units import format_duration, format_rate, format_size
+
+_DONE = {"cold": "evicted", "warm": "read"}
+
+
+def prepared_line(state: str, prepared: Prepared, size: DataSize) -> str:
+    """One line for what was done before the first epoch.
+
+    Args:
+        state: ``cold`` or ``warm``.
+        prepared: what came of it.
+        size: of the data.
+    """
+    times = "" if prepared.attempts == 1 else f" {prepared.attempts} times"
+    done = f"cache: {state}: {format_size(size.bytes)} {_DONE[state]}{times} in {format_duration(prepared.seconds)}"
+    if prepared.cached_share is None:
+        return f"{done}; not checked: {prepared.why}"
+    left = f"{percent(prepared.cached_share)} of the data are in the page cache"
+    return f"{done}; {left}" if prepared.reached else f"{done}; not reached: {left}: {prepared.why}"
+
+
+def epochs_text(cache: Mapping[str, Any]) -> str | None:
+    """What the device delivered in the first epoch and in later ones; ``None`` where there is one, or no count.
+
+    Args:
+        cache: ``cache`` of ``summary.json``.
+    """
+    epochs = cache["epochs"]
+    if len(epochs) < 2 or any(epoch["device_read_share"] is None for epoch in epochs):
+        return None
+    later = epochs[1:]
+    share = share_of(later)
+    assert share is not None
+    which = "epoch 2" if len(later) == 1 else f"epochs 2 to {len(epochs)}"
+    return f"epoch 1: {percent(epochs[0]['device_read_share'])} from the device, {which}: {percent(share)}"
+
+
+def storage_text(storage: Mapping[str, Any]) -> str:
+    """How near a run came to what the storage gives, in one line.
+
+    Args:
+        storage: ``storage`` of ``summary.json``.
+    """
+    shares = []
+    if storage["share"] is not None:
+        limit = format_rate(storage["limit_bytes_per_s"])
+        shares.append(f"{percent(storage['share'])} of {limit} ({storage['how']})")
+    if storage["share_of_most"] is not None:
+        most = format_rate(storage["most_bytes_per_s"])
+        shares.append(f"{percent(storage['share_of_most'])} of the most, {most}")
+    if not shares:
+        return f"not measured: {storage['why']}"
+    return f"{format_rate(storage['bytes_per_s'])} is {', '.join(shares)}"

@@ -1,0 +1,151 @@
+"""Collects what a page is made from: a run directory, whole or broken, a recorded program, a log of another tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from dlio_torch.analysis.metrics import SCHEMA, VERSION
+from dlio_torch.errors import DlioError
+from dlio_torch.report.html.run.view import View
+from dlio_torch.rundir import RunDir
+from dlio_torch.trace.events import EventTable, read_events
+from dlio_torch.trace.recording import Recording
+from dlio_torch.trace.sources import open_recording
+from dlio_torch.train.steps import read_steps
+
+_WHY = {
+    "config.yaml": "the run ended before it wrote its configuration",
+    "sources.yaml": "the run ended before it wrote where its configuration came from",
+    "environment.json": "the run ended before it described the machine",
+    "summary.json": "the run did not get that far; figures are of the part that was recorded",
+    "steps.csv": "the run did not get that far",
+    "events": "no span was recorded (trace.spans=false, or the run ended at once)",
+    "trace.json.gz": "the run did not get that far; this page does not need it",
+}
+
+
+def gather(path: Path) -> View:
+    """Everything that can be read at ``path``; what is missing or damaged is named in the view.
+
+    Raises:
+        DlioError: ``path`` does not exist, or is no recording at all.
+    """
+    if not path.is_dir():
+        return View(open_recording(path))
+    directory = RunDir.open(path)
+    is_run = directory.config.exists() or directory.summary.exists() or directory.environment.exists()
+    missing: list[str] = []
+    try:
+        recording = open_recording(path)
+    except DlioError as error:
+        if not is_run:
+            raise
+        missing.append(f"the recording cannot be read: {error}")
+        recording = Recording(path, "run", EventTable(_no_events(path), (), ()), frozenset())
+    if recording.kind != "run":
+        return View(
+            recording,
+            environment=_json(directory, directory.environment, missing),
+            command=_json(directory, directory.command, missing),
+            missing=tuple(missing),
+        )
+    summary = _summary(directory, missing)
+    steps = _steps(directory, summary, missing)
+    lacking = [name for name in directory.missing() if name != "steps.csv" or steps is None]
+    missing += [f"{name} is missing: {_WHY.get(name, 'the run did not write it')}" for name in lacking]
+    environment, config = _json(directory, directory.environment, missing), _text(directory.config, missing)
+    sources = _sources(directory, missing)
+    # What the recording says of files that are read here again would stand there twice.
+    notes = tuple(note for note in recording.notes if not any(one.endswith(note) for one in missing))
+    return View(
+        replace(recording, notes=notes),
+        summary=summary,
+        environment=environment,
+        config=config,
+        sources=sources,
+        steps=steps,
+        missing=tuple(missing),
+    )
+
+
+def _no_events(path: Path) -> pd.DataFrame:
+    frame: pd.DataFrame = read_events(path / "no such folder").frame
+    return frame
+
+
+def _json(directory: RunDir, path: Path, missing: list[str]) -> Mapping[str, Any] | None:
+    if not path.exists() or not path.stat().st_size:
+        return None
+    try:
+        value = directory.read_json(path)
+    except DlioError as error:
+        missing.append(f"{path.name} is left out: {error}")
+        return None
+    if not isinstance(value, Mapping):
+        missing.append(f"{path.name} is left out: it holds no table of values")
+        return None
+    return value
+
+
+def _summary(directory: RunDir, missing: list[str]) -> Mapping[str, Any] | None:
+    """The summary, where it is one that this version of the package can show."""
+    value = _json(directory, directory.summary, missing)
+    if value is not None and (value.get("schema"), value.get("version")) != (SCHEMA, VERSION):
+        missing.append(
+            f"summary.json is left out: it is of {value.get('schema')} version {value.get('version')}, this page shows "
+            f"{SCHEMA} version {VERSION}"
+        )
+        return None
+    return value
+
+
+def _text(path: Path, missing: list[str]) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") or None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        missing.append(f"{path.name} is left out: {error.strerror}")
+        return None
+
+
+def _sources(directory: RunDir, missing: list[str]) -> Mapping[str, str] | None:
+    text = _text(directory.sources, missing)
+    try:
+        value = yaml.safe_load(text) if text else None
+    except yaml.YAMLError:
+        missing.append("sources.yaml is left out: it is damaged")
+        return None
+    return {str(key): str(item) for key, item in value.items()} if isinstance(value, Mapping) else None
+
+
+def _steps(directory: RunDir, summary: Mapping[str, Any] | None, missing: list[str]) -> pd.DataFrame | None:
+    """The records of all ranks: the merged file, or what each rank had written when the run ended."""
+    paths = [directory.steps()]
+    if not directory.steps().exists():
+        names = {path.name.removesuffix(".journal") for path in directory.path.glob("steps.rank*.csv*")}
+        paths = [directory.path / name for name in sorted(names)]
+    frames = []
+    for path in paths:
+        try:
+            by_rank = read_steps(path)
+        except DlioError as error:
+            missing.append(f"{path.name} is left out: {error.message}")
+            continue
+        frames += [_step_frame(rank, records) for rank, records in sorted(by_rank.items())]
+    if paths and not directory.steps().exists():
+        missing.append("steps.csv is missing: steps are those that each rank had written when the run ended")
+    return pd.concat(frames, ignore_index=True) if frames else None
+
+
+def _step_frame(rank: int, records: Any) -> pd.DataFrame:
+    frame: pd.DataFrame = pd.DataFrame({name: np.asarray(records[name]) for name in records.dtype.names})
+    frame.insert(0, "rank", rank)
+    return frame

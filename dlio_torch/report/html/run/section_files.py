@@ -1,0 +1,167 @@
+"""Tables of files and of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from dlio_torch.analysis.io import tables
+from dlio_torch.report.html.blocks import UNKNOWN, Absent, Block, Section, Table
+from dlio_torch.report.html.run.view import GET_CALLS, View
+from dlio_torch.report.html.theme import clean
+from dlio_torch.report.verdict import percent
+from dlio_torch.units import format_duration, format_rate, format_size
+
+_MOST_FILES = 20
+_MOST_RANKS = 64
+_RULES = (
+    "I/O time = length of the union of the intervals of its calls, over all processes; sequential and consecutive by "
+    "Darshan's rule; times read = bytes read / distinct bytes read."
+)
+
+
+def file_section(view: View) -> Section:
+    """The files that moved most bytes, the others summed."""
+    frame = view.files
+    if not len(frame):
+        return Section("files", "Files", [Absent(f"No file was recorded. {GET_CALLS}")])
+    count = frame["file"].nunique()
+    rows = [_file_row(row) for row in frame.head(_MOST_FILES).to_dict("records")]
+    rest = frame.iloc[_MOST_FILES:]
+    if len(rest):
+        sums = {name: rest[name].sum() if rest[name].notna().any() else None for name in _SUMS}
+        more = f"{len(rest)} more {'rows' if len(frame) > count else 'files'}"
+        rows.append(_file_row({"file": more, "layer": "", **sums}, named=False))
+    sums = {name: frame[name].sum() if frame[name].notna().any() else None for name in _SUMS}
+    foot = _file_row({"file": f"{'all' if len(frame) > 1 else 'sum'}", "layer": "", **sums}, named=False)
+    note = "By bytes, the most first. " + _RULES
+    if (frame["source"] == "counters").any():
+        note += " Rows of a log's counters are coarse: they have sums only, and their time is summed over processes."
+        called = frame.loc[frame["source"] == "events", "file"].nunique()
+        note += f" Of {called} files calls were recorded, of {count - called} there are counters only."
+    title = f"{count} file{'' if count == 1 else 's'}"
+    if len(frame) > count:
+        title += f" in {len(frame)} rows, one per layer and file"
+    title += f", the {_MOST_FILES} with most bytes" if len(rest) else ""
+    every = [*rows, foot]
+    told = [at for at in range(len(_FILE_HEADS)) if any(row[at] not in ("", UNKNOWN) for row in every)]
+    heads = tuple(_FILE_HEADS[at] for at in told)
+    rows, foot = [[row[at] for at in told] for row in rows], [foot[at] for at in told]
+    return Section("files", "Files", [Table(title, heads, rows, note, foot, tall=True)])
+
+
+_SUMS = ("opens", "reads", "bytes_read", "writes", "bytes_written")
+_FILE_HEADS = (
+    "<file",
+    "<layer",
+    "ranks",
+    "opens",
+    "reads",
+    "read",
+    "mean",
+    "writes",
+    "written",
+    "mean",
+    "sequential",
+    "consec.",
+    "I/O time",
+    "times read",
+)
+
+
+def _file_row(row: Any, named: bool = True) -> list[str]:
+    name = row["file"]
+    spent = row.get("io_s")
+    if not _known(spent):
+        spent = row.get("summed_s")
+    return [
+        clean(str(name)) if _known(name) else "file not known",
+        str(row["layer"]) + (", counters" if row.get("source") == "counters" else ""),
+        _count(row.get("ranks")) if named else "",
+        _count(row.get("opens")),
+        _count(row.get("reads")),
+        _size(row.get("bytes_read")),
+        _size(row.get("read_mean_bytes"), "" if not row.get("reads") else UNKNOWN) if named else "",
+        _count(row.get("writes")),
+        _size(row.get("bytes_written")),
+        _size(row.get("write_mean_bytes"), "" if not row.get("writes") else UNKNOWN) if named else "",
+        _share(row.get("sequential")) if named else "",
+        _share(row.get("consecutive")) if named else "",
+        (format_duration(spent) if _known(spent) else UNKNOWN) if named else "",
+        (f"{row['reuse']:.3g}" if _known(row.get("reuse")) else UNKNOWN) if named else "",
+    ]
+
+
+_CALL_HEADS = (
+    *("rank", "processes", "files", "opens", "reads", "read", "writes", "written"),
+    *("sequential", "consec.", "I/O time", "read rate"),
+)
+
+
+def rank_section(view: View) -> Section:
+    """A row per rank: its training, and its I/O."""
+    training = list(view.summary["ranks"]) if view.summary is not None else []
+    frame = tables.ranks(view.recording)
+    if not training and not len(frame):
+        return Section("ranks", "Ranks", [Absent(f"Nothing was recorded per rank. {GET_CALLS}")])
+    blocks: list[Block] = []
+    if training:
+        heads = ("rank", "steps", "samples/s", "utilisation", "fetch", "compute", "allreduce", "checkpoint", "other")
+        rows = [_training_cells(row) for row in training[:_MOST_RANKS]]
+        note = "Times: mean of a measured step." + _left(len(training))
+        blocks.append(Table("Training of each rank", heads, rows, note))
+    if len(frame):
+        rows = [_call_cells(row) for row in frame.head(_MOST_RANKS).to_dict("records")]
+        note = "I/O time = length of the union of the rank's I/O calls; read rate = bytes read / that time."
+        if view.counted_words and (frame["source"] == "events").any():
+            note += f" Recorded calls are counted; by counters alone there are, in no row, {view.counted_words}."
+        blocks.append(Table("I/O of each rank", _CALL_HEADS, rows, note + _left(len(frame))))
+    return Section("ranks", "Ranks", blocks)
+
+
+def _left(count: int) -> str:
+    return f" {count - _MOST_RANKS} more ranks are left out." if count > _MOST_RANKS else ""
+
+
+def _training_cells(row: Mapping[str, Any]) -> list[str]:
+    times = [row[f"{part}_s"] for part in ("fetch", "compute", "allreduce", "checkpoint", "other")]
+    return [
+        str(row["rank"]),
+        f"{row['steps']:,}",
+        UNKNOWN if row["samples_per_s"] is None else f"{row['samples_per_s']:.4g}",
+        UNKNOWN if row["au"] is None else percent(row["au"]),
+        *(UNKNOWN if value is None else format_duration(value) for value in times),
+    ]
+
+
+def _call_cells(row: Any) -> list[str]:
+    spent, read = row["io_s"], row["bytes_read"]
+    return [
+        str(row["rank"]) if row["rank"] >= 0 else "shared",
+        *(_count(row[name]) for name in ("processes", "files", "opens", "reads")),
+        _size(read),
+        _count(row["writes"]),
+        _size(row["bytes_written"]),
+        _share(row["sequential"]),
+        _share(row["consecutive"]),
+        format_duration(spent) if _known(spent) else UNKNOWN,
+        format_rate(read / spent) if _known(read) and _known(spent) and read and spent else UNKNOWN,
+    ]
+
+
+def _known(value: Any) -> bool:
+    return value is not None and not pd.isna(value)
+
+
+def _count(value: Any) -> str:
+    return f"{int(value):,}" if _known(value) else UNKNOWN
+
+
+def _size(value: Any, unknown: str = UNKNOWN) -> str:
+    return format_size(round(float(value))) if _known(value) else unknown
+
+
+def _share(value: Any) -> str:
+    return percent(float(value)) if _known(value) else UNKNOWN

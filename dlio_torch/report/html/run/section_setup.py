@@ -1,0 +1,174 @@
+"""The end of the page: published figures, configuration, environment, what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from dlio_torch.config.schema import ExpectConfig
+from dlio_torch.report.expect import compare
+from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Folded, Notes, Section, Table, Text
+from dlio_torch.report.html.run.view import View
+from dlio_torch.report.html.theme import clean
+from dlio_torch.units import format_size
+
+_MOST_SKIPPED = 100
+_COMMAND = ("command", "cwd", "exit_code")
+_PAIR = ("<what", "<value")
+
+
+def expect_section(view: View) -> Section:
+    """Published figures of the application beside those of the run."""
+    title = "Published and measured"
+    expected = _expected(view)
+    if not expected or view.summary is None:
+        why = (
+            "The recipe names no published figures (expect:)."
+            if view.config
+            else f"No recipe was recorded. {view.get_run}"
+        )
+        if expected:
+            why = "The run left no summary to compare with the published figures."
+        return Section("expect", title, [Absent(why)])
+    rows = [
+        [
+            row.metric,
+            f"{row.published:.4g}",
+            NOT_MEASURED if row.measured is None else f"{row.measured:.4g}",
+            "" if row.ratio is None else f"{row.ratio:.3g}",
+            row.alike,
+            f"{100 * row.tolerance:.3g} %",
+            clean(row.source),
+        ]
+        for row in compare(expected, view.summary)
+    ]
+    heads = ("<figure", "published", "measured", "ratio", "alike", "tolerance", "<source")
+    where = view.summary.get("published_on")
+    on = f"Published for {where['system']}, {where['world_size']} ranks. " if where else ""
+    note = on + "Ratio = measured / published; alike: the relative difference is within the tolerance."
+    return Section("expect", title, [Table("Published figures and this run", heads, rows, note)])
+
+
+def _expected(view: View) -> list[ExpectConfig]:
+    content = _yaml(view.config)
+    entries = content.get("expect") if isinstance(content, Mapping) else None
+    found = []
+    for entry in entries or ():
+        if isinstance(entry, Mapping) and {"metric", "value"} <= entry.keys():
+            found.append(
+                ExpectConfig(
+                    metric=str(entry["metric"]),
+                    value=float(entry["value"]),
+                    tolerance=float(entry.get("tolerance", 0.1)),
+                    source=str(entry.get("source", "")),
+                )
+            )
+    return found
+
+
+def config_section(view: View) -> Section:
+    """The configuration: what was set, and all of it."""
+    title = "Configuration"
+    if view.config is None:
+        command = view.command or {
+            name: view.recording.facts[name] for name in _COMMAND if name in view.recording.facts
+        }
+        if not command:
+            return Section("config", title, [Absent(f"No configuration was recorded. {view.get_run}")])
+        rows = [[key, _value(value)] for key, value in _flat(command)]
+        return Section("config", "Command", [Folded(clean(view.command_line or "Command"), [Table("", _PAIR, rows)])])
+    values = dict(_flat(_yaml(view.config)))
+    blocks: list[Block] = []
+    if view.sources:
+        rows = [
+            [key, _value(values.get(key)), clean(str(source))]
+            for key, source in view.sources.items()
+            if str(source) != "default"
+        ]
+        heads = ("<option", "<value", "<set by")
+        note = f"{len(view.sources) - len(rows)} other options have their default."
+        blocks.append(Folded(f"{len(rows)} options that were set", [Table("", heads, rows, note)]))
+    blocks.append(Folded("The whole configuration (config.yaml)", text=clean_lines(view.config)))
+    if view.summary is not None and view.summary.get("scaled"):
+        scaled = [clean(str(note)) for note in view.summary["scaled"]]
+        blocks.append(Folded(f"{len(scaled)} options that the scale changed", [Notes(scaled)]))
+    return Section("config", title, blocks)
+
+
+def environment_section(view: View) -> Section:
+    """Machine, software and file systems."""
+    title = "Environment"
+    told = view.environment
+    if told is None:
+        told = {key: value for key, value in view.recording.facts.items() if key not in (*_COMMAND, "config")}
+        if not told:
+            return Section("environment", title, [Absent(f"The machine was not recorded. {view.get_run}")])
+    return Section("environment", title, [environment_block(told)])
+
+
+def environment_block(told: Mapping[str, Any]) -> Folded:
+    """The content of ``environment.json``, folded."""
+    why = told.get("not_measured") or {}
+    rows = []
+    for key, value in _flat({name: value for name, value in told.items() if name != "not_measured"}):
+        text = _value(value)
+        if value is None:
+            text = NOT_MEASURED + (f": {why[key]}" if key in why else "")
+        elif key.endswith("_bytes") and isinstance(value, int):
+            text = f"{format_size(value)} ({value:,} B)"
+        rows.append([key, clean(text)])
+    return Folded(_headline(told), [Table("", _PAIR, rows)])
+
+
+def _headline(told: Mapping[str, Any]) -> str:
+    cpu, mounts = told.get("cpu"), told.get("mounts")
+    parts = [str(told.get("host") or "machine")]
+    if isinstance(cpu, Mapping):
+        parts.append(f"{cpu.get('model')}, {cpu.get('cores_usable')} cores")
+    if isinstance(mounts, Mapping) and isinstance(mounts.get("data"), Mapping):
+        parts.append(f"data on {mounts['data'].get('file_system')}")
+    return clean(" · ".join(parts))
+
+
+def skipped_section(view: View) -> Section:
+    """What could not be read, and why."""
+    notes = [*view.missing, *(f"{one.path}: {one.reason}" for one in view.recording.events.skipped)]
+    left = len(notes) - _MOST_SKIPPED
+    shown = [clean(note) for note in notes[:_MOST_SKIPPED]] + ([f"and {left} more"] if left > 0 else [])
+    if not shown:
+        return Section("skipped", "Left out", [Text("Nothing: every record could be read.")])
+    return Section("skipped", "Left out", [Notes(shown)])
+
+
+def clean_lines(text: str) -> str:
+    """Text of several lines without other control characters."""
+    return "\n".join(clean(line) for line in text.splitlines())
+
+
+def _yaml(text: str | None) -> Any:
+    try:
+        return yaml.safe_load(text) if text else {}
+    except yaml.YAMLError:
+        return {}
+
+
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted name and value of everything inside; lists are numbered."""
+    if isinstance(value, Mapping) and value:
+        for name, item in value.items():
+            yield from _flat(item, f"{prefix}.{name}" if prefix else str(name))
+    elif isinstance(value, list) and any(isinstance(item, (Mapping, list)) for item in value):
+        for number, item in enumerate(value):
+            yield from _flat(item, f"{prefix}.{number}")
+    elif prefix:
+        yield prefix, value
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(_value(item) for item in value)
+    return "" if value is None else clean(str(value))

@@ -1,0 +1,111 @@
+"""The section on stalls: what the trainer's waits were made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from dlio_torch.analysis import stalls
+from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table, Text
+from dlio_torch.report.html.run.view import View
+from dlio_torch.report.html.stack_figure import stack_figure
+from dlio_torch.report.html.theme import BLACK, BLUE, BROWN, GREY, ORANGE, PURPLE, SKY, SLATE, VERMILLION, YELLOW
+from dlio_torch.report.verdict import percent
+from dlio_torch.units import format_duration
+
+_TITLE = "What steps waited for"
+_STALL_COLOURS = {
+    "device": VERMILLION,
+    "page_cache": SKY,
+    "decode": YELLOW,
+    "read": BROWN,
+    "preprocess": PURPLE,
+    "collate": ORANGE,
+    "hand_over": BLUE,
+    "starved": BLACK,
+    "not_started": SLATE,
+    "unexplained": GREY,
+}
+_STALL_MEANS = {
+    "device": "the awaited batch's reads, as far as the device delivered them",
+    "page_cache": "the awaited batch's reads, as far as memory delivered them",
+    "decode": "decompressing, parsing and copying in the library, and spans decode",
+    "read": "the awaited batch's reads, where the three above cannot be told apart",
+    "preprocess": "preprocessing of the awaited batch",
+    "collate": "putting the awaited batch together",
+    "hand_over": "from the end of the worker's work to the trainer's having the batch",
+    "starved": "a worker had the work and was not scheduled",
+    "not_started": "no worker had begun the batch",
+    "unexplained": "none of these",
+}
+
+
+def stall_section(view: View) -> Section:
+    """The waits of each step by cause, and a table of the causes."""
+    counted = view.summary["io"]["device_read_share"] is not None if view.summary is not None else None
+    frame = stalls.attribute(view.recording, counted)
+    if frame is None or not len(frame):
+        return Section("stalls", _TITLE, [Absent(f"No wait of a trainer was recorded (spans fetch). {view.get_run}")])
+    parts = [part for part in stalls.PARTS if frame[part].notna().any() and frame[part].sum() > 0]
+    if parts == ["unexplained"]:
+        waited = format_duration(float(frame["wait_s"].sum()))
+        text = (
+            f"{len(frame)} steps waited {waited} for data. What for was not recorded: that takes the spans of the "
+            "loader's threads and workers, which a run of python -m dlio_torch records."
+        )
+        figure = _figure(view, frame, parts, "Wait of each step", "Height of a bar = the wait (fetch) of one step.")
+        return Section("stalls", _TITLE, [Text(text), *figure])
+    found = stalls.summary(frame, int(view.summary["warmup"]["steps"]) if view.summary is not None else 0)
+    how = (
+        "Each wait (fetch) is cut into the stretches in which the maker of the awaited batch read, decoded, collated "
+        "and so on; they add up to the wait."
+    )
+    figure = _figure(view, frame, parts, "Wait of each step by cause", how)
+    return Section("stalls", _TITLE, [Text(found["sentence"]), *figure, _table(found)])
+
+
+def _figure(view: View, frame: pd.DataFrame, parts: list[str], title: str, how: str) -> list[Block]:
+    if not parts:
+        return []
+    drawn = stack_figure(
+        frame.sort_values("start_ns", kind="stable"),
+        parts,
+        _STALL_COLOURS,
+        {part: _word(part) for part in parts},
+        name="stalls",
+        label="wait per step",
+    )
+    how += " Steps of all ranks in order of time"
+    how += f"; a bar is the mean of {drawn.group} of them" if drawn.group > 1 else ""
+    how += f"; {drawn.cut} bars reach beyond the axis (▲)." if drawn.cut else "."
+    estimated = [_word(part) for part in parts if part in stalls.ESTIMATED]
+    status = f"Estimated: {', '.join(estimated)}; the rest exact" if estimated else "Exact"
+    return [Figure(drawn.svg, title, how, f"{status}; {view.cache}.")]
+
+
+def _table(found: dict[str, Any]) -> Table:
+    rows = []
+    for part in stalls.PARTS:
+        seconds, share = found["parts"][part], found["shares"][part]
+        rows.append(
+            [
+                _word(part) + (" (estimated)" if part in found["estimated"] else ""),
+                NOT_MEASURED if seconds is None else format_duration(seconds),
+                "" if share is None else percent(share),
+                _STALL_MEANS[part],
+            ]
+        )
+    total = NOT_MEASURED if found["wait_s"] is None else format_duration(found["wait_s"])
+    ahead = found["ahead_s"]
+    note = "Warm-up left out. " + (
+        ""
+        if ahead is None
+        else f"Reading further ahead could have saved at most {format_duration(ahead)} of the waits."
+    )
+    foot = ["all waits", total, "", f"{found['steps']} steps"]
+    return Table("Causes of waiting", ("<cause", "time", "share", "<what it is"), rows, note, foot)
+
+
+def _word(part: str) -> str:
+    return part.replace("_", " ")

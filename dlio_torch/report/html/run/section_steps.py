@@ -1,0 +1,171 @@
+"""Sections about training: the timeline of steps, where the time went, what steps waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlio_torch.analysis.breakdown import CATEGORIES, breakdown
+from dlio_torch.report.html.bar_figure import bar_figure
+from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
+from dlio_torch.report.html.run.step_figure import step_figure
+from dlio_torch.report.html.run.view import View
+from dlio_torch.report.html.theme import PARTS
+from dlio_torch.report.html.theme import time_unit as unit_of_time
+from dlio_torch.report.verdict import percent
+from dlio_torch.units import format_duration
+
+_MOST_BARS = 16
+_MOST_EPOCHS = 24
+_CATEGORY_COLOURS = {
+    "wait": PARTS["fetch"],
+    "compute": PARTS["compute"],
+    "allreduce": PARTS["allreduce"],
+    "checkpoint": PARTS["checkpoint"],
+    "evaluate": PARTS["evaluate"],
+    "other": PARTS["other"],
+}
+_CATEGORY_MEANS = {
+    "read": "library read calls: spans open and read",
+    "load": "the loader's work: read, decode, preprocess, collate",
+    "wait": "the trainer's fetch of its next batch",
+    "compute": "emulated or real compute",
+    "allreduce": "exchange of gradients",
+    "train": "compute and allreduce",
+    "checkpoint": "writing checkpoints",
+    "evaluate": "evaluations",
+    "other": "the rest of the measured time",
+    "posix": "I/O calls of all processes of the rank",
+}
+
+
+def step_section(view: View) -> Section:
+    """The timeline of steps and a table of their parts."""
+    if view.steps is None or not len(view.steps):
+        return Section("steps", "Steps", [Absent(f"No step was recorded. {view.get_run}")])
+    drawn = step_figure(view.steps)
+    blocks: list[Block] = []
+    if drawn is not None:
+        how = (
+            "Height of a bar = fetch + compute + allreduce + checkpoint + other of one training step, as the trainer "
+            "timed them; other = start of the next step - the four."
+        )
+        if drawn.group > 1:
+            how += f" A bar is the mean of {drawn.group} consecutive steps, the line the slowest step of each group."
+        if drawn.hidden_ranks:
+            how += f" {drawn.hidden_ranks} ranks are left out: shown are the first, the last and those that wait most."
+        if drawn.cut:
+            how += f" {drawn.cut} bars reach beyond the axis (▲)."
+        if drawn.evaluations:
+            how += f" {drawn.evaluations} steps of evaluations are left out."
+        blocks.append(Figure(drawn.svg, "Time of each training step", how, view.status_spans))
+    if view.summary is not None and view.summary["step"]["duration_s"] is not None:
+        blocks.append(_parts_table(view.summary))
+    if not blocks:
+        blocks.append(Absent("Only steps of evaluations were recorded."))
+    return Section("steps", "Steps", blocks)
+
+
+def _parts_table(summary: Any) -> Table:
+    rows = []
+    for part in ("fetch", "compute", "allreduce", "checkpoint", "other", "between_epochs"):
+        share = summary["shares"].get(part)
+        stats = summary["step"].get(f"{part}_s")
+        cells = [format_duration(stats[name]) if stats else "" for name in ("mean", "median", "p95", "max")]
+        if share is None:
+            cells = [NOT_MEASURED, "", "", ""]
+        rows.append([part.replace("_", " "), *cells, "" if share is None else percent(share)])
+    whole = summary["step"]["duration_s"]
+    foot = ["whole step", *(format_duration(whole[name]) for name in ("mean", "median", "p95", "max")), ""]
+    note = (
+        "Measured steps of all ranks, warm-up and evaluations left out. Share = sum of the part / elapsed time, mean "
+        "over ranks. A part that the run does not have is not measured."
+    )
+    return Table("Parts of a step", ("<part", "mean", "median", "p95", "max", "share"), rows, note, foot)
+
+
+def breakdown_section(view: View) -> Section:
+    """Merged times of reading, loading, training and checkpoints."""
+    title = "Where the time went"
+    frame = breakdown(view.recording)
+    whole = frame[(frame["epoch"] < 0) & frame["seconds"].notna()]
+    known = [name for name in CATEGORIES if (whole["category"] == name).any() and name not in ("posix", "other")]
+    if not known:
+        return Section("breakdown", title, [Absent(f"No phase of a program was recorded (spans). {view.get_run}")])
+    table = whole.pivot(index="rank", columns="category", values="seconds")
+    blocks: list[Block] = []
+    stacked = [name for name in _STACKED if name in table and table[name].gt(0).any()]
+    if stacked and "wait" in table:
+        blocks.append(_phase_figure(table, stacked, view.status_spans))
+    blocks.append(_phase_table(whole))
+    epochs = frame[(frame["epoch"] > 0) & frame["seconds"].notna()]
+    if epochs["epoch"].nunique() > 1:
+        blocks.append(_epoch_table(epochs))
+    return Section("breakdown", title, blocks)
+
+
+_STACKED = ("wait", "compute", "allreduce", "checkpoint", "evaluate", "other")
+
+
+def _phase_figure(table: pd.DataFrame, stacked: list[str], status: str) -> Figure:
+    shown = table.dropna(subset=stacked, how="all").fillna(0.0)
+    if len(shown) > _MOST_BARS:
+        shown = shown.iloc[np.unique(np.linspace(0, len(shown) - 1, _MOST_BARS).round().astype(int))]
+    factor, unit = unit_of_time(float(shown[stacked].sum(axis=1).max()))
+    svg = bar_figure(
+        [f"rank {rank}" for rank in shown.index],
+        {name: (shown[name] * factor).tolist() for name in stacked},
+        _CATEGORY_COLOURS,
+        axis=f"measured time of the rank ({unit})",
+        name="breakdown",
+        description="Run time of each rank by phase of its trainer",
+        texts={name: [format_duration(value) for value in shown[name]] for name in stacked},
+    )
+    how = (
+        "Phases of the trainer, one after another: wait = fetch of the next batch, other = measured time - the phases. "
+        "A phase's time is the length of the union of its intervals. What loader workers do behind them is in the "
+        "table."
+    )
+    if len(shown) < len(table):
+        how += f" {len(table) - len(shown)} ranks are left out."
+    return Figure(svg, "Run time by phase", how, status)
+
+
+def _phase_table(whole: pd.DataFrame) -> Table:
+    grouped = whole.groupby("category")
+    seconds, share = grouped["seconds"].agg(["mean", "min", "max"]), grouped["share"].mean()
+    ranks = int(whole["rank"].nunique())
+    rows = []
+    for name in CATEGORIES:
+        if name not in seconds.index:
+            rows.append([name, NOT_MEASURED, "", "", _CATEGORY_MEANS[name]])
+            continue
+        mean, low, high = seconds.loc[name]
+        spread = "" if ranks == 1 else f"{format_duration(low)} to {format_duration(high)}"
+        rows.append([name, format_duration(mean), percent(float(share[name])), spread, _CATEGORY_MEANS[name]])
+    time = "mean of ranks" if ranks > 1 else "time"
+    note = (
+        "Length of the union of a category's intervals over all processes and threads of a rank (TimeLogger's merged "
+        "intervals): what runs side by side counts once. Loading goes on behind the training, so the categories do not "
+        "add up to the measured time; wait, train, checkpoint, evaluate and other do. Share = time / the "
+        "rank's measured time, from its first span to its last, the making of data left out; "
+        "means are over the ranks that have the category."
+    )
+    heads = ("<category", time, "of measured", *(("range of ranks",) if ranks > 1 else ()), "<what it is")
+    if ranks == 1:
+        rows = [[*row[:3], row[4]] for row in rows]
+    return Table("Categories", heads, rows, note)
+
+
+def _epoch_table(epochs: pd.DataFrame) -> Table:
+    means = epochs.pivot_table(index="epoch", columns="category", values="seconds", aggfunc="mean")
+    names = [name for name in CATEGORIES if name in means]
+    rows = [
+        [str(epoch), *("" if pd.isna(row[name]) else format_duration(float(row[name])) for name in names)]
+        for epoch, row in means.head(_MOST_EPOCHS).iterrows()
+    ]
+    left = len(means) - len(rows)
+    note = "As above, within each epoch, mean of ranks." + (f" {left} later epochs are left out." if left else "")
+    return Table("Epochs", ("epoch", *names), rows, note)

@@ -1,0 +1,148 @@
+"""The timeline of steps: what each step spent its time on, one plot per rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dlio_torch.report.html.stack_figure import MOST_BARS, axis_top, draw_stack, grouped
+from dlio_torch.report.html.svg import to_svg
+from dlio_torch.report.html.theme import BLACK, PARTS, canvas, legend, time_unit
+from dlio_torch.train.steps import EVAL, WARMUP
+from dlio_torch.units import format_duration
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DRAWN = ("fetch", "compute", "allreduce", "checkpoint", "other")
+_MOST_RANKS = 4
+_MOST_LABELS = 12
+_SHADE = "#EBEBEB"
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StepFigure:
+    """The figure, and what its caption must say.
+
+    Args:
+        svg: text of the element.
+        group: steps that share a bar.
+        ranks: ranks that are shown.
+        hidden_ranks: number of ranks that are not.
+        cut: bars that reach beyond the axis.
+        evaluations: steps of evaluations, which are not shown.
+    """
+
+    svg: str
+    group: int
+    ranks: tuple[int, ...]
+    hidden_ranks: int
+    cut: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class _Bars:
+    """The bars of a rank, in ms or another unit."""
+
+    rank: int
+    edges: Floats
+    heights: Floats  # (bars, parts)
+    slowest: Floats
+    epochs: list[tuple[float, int]]
+    warmup: float  # where warm-up ends
+
+
+def step_figure(steps: pd.DataFrame) -> StepFigure | None:
+    """Bars of steps, stacked by part.
+
+    A run of more than 240 steps is shown in groups of consecutive steps: a bar is the mean of its group, a line
+    above it the slowest step of the group.  Of more than four ranks, the first, the last and the two that
+    waited longest are shown.
+
+    Args:
+        steps: records of :data:`dlio_torch.train.steps.STEP_DTYPE` with a column ``rank``.
+
+    Returns:
+        None where no training step was recorded.
+    """
+    training = steps[steps["phase"] != EVAL]
+    if not len(training):
+        return None
+    ranks = _chosen(training)
+    durations = {rank: _durations(steps, rank) for rank in ranks}
+    longest = float(max(values.sum(axis=1).max() for values, _ in durations.values())) * 1e-9
+    factor, unit = time_unit(longest)
+    group = -(-int(training.groupby("rank").size().max()) // MOST_BARS)
+    bars = [_bars(rank, values * 1e-9 * factor, rows, group) for rank, (values, rows) in durations.items()]
+    top, cut = axis_top(np.concatenate([one.heights.sum(axis=1) for one in bars]))
+    with canvas(0.75 + 1.75 * len(bars), len(bars)) as (figure, plots):
+        for axes, one in zip(plots, bars, strict=True):
+            _draw(axes, one, top, group)
+            axes.set_ylabel(f"rank {one.rank}\n{unit} per step")
+        shown = [name for at, name in enumerate(DRAWN) if any(one.heights[:, at].any() for one in bars)]
+        entries = [(name, PARTS[name]) for name in shown]
+        if any(one.warmup for one in bars):
+            entries.append(("warm-up", _SHADE))
+        legend(figure, entries)
+        plots[-1].set_xlabel("training step, counted on over all epochs")
+        text = f"Time of each training step by part, {len(bars)} ranks, longest {format_duration(longest)}"
+        svg = to_svg(figure, "steps", text)
+    hidden = int(training["rank"].nunique()) - len(bars)
+    return StepFigure(svg, group, tuple(ranks), hidden, cut, len(steps) - len(training))
+
+
+def _chosen(training: pd.DataFrame) -> list[int]:
+    ranks: list[int] = sorted(training["rank"].unique().tolist())
+    if len(ranks) <= _MOST_RANKS:
+        return ranks
+    waits = training.groupby("rank")["fetch_ns"].sum().drop([ranks[0], ranks[-1]])
+    return sorted({ranks[0], ranks[-1], *waits.nlargest(_MOST_RANKS - 2).index.tolist()})
+
+
+def _durations(steps: pd.DataFrame, rank: int) -> tuple[Floats, pd.DataFrame]:
+    """Nanoseconds of each part of each training step of a rank, shape ``(steps, parts)``, and their rows."""
+    mine = steps[steps["rank"] == rank].sort_values("start_ns", kind="stable")
+    parts = mine[[f"{name}_ns" for name in DRAWN[:-1]]].to_numpy(np.float64)
+    loop = (mine["phase"] == EVAL).to_numpy()
+    other = np.zeros(len(mine))
+    if len(mine) > 1:
+        # The tool's own time is known where the next step follows at once: same epoch, same loop.
+        follows = (np.diff(mine["epoch"]) == 0) & (loop[1:] == loop[:-1])
+        gap = np.diff(mine["start_ns"]) - parts[:-1].sum(axis=1)
+        other[:-1] = np.where(follows, np.maximum(gap, 0), 0)
+    return np.column_stack((parts, other))[~loop], mine[~loop]
+
+
+def _bars(rank: int, values: Floats, rows: pd.DataFrame, group: int) -> _Bars:
+    count = len(values)
+    firsts = np.arange(0, count, group)
+    epoch = rows["epoch"].to_numpy()
+    starts = np.flatnonzero(np.concatenate(([True], epoch[1:] != epoch[:-1])))
+    warmup = np.flatnonzero(rows["phase"].to_numpy() == WARMUP)
+    return _Bars(
+        rank,
+        np.append(firsts, count) + 0.5,
+        grouped(values, group),
+        np.maximum.reduceat(values.sum(axis=1), firsts),
+        [(at + 0.5, int(epoch[at])) for at in starts.tolist()],
+        float(warmup[-1] + 1.5) if warmup.size else 0.0,
+    )
+
+
+def _draw(axes: Axes, bars: _Bars, top: float, group: int) -> None:
+    if bars.warmup:
+        axes.axvspan(0.5, bars.warmup, color=_SHADE, linewidth=0, zorder=0)
+    draw_stack(axes, bars.edges, {name: bars.heights[:, at] for at, name in enumerate(DRAWN)}, PARTS, top)
+    if group > 1:
+        middle = (bars.edges[1:] + bars.edges[:-1]) / 2
+        axes.plot(middle, np.minimum(bars.slowest, top), color=BLACK, linewidth=0.6, zorder=4)
+    if 1 < len(bars.epochs) <= _MOST_LABELS:
+        for at, epoch in bars.epochs:
+            axes.axvline(at, color="#777777", linewidth=0.7, linestyle=":", zorder=4)
+            axes.text(at, top * 0.985, f" epoch {epoch}", fontsize=8, color="#555555", va="top", zorder=5)

@@ -1,0 +1,196 @@
+"""What a report is made from, and what several of its sections compute once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlio_torch.analysis.breakdown import is_span, runtime
+from dlio_torch.analysis.cache import COLD, WARM
+from dlio_torch.analysis.intervals import intersection, length, union
+from dlio_torch.analysis.io import tables
+from dlio_torch.analysis.io.metrics import bandwidth, io_time, select, sizes_by_class
+from dlio_torch.analysis.io.patterns import Shares, shares
+from dlio_torch.analysis.io.sizes import Sizes
+from dlio_torch.analysis.io.time import Bandwidth, IoTime
+from dlio_torch.report.verdict import percent
+from dlio_torch.trace.calls import CLASSES, READ, WRITE, class_codes
+from dlio_torch.trace.recording import Recording
+from dlio_torch.units import format_duration, format_size
+
+GET_CALLS = (
+    "I/O calls were not recorded. A run records them with trace.posix=true, any other program with "
+    "python -m dlio_torch trace -- CMD."
+)
+_LEAD = 50  # of the time that an axis shows, before the first span of training
+_GET_RUN = "Recorded in a run of python -m dlio_torch only; logs of other programs do not hold it."
+
+
+@dataclass(frozen=True)
+class View:
+    """A recording with what else its run left behind.
+
+    Args:
+        recording: events, counters and notes.
+        summary: content of ``summary.json``, None where there is none.
+        environment: content of ``environment.json``, likewise.
+        config: the resolved configuration as YAML text, likewise.
+        sources: where each value came from, by dotted key.
+        steps: records of steps with a column ``rank``, likewise.
+        command: content of ``command.json``: what the verb ``trace`` ran and how it ended, likewise.
+        missing: what a whole run has and this one lacks, one sentence each.
+    """
+
+    recording: Recording
+    summary: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] | None = None
+    config: str | None = None
+    sources: Mapping[str, str] | None = None
+    steps: pd.DataFrame | None = None
+    command: Mapping[str, Any] | None = None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def get_run(self) -> str:
+        """Where to get what only runs record."""
+        return "This run lacks it, see Left out." if self.recording.kind == "run" else _GET_RUN
+
+    @cached_property
+    def calls(self) -> pd.DataFrame:
+        """The I/O calls, each byte at one layer only."""
+        return select(self.recording)
+
+    @cached_property
+    def moves(self) -> pd.DataFrame:
+        """The reads and writes among the calls."""
+        codes = class_codes(self.calls)
+        found: pd.DataFrame = self.calls[(codes == CLASSES.index(READ)) | (codes == CLASSES.index(WRITE))]
+        return found
+
+    @cached_property
+    def writes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """For each row of :attr:`moves` whether it is a write."""
+        found: np.ndarray[Any, np.dtype[np.bool_]] = class_codes(self.moves) == CLASSES.index(WRITE)
+        return found
+
+    @cached_property
+    def io_time(self) -> IoTime:
+        """The time spent in I/O calls."""
+        return io_time(self.calls, runtime_s=self.recording.runtime_s, ranks=self.recording.world_size)
+
+    @cached_property
+    def sizes(self) -> dict[str, Sizes]:
+        """The transfer sizes of reads, of writes, and of all."""
+        return sizes_by_class(self.moves)
+
+    @cached_property
+    def bandwidth(self) -> dict[str, Bandwidth]:
+        """The bandwidth of reads, of writes, and of all."""
+        return bandwidth(self.moves)
+
+    @cached_property
+    def order(self) -> dict[str, Shares]:
+        """How sequential reads, writes and all are, per process and file."""
+        return shares(self.moves, "process")
+
+    @cached_property
+    def files(self) -> pd.DataFrame:
+        """The table of files."""
+        return tables.files(self.recording)
+
+    @cached_property
+    def counted_only(self) -> dict[str, tuple[int, int]]:
+        """Bytes read and written that only counters tell of, by layer."""
+        rows = self.files[self.files["source"] == "counters"]
+        sums = rows.groupby("layer")[["bytes_read", "bytes_written"]].sum()
+        return {str(layer): (int(read), int(written)) for layer, read, written in sums.itertuples() if read or written}
+
+    @property
+    def counted_words(self) -> str:
+        """These bytes in words, empty where there are none."""
+        parts = []
+        for layer, (read, written) in self.counted_only.items():
+            moved = [f"{format_size(size)} {how}" for size, how in ((read, "read"), (written, "written")) if size]
+            parts.append(f"{' and '.join(moved)} through {layer}")
+        return " and ".join(parts)
+
+    @property
+    def placed_words(self) -> str:
+        """Of which accesses the sequential share is, empty where it is of all."""
+        placed, moves = self.order["all"].accesses, len(self.moves)
+        return f"of the {placed:,} of {moves:,} accesses whose offset is known" if placed < moves else ""
+
+    @cached_property
+    def measured(self) -> tuple[int, int] | None:
+        """Begin and end of what a run measured, from its first span to its last, ns; None: it is no run, or unknown."""
+        frame = self.recording.events.frame
+        if self.recording.kind != "run" or not is_span(frame, ("fetch",)).any():
+            return None
+        return runtime(frame)
+
+    @cached_property
+    def io_share(self) -> tuple[float, str] | None:
+        """Share of the time that was in I/O calls, and of which time it is."""
+        if self.measured is not None:
+            low, high = np.array([self.measured[0]]), np.array([self.measured[1]])
+            times = union(self.calls["start_ns"].to_numpy(), self.calls["end_ns"].to_numpy())
+            return length(intersection(times, (low, high))) / max(int(high[0] - low[0]), 1), "measured time"
+        seconds = self.recording.runtime_s
+        return (self.io_time.global_s / seconds, "run time") if seconds else None
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """Begin and end of the time axes, ns: all events, of a run from shortly before its first training span."""
+        frame = self.recording.events.frame
+        if not len(frame):
+            return 0, 0
+        low, high = int(frame["start_ns"].min()), int(frame["end_ns"].max())
+        if self.measured is not None:
+            first = self.measured[0]
+            low = max(low, first - (high - first) // _LEAD)
+        return low, high
+
+    @property
+    def before_window(self) -> str:
+        """What lies before the begin of the time axes, a sentence; empty where nothing does."""
+        frame = self.recording.events.frame
+        before = (self.window[0] - int(frame["start_ns"].min())) * 1e-9 if len(frame) else 0.0
+        return f" The time axis begins {format_duration(before)} into the run, just before training." if before else ""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        if self.recording.world_size is not None:
+            return self.recording.world_size
+        return int(self.recording.events.frame["rank"].nunique())
+
+    @property
+    def cache(self) -> str:
+        """The state of the page cache in a few words, for captions."""
+        share = self.summary["io"]["device_read_share"] if self.summary is not None else None
+        if share is None:
+            return "state of the page cache not measured"
+        kind = "cold" if share >= COLD else "warm" if share <= WARM else "partly warm"
+        return f"{kind} page cache ({percent(share)} of the bytes read came from the device)"
+
+    @property
+    def status_calls(self) -> str:
+        """What figures made of I/O calls are."""
+        times = "" if self.recording.trusted_times else " (times are those of a program slowed by tracing)"
+        return f"Exact, every recorded call{times}; {self.cache}."
+
+    @property
+    def status_spans(self) -> str:
+        """What figures made of spans and step records are."""
+        return f"Exact, every recorded interval; {self.cache}."
+
+    @property
+    def command_line(self) -> str | None:
+        """The command of a recorded program, where it is known."""
+        command = (self.command or {}).get("command") or self.recording.facts.get("command")
+        return command if command is None or isinstance(command, str) else " ".join(map(str, command))

@@ -1,0 +1,1 @@
+"""The page about a study: a sweep, a search or a ladder."""

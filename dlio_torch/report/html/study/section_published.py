@@ -1,0 +1,112 @@
+"""The section that puts a publication's points beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from dlio_torch.analysis.repeats import Spread
+from dlio_torch.report.html.blocks import UNKNOWN, Block, Figure, Notes, Section, Table, Text
+from dlio_torch.report.html.study.data import PublishedFigure
+from dlio_torch.report.html.study.points import Study
+from dlio_torch.report.html.study.published_figure import (
+    measured_times,
+    published_figure,
+    published_times,
+    reference,
+)
+from dlio_torch.report.html.study.section_axes import status
+from dlio_torch.report.html.study.values import span_text, text_of
+from dlio_torch.report.html.theme import clean
+
+_MOST_PANELS = 9
+
+
+def published_section(study: Study) -> Section | None:
+    """Figures with both lines, tables with both values, and in words where they agree."""
+    data = study.data
+    if not (data.published or data.statements or data.remarks):
+        return None
+    blocks: list[Block] = []
+    if data.remarks:
+        blocks.append(Notes([clean(remark) for remark in data.remarks]))
+    if data.statements:
+        rows = [[clean(one.text), clean(one.verdict), clean(one.words), clean(one.source)] for one in data.statements]
+        heads = ("<published statement", "<<verdict", "<what was measured", "<source")
+        blocks.append(Table("What was published, and what was found here", heads, rows))
+    said = " ".join(one.words for one in data.statements)
+    titles = dict.fromkeys(one.title for one in data.published)
+    for number, title in enumerate(titles):
+        series = [one for one in data.published if one.title == title and one.points]
+        if not series:
+            continue
+        words = dict.fromkeys(clean(word) for one in series for word in one.words if word.strip() not in said)
+        if words:
+            blocks.append(Text(" ".join(words)))
+        svg = published_figure(series[:_MOST_PANELS], f"published-{number}")
+        blocks.append(Figure(svg, clean(title), _how(series), _status(study, series)))
+        blocks += [_table(one) for one in series]
+    return Section("published", "Published and measured", blocks)
+
+
+def _how(series: Sequence[PublishedFigure]) -> str:
+    one = series[0]
+    start = reference(one)
+    at = f" at {clean(one.axis)}={clean(start.value)}" if start is not None else ""
+    theirs = dict.fromkeys(_times(other.published_label, other.published_better) for other in series)
+    ours = dict.fromkeys(_times(other.measured_label, other.measured_better) for other in series)
+    repeated = any(
+        point.measured is not None and point.measured.count > 1 for other in series for point in other.points
+    )
+    text = (
+        f"Both lines in multiples of their own value{at}, so that up is better: published {', '.join(theirs)}; "
+        f"{'the median of ' if repeated else ''}our {', '.join(ours)}"
+        f"{'; bars from the smallest to the largest repeat' if repeated else ''}."
+    )
+    if len(series) > _MOST_PANELS:
+        text += f" {len(series) - _MOST_PANELS} further series are only in the tables."
+    return text
+
+
+def _times(label: str, better: Literal["higher", "lower"]) -> str:
+    """What a line shows: ``job time (reference / value)``."""
+    return f"{clean(label)} ({'value / reference' if better == 'higher' else 'reference / value'})"
+
+
+def _status(study: Study, series: Sequence[PublishedFigure]) -> str:
+    systems = list(dict.fromkeys(clean(one.system) for one in series if one.system))
+    sources = list(dict.fromkeys(clean(one.source) for one in series if one.source))
+    text = status(study)
+    if systems:
+        text += f" Published for {'; '.join(systems)}: another machine, so only the course of the lines can agree."
+    return text + (f" Source: {'; '.join(sources)}." if sources else "")
+
+
+def _table(one: PublishedFigure) -> Table:
+    rows = []
+    labelled = any(point.label for point in one.points)
+    repeated = any(point.measured is not None and point.measured.count > 1 for point in one.points)
+    for point in one.points:
+        theirs, ours = published_times(one, point), measured_times(one, point)
+        measured = point.measured
+        rows.append(
+            [
+                clean(point.value),
+                *([clean(point.label)] if labelled else []),
+                UNKNOWN if point.published is None else text_of(point.published, one.published_unit),
+                UNKNOWN if measured is None else text_of(measured.median, one.measured_unit),
+                *([_span(measured, one.measured_unit)] if repeated else []),
+                UNKNOWN if theirs is None else f"{theirs:.3g}",
+                UNKNOWN if ours is None else f"{ours.median:.3g}",
+            ]
+        )
+    heads = [f"<<{clean(one.axis)}"]
+    heads += ["<<in the publication"] if labelled else []
+    heads += [f"published {clean(one.published_label)}", f"our {clean(one.measured_label)}"]
+    heads += ["smallest to largest"] if repeated else []
+    heads += ["published, times the reference", "ours, times the reference"]
+    return Table(clean(one.series or one.published_label), tuple(heads), rows)
+
+
+def _span(measured: Spread | None, unit: str) -> str:
+    return UNKNOWN if measured is None or measured.count < 2 else span_text(measured.low, measured.high, unit)

@@ -1,0 +1,177 @@
+"""The sections of a search and of a ladder: what to take over, how it was found, what each cost could gain."""
+
+from __future__ import annotations
+
+from dlio_torch.report.html.bar_figure import bar_figure
+from dlio_torch.report.html.blocks import (
+    NOT_MEASURED,
+    UNKNOWN,
+    Absent,
+    Block,
+    Facts,
+    Figure,
+    Listing,
+    Section,
+    Table,
+    Text,
+)
+from dlio_torch.report.html.run.section_setup import clean_lines
+from dlio_torch.report.html.study.data import Ladder, Metric
+from dlio_torch.report.html.study.ladder_figure import ladder_figure
+from dlio_torch.report.html.study.points import Study
+from dlio_torch.report.html.study.search_figure import confirmation_figure, history_figure, paired_gains, slice_figure
+from dlio_torch.report.html.study.section_axes import status
+from dlio_torch.report.html.study.values import text_of
+from dlio_torch.report.html.theme import BLUE, clean
+from dlio_torch.report.verdict import percent
+
+
+def recommended_section(study: Study) -> Section | None:
+    """The settings to take over, in every form, and how sure their gain is."""
+    given, found = study.data.recommendation, study.data.confirmation
+    if given is None and found is None:
+        return None
+    blocks: list[Block] = []
+    if given is not None:
+        if given.settings:
+            defaults = {axis.key: axis.default for axis in study.axes}
+            rows = [
+                [clean(key), clean(value), "" if defaults.get(key) is None else clean(str(defaults[key]))]
+                for key, value in given.settings
+            ]
+            blocks.append(Table("", ("<<option", "<<recommended", "<<default"), rows))
+        if given.note:
+            blocks.append(Text(clean(given.note)))
+        blocks += [Listing(clean(block.title), clean_lines(block.text)) for block in given.blocks]
+    if found is None:
+        blocks.append(Absent("The gain was not confirmed by paired runs."))
+    elif found.pairs:
+        metric = _metric(study, found.metric)
+        interval = NOT_MEASURED
+        if found.low is not None and found.high is not None:
+            interval = f"{percent(found.low)} to {percent(found.high)}"
+        better = sum(1 for value in paired_gains(found, metric) if value > 0)
+        blocks.append(
+            Facts(
+                [
+                    (f"gain in {clean(metric.label)}", percent(found.gain)),
+                    ("interval of uncertainty", interval),
+                    ("pairs in which it was better", f"{better} of {len(found.pairs)}"),
+                ]
+            )
+        )
+        svg = confirmation_figure(found, metric, "confirmation")
+        how = f"Default and recommended setting, run one after the other. {clean(found.how)}".strip()
+        how = how if how.endswith(".") else f"{how}."
+        blocks.append(
+            Figure(svg, "Confirmation of the gain", how, "Exact values; the interval is estimated from them.")
+        )
+    return Section("recommended", "Recommended settings", blocks)
+
+
+def _metric(study: Study, key: str) -> Metric:
+    return next((one for one in study.data.metrics if one.key == key), study.objective)
+
+
+def search_section(study: Study) -> Section | None:
+    """How the search went."""
+    search = study.data.search
+    if search is None:
+        return None
+    finished = sum(1 for trial in study.data.trials if not trial.failed)
+    facts = [("trials", f"{finished} finished, {len(study.data.trials) - finished} failed")]
+    facts += [("settings tried", str(len(study.points)))]
+    if search.grid_size:
+        share = f"{percent(len(study.points) / search.grid_size)} of {search.grid_size}"
+        facts.append(("of the full grid", share))
+    for label, value in (
+        ("settings drawn by", search.sampler),
+        ("budget", search.budget),
+        ("ended because", search.stopped),
+        ("in Optuna's dashboard", search.storage),
+    ):
+        if value:
+            facts.append((label, clean(value)))
+    blocks: list[Block] = [Facts(facts)]
+    if study.scores:
+        how = (
+            f"Each mark is the {study.objective.label} of one trial; the line is the best value of a single trial so "
+            "far, noise included, so it may lie above what the confirmation finds."
+        )
+        blocks.append(Figure(history_figure(study, "history"), "The search over time", how, status(study)))
+        if study.swept:
+            how = (
+                "Each mark is one trial at the value that was drawn, the other options differ; later trials are darker"
+            )
+            how += "; a ring is the default." if study.default is not None else "."
+            blocks.append(Figure(slice_figure(study, "slices"), "What was drawn of each option", how, status(study)))
+    if search.importance:
+        ordered = sorted(search.importance.items(), key=lambda item: -item[1])[:20]
+        svg = bar_figure(
+            [clean(key) for key, _ in ordered],
+            {"importance": [100 * max(value, 0.0) for _, value in ordered]},
+            {"importance": BLUE},
+            axis=f"share of the scatter of {study.objective.label} that the option explains (%)",
+            name="importance",
+            description="Importance of each option",
+            texts={"importance": [percent(value) for _, value in ordered]},
+        )
+        how = clean(search.importance_how) or "As Optuna computes it from the trials."
+        blocks.append(
+            Figure(svg, "Which option matters", how if how.endswith(".") else f"{how}.", "Estimated from the trials.")
+        )
+    else:
+        blocks.append(Absent("The importance of options was not computed (too few trials, or a single option)."))
+    return Section("search", "The search", blocks)
+
+
+def ladder_section(study: Study) -> Section | None:
+    """What each cost could gain at the most."""
+    ladder = study.data.ladder
+    if ladder is None:
+        return None
+    title = "What each cost could gain"
+    measured = [one for one in ladder.rungs if one.value is not None]
+    if not measured:
+        return Section("ladder", title, [Absent("No rung of the ladder was measured.")])
+    # The first two stand at the top of the page.
+    said = ladder.words if study.data.answer else ladder.words[2:]
+    blocks: list[Block] = [Text(clean(" ".join(said)))] if said else []
+    how = clean(ladder.how) or "Every rung removes one more cost from the run above it."
+    how = how if how.endswith(".") else f"{how}."
+    how += f" {clean(ladder.metric.label)} = {clean(ladder.metric.how)}." if ladder.metric.how else ""
+    how += " Bars are medians, the black line reaches from the smallest to the largest repeat."
+    blocks.append(Figure(ladder_figure(ladder, "ladder"), title, how, "Exact, every finished run of each rung."))
+    blocks.append(_rungs(ladder))
+    return Section("ladder", title, blocks)
+
+
+def _rungs(ladder: Ladder) -> Table:
+    rows: list[list[str]] = []
+    unit = ladder.metric.unit
+    for rung in ladder.rungs:
+        own = rung.value
+        row = [clean(rung.name), clean(rung.left) or UNKNOWN]
+        if own is None:
+            row += [NOT_MEASURED, UNKNOWN, UNKNOWN, UNKNOWN]
+        else:
+            row += [
+                text_of(own.median, unit),
+                f"{text_of(own.low, unit)} to {text_of(own.high, unit)}" if own.count > 1 else UNKNOWN,
+                _over(rung.over_above),
+                _over(rung.over_first),
+            ]
+        rows.append([*row, clean(rung.note)])
+    heads = ["<<rung", "<<what is left", clean(ladder.metric.label), "smallest to largest", "over the rung above"]
+    heads += ["over the first", "<remark"]
+    if not any(row[-1] for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    note = (
+        "Over: how many times as good, of runs of the same round. What a rung gains is the most that removing this "
+        "cost could bring."
+    )
+    return Table("Rungs", tuple(heads), rows, note)
+
+
+def _over(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{ratio:.2f}"

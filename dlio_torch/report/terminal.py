@@ -1,0 +1,50 @@
+"""Tables and text for a terminal, or for whatever stands in its place."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console
+
+NOT_MEASURED = "not measured"
+
+
+def write(stream: TextIO, draw: Callable[[Console], None]) -> None:
+    """Write what ``draw`` prints.
+
+    On a terminal with colours and its width; elsewhere plain text of 100 columns (or ``COLUMNS``).
+
+    Args:
+        stream: where to.
+        draw: prints to the console that it is given.
+    """
+    terminal = stream.isatty()
+    width = shutil.get_terminal_size().columns if terminal else int(os.environ.get("COLUMNS") or 100)
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        force_terminal=terminal,
+        width=max(width, 40),
+        no_color=True if "NO_COLOR" in os.environ else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+    draw(console)
+    lines = [line.rstrip(" ") for line in text.getvalue().splitlines()]
+    stream.write(_encodable("\n".join(lines) + "\n", getattr(stream, "encoding", None)))
+    stream.flush()
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    """``text`` as a stream of this encoding can take it."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        plain = text.replace("µ", "u").replace("─", "-").replace("…", "~")
+        return plain.encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
+    return text
