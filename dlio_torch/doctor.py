@@ -26,11 +26,13 @@ from rich.table import Table
 
 from dlio_torch.compute.calibrate import load_or_measure
 from dlio_torch.config.compose import Composed
+from dlio_torch.config.schema import StorageConfig
 from dlio_torch.data.generate import PART
 from dlio_torch.dist.registry import check_horovod
-from dlio_torch.environment import describe
-from dlio_torch.errors import MissingPackageError
-from dlio_torch.units import format_duration, format_size
+from dlio_torch.environment import describe, limits_store
+from dlio_torch.environment.limits import LEAST_REQUEST, Request
+from dlio_torch.errors import MissingPackageError, PreconditionError
+from dlio_torch.units import format_duration, format_rate, format_size
 
 # Requested compute time of a step, steps, and the utilisation that one and two ranks should reach.
 _SELF_TESTS = ((0.0005, 2000, 0.99, 0.97), (0.005, 300, 0.99, 0.97), (0.05, 40, 0.99, 0.97))
@@ -68,7 +70,9 @@ def doctor(composed: Composed | None, *, json: bool = False) -> int:
     runs = Path(composed.config.output.root if composed is not None else "runs")
     environment = describe({"data": data, "runs": runs})
     calibration = load_or_measure(force=True)
-    checks = [*_machine(environment), *_folders(data, runs), *_timer(calibration.to_dict()), _horovod()]
+    storage = composed.config.storage if composed is not None else StorageConfig()
+    checks = [*_machine(environment), *_folders(data, runs), *_storage(data, storage)]
+    checks += [*_timer(calibration.to_dict()), _horovod()]
     checks += _self_test()
     bad = any(check.verdict == "bad" for check in checks)
     if json:
@@ -90,7 +94,7 @@ def _machine(environment: dict[str, Any]) -> Iterator[Check]:
     versions = environment["versions"]
     shown = ", ".join(f"{name} {versions.get(name)}" for name in ("python", "torch", "torchdata", "h5py", "numpy"))
     yield Check("versions", "ok", shown)
-    yield Check("cores", "ok", f"{len(os.sched_getaffinity(0))} usable")
+    yield Check("cores", "ok", f"{environment['cpu']['cores_usable']} usable")
     files = environment["limits"]["open_files"]
     if files is not None:
         few = files < _FEW_FILES
@@ -122,6 +126,25 @@ def _folders(data: Path, runs: Path) -> Iterator[Check]:
             "note",
             f"{len(left)} of a generation that was killed, first {left[0]}; the next one removes them",
         )
+
+
+def _storage(data: Path, options: StorageConfig) -> Iterator[Check]:
+    """What the storage below the data gives at the most; stored for the runs of a day."""
+    if options.limits == "off":
+        return
+    place = data.absolute()
+    while not place.exists():
+        place = place.parent
+    requests = [Request.most("cold"), Request("random", "cold", LEAST_REQUEST, 1)]
+    try:
+        limits = limits_store.load_or_measure(
+            place, requests, seconds=options.limits_s, size_bytes=options.limits_bytes, force=True
+        )
+    except PreconditionError as error:
+        yield Check("storage", "note", str(error))
+        return
+    for limit in limits:
+        yield Check(f"storage, {limit.request.pattern}", "ok", f"{format_rate(limit.bytes_per_s)} ({limit})")
 
 
 def _timer(calibration: dict[str, Any]) -> Iterator[Check]:

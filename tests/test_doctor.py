@@ -11,6 +11,7 @@ import pytest
 
 from dlio_torch import cli, doctor
 from dlio_torch.doctor import Check
+from dlio_torch.environment import limits_store
 
 SELF_TESTS = [f"self-test, {step}, {ranks}" for ranks in ("1 rank", "2 ranks") for step in ("500 µs", "5 ms", "50 ms")]
 
@@ -54,6 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int, fl
         return result(0.995 if ranks == 1 else 0.9)
 
     monkeypatch.setattr(doctor, "_measure", measure)
+    monkeypatch.setattr(limits_store, "load_or_measure", lambda *_, **__: [])
     monkeypatch.chdir(tmp_path)
     return asked
 
@@ -104,7 +106,7 @@ def test_a_self_test_says_in_one_line_why_it_failed(tmp_path: Path) -> None:
     found = doctor._measure(tmp_path / "occupied", 1, 0.0005, 10)
     assert (
         found
-        == f"dlio_torch: error: output.dir={tmp_path}/occupied is not empty; choose a new folder or remove this one"
+        == f"dlio_torch: error: output.dir={tmp_path}/occupied (command line): is not empty; choose another folder"
     )
 
 

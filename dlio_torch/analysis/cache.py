@@ -1,26 +1,36 @@
-"""What of the data was in the page cache before a run, and whether reads from the device can be told."""
+"""What of the data came from the page cache, and whether a run measured what it was asked to measure.
+
+::
+
+    device share    of the bytes that read calls returned (rchar), those that the device delivered: the smaller
+                    one of rchar and read_bytes in each epoch of each rank / rchar.  At most 1: what the kernel reads
+                    ahead and nobody asks for is in read_bytes alone.  Where the kernel reads ahead and finds some
+                    in the page cache, it is the most that the share can be.  Not known where files are mapped:
+                    what page faults bring is in read_bytes and not in rchar
+    fresh bytes     the smaller one of rchar and the size of the data: what a run that finds nothing in the
+                    page cache must at the least get from the device, unless it asks for the same bytes often
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
+from dlio_torch.config.schema import Config
+from dlio_torch.data.cachestate import DataSize, Prepared
+from dlio_torch.environment import IoCounters
+from dlio_torch.environment.evict import MEMORY
+from dlio_torch.units import format_size
 
-from dlio_torch.data.layout import Manifest
-from dlio_torch.environment import cached_share
-
-_PROBED_FILES = 16
 # File systems whose device is no block device by its name, and whose reads the kernel counts all the same.
 _COUNTED = ("overlay", "btrfs", "zfs")
-
-
-def cached_before(manifest: Manifest) -> float | None:
-    """Share (0 to 1) of the data in the page cache, from some 16 of the files; ``None`` where it cannot be told."""
-    step = max(1, manifest.num_files // _PROBED_FILES)
-    shares = [cached_share(manifest.path(file)) for file in range(0, manifest.num_files, step)]
-    known = [share for share in shares if share is not None]
-    return float(np.mean(known)) if known else None
+_FROM_CACHE = 0.5
+"""Below this share of what it should have delivered, the device was not what was measured."""
+COLD = 0.9
+"""From this device share on, a run measured the storage."""
+WARM = 0.05
+"""Up to this device share, a run measured memory."""
 
 
 def counts_device(mount: Mapping[str, Any]) -> bool:
@@ -31,3 +41,173 @@ def counts_device(mount: Mapping[str, Any]) -> bool:
     """
     device, kind = mount["device"], mount["file_system"]
     return kind in _COUNTED or (device is not None and device.startswith("/dev/"))
+
+
+def from_device(epochs: Iterable[IoCounters | None]) -> int | None:
+    """Bytes that read calls returned and the device delivered, at most; None where an epoch was not counted.
+
+    Args:
+        epochs: what the kernel counted in each epoch of a rank.
+    """
+    found = [None if io is None else min(io.rchar, io.read_bytes) for io in epochs]
+    return None if None in found else sum(one for one in found if one is not None)
+
+
+def maps_files(config: Config) -> bool:
+    """Whether samples come by page faults of mapped files rather than by read calls."""
+    return config.dataset.format == "indexed_binary" and config.dataset.binary.access == "mmap"
+
+
+def cache_summary(
+    config: Config,
+    size: DataSize,
+    prepared: Sequence[Prepared],
+    epochs: Sequence[Sequence[Mapping[str, Any]]],
+    mount: Mapping[str, Any],
+    *,
+    can_read_direct: bool = False,
+) -> dict[str, Any]:
+    """The part ``cache`` of ``summary.json``.
+
+    Args:
+        config: the resolved configuration.
+        size: of the data.
+        prepared: what was done before epochs.
+        epochs: ``epochs`` of the summary: for each rank, its epochs; none where batches came from memory.
+        mount: where the data lie, of ``environment.json``.
+        can_read_direct: whether the format could read past the page cache.
+
+    Returns:
+        ``state``, ``every_epoch`` and ``direct_io`` as configured; ``file_system``; ``files``, ``bytes``,
+        ``memory_bytes`` and ``fits_in_memory`` of the data; ``prepared``, a dictionary for each
+        :class:`~dlio_torch.data.cachestate.Prepared`; ``epochs``: bytes returned and delivered and their ratio,
+        summed over ranks; ``warnings``: sentences for the user.  None where not known.
+    """
+    device = counts_device(mount)
+    shares = _epochs(epochs, device, mapped=maps_files(config))
+    found: dict[str, Any] = {
+        "state": config.cache.state,
+        "every_epoch": config.cache.every_epoch,
+        "direct_io": config.dataset.direct_io,
+        "file_system": mount["file_system"],
+        "machines": size.machines,
+        "files": size.files,
+        "bytes": size.bytes,
+        "memory_bytes": size.room_bytes,
+        "fits_in_memory": size.fits,
+        "prepared": [asdict(one) for one in prepared],
+        "epochs": shares,
+    }
+    return {**found, "warnings": [*_not_reached(config, prepared), *_untold(config, mount, device),
+                                  *_not_from_device(config, size, shares), *_memory(config, size, shares, mount,
+                                                                                    can_read_direct)]}  # fmt: skip
+
+
+def share_of(epochs: Sequence[Mapping[str, Any]]) -> float | None:
+    """The device share of several epochs together; None where that of one is not known.
+
+    Args:
+        epochs: of ``cache`` of ``summary.json``.
+    """
+    read = [epoch for epoch in epochs if epoch["rchar_bytes"] != 0]
+    if not read or any(epoch["device_read_share"] is None for epoch in read):
+        return None
+    asked = sum(epoch["rchar_bytes"] for epoch in read)
+    return float(sum(epoch["device_read_share"] * epoch["rchar_bytes"] for epoch in read) / asked)
+
+
+def _epochs(epochs: Sequence[Sequence[Mapping[str, Any]]], device: bool, *, mapped: bool) -> list[dict[str, Any]]:
+    found = []
+    for ranks in zip(*epochs, strict=True):
+        counted = [IoCounters(**rank["io"]) for rank in ranks if rank["io"] is not None]
+        known = len(counted) == len(ranks)
+        asked = sum(io.rchar for io in counted) if known else None
+        delivered = sum(io.read_bytes for io in counted) if known and device else None
+        of_them = from_device(counted) if known and device and not mapped else None
+        share = of_them / asked if asked and of_them is not None else None
+        found.append(
+            {
+                "epoch": ranks[0]["epoch"],
+                "rchar_bytes": asked,
+                "read_bytes": delivered,
+                "device_read_share": share,
+                "seconds": max(rank["seconds"] for rank in ranks),
+            }
+        )
+    return found
+
+
+def _not_reached(config: Config, prepared: Sequence[Prepared]) -> list[str]:
+    state = config.cache.state
+    missed = [one for one in prepared if one.reached is False]
+    if missed:
+        one = missed[0]
+        share = 100 * (one.cached_share or 0.0)
+        others = f" (and before {len(missed) - 1} later epochs)" if len(missed) > 1 else ""
+        what = f"{share:.0f} % of the data are in the page cache as epoch {one.epoch} begins{others}"
+        return [f"cache={state} was not reached: {what}; {one.why}"]
+    untold = [one for one in prepared if one.cached_share is None and state != "as_is"]
+    return [f"cache={state} was done and cannot be checked: {untold[0].why}"] if untold else []
+
+
+def _untold(config: Config, mount: Mapping[str, Any], device: bool) -> list[str]:
+    if device or mount["file_system"] in MEMORY:
+        return []
+    return [
+        f"the {mount['file_system']} file system does not tell what its storage delivered and what a cache did: "
+        "the share of the device is not measured"
+    ]
+
+
+def _not_from_device(config: Config, size: DataSize, shares: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where a cold state was reached, and the device delivered too little in the epochs after it."""
+    if config.cache.state != "cold" or size.bytes == 0:
+        return []
+    for epoch in shares if config.cache.every_epoch else shares[:1]:
+        if epoch["read_bytes"] is None or not epoch["rchar_bytes"]:
+            continue
+        fresh = min(epoch["rchar_bytes"], size.bytes)
+        share = epoch["read_bytes"] / fresh
+        if share < _FROM_CACHE:
+            return [
+                f"cache=cold, and the device delivered only {100 * share:.0f} % of the {format_size(fresh)} of data "
+                f"that epoch {epoch['epoch']} read: they came back into the page cache, or the run reads the same "
+                "bytes again and again"
+            ]
+    return []
+
+
+def _memory(
+    config: Config,
+    size: DataSize,
+    shares: Sequence[Mapping[str, Any]],
+    mount: Mapping[str, Any],
+    can_read_direct: bool,
+) -> list[str]:
+    """Where the result says more of the memory than of the storage."""
+    if mount["file_system"] in MEMORY:
+        return [f"{mount['file_system']} keeps its files in memory: the result says nothing of a storage device"]
+    if config.cache.state == "warm" or config.dataset.direct_io or not size.fits or size.room_bytes is None:
+        return []
+    share = share_of(shares)
+    if not any(epoch["rchar_bytes"] for epoch in shares) or (share is not None and share >= COLD):
+        return []
+    if config.cache.state == "cold" and (config.cache.every_epoch or len(shares) == 1):
+        return []  # what little came from the device is said elsewhere
+    ways = ["set cache=cold cache.every_epoch=true"]
+    if can_read_direct:
+        ways.append("dataset.direct_io=true")
+    ways.append("or take more data than memory")
+    fits = (
+        f"the data ({format_size(size.bytes)}) fit in the {format_size(size.room_bytes)} that the page cache can take"
+    )
+    if share is None:
+        measured = "how much the device delivered is not known: the result may measure memory"
+    elif share <= WARM:
+        measured = f"the device delivered {100 * share:.0f} % of the bytes read: the result measures memory"
+    else:
+        measured = (
+            f"the device delivered {100 * share:.0f} % of the bytes read, memory the rest: the result measures the "
+            "storage in part"
+        )
+    return [f"{fits}, and {measured}; to measure the storage, {', '.join(ways)}"]

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch import __version__
+from dlio_torch.environment.cores import physical_cores, quota_cores, usable_cores
+from dlio_torch.environment.memory import memory_limit
 from dlio_torch.environment.mounts import describe_mount
 
 _PACKAGES = (
@@ -86,11 +88,19 @@ def _cpu(why: dict[str, str]) -> dict[str, Any]:
         model = found[1].strip() if found else None
     if model is None:
         why["cpu.model"] = "/proc/cpuinfo names no model"
+    quota = quota_cores()
+    if quota is None:
+        why["cpu.cores_quota"] = "no control group limits the CPU time"
+    physical = physical_cores()
+    if physical is None:
+        why["cpu.cores_physical"] = "/sys/devices/system/cpu does not tell which of them share a core"
     return {
         "model": model,
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "cores_usable": len(os.sched_getaffinity(0)),
+        "cores_usable": usable_cores(),
+        "cores_quota": quota,
+        "cores_physical": physical,
         "affinity": _ranges(sorted(os.sched_getaffinity(0))),
     }
 
@@ -101,12 +111,7 @@ def _memory(why: dict[str, str]) -> dict[str, int | None]:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             name, value = line.split(":")
             sizes[name] = int(value.split()[0]) * 1024
-    limit = None
-    # cgroup v2, then v1; "max" and numbers near 2**63 mean no limit.
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            limit = int(Path(path).read_text(encoding="ascii"))
-            break
+    limit = memory_limit()
     if limit is None or limit >= sizes.get("MemTotal", 1 << 62):
         limit = None
         why["memory.limit_bytes"] = "no limit below the machine's memory"

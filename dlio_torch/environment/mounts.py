@@ -6,7 +6,46 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Mount(NamedTuple):
+    """A line of ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
+
+    device_number: str
+    root: str
+    point: str
+    options: str
+    file_system: str
+    device: str
+    super_options: str
+
+
+def mounts(root: Path = Path("/")) -> list[Mount]:
+    """All mounts that this process sees; of several on one point the last hides the others.
+
+    Args:
+        root: where ``proc`` lies.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    found = []
+    for line in (root / "proc/self/mountinfo").read_bytes().splitlines():
+        left, _, right = line.partition(b" - ")
+        fields, device = left.split(b" "), [*right.split(b" "), b""]
+        found.append(
+            Mount(
+                fields[2].decode(),
+                _unescape(fields[3]),
+                _unescape(fields[4]),
+                fields[5].decode(),
+                device[0].decode(),
+                _unescape(device[1]),
+                device[2].decode(),
+            )
+        )
+    return found
 
 
 def describe_mount(name: str, path: Path, why: dict[str, str]) -> dict[str, Any]:
@@ -45,29 +84,23 @@ def describe_mount(name: str, path: Path, why: dict[str, str]) -> dict[str, Any]
 
 
 def _find_mount(place: Path) -> dict[str, str | None] | None:
-    """The mount that holds ``place``, from ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
+    """The mount that holds ``place``."""
     try:
-        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+        around = [mount for mount in mounts() if place.is_relative_to(mount.point)]
     except OSError:
         return None
-    best: dict[str, str | None] | None = None
-    longest = -1
-    for line in lines:
-        left, _, right = line.partition(b" - ")
-        fields, device = left.split(b" "), right.split(b" ")
-        point = _unescape(fields[4])
-        # Of mounts on one point the last hides the others.
-        if len(Path(point).parts) >= longest and place.is_relative_to(point):
-            longest = len(Path(point).parts)
-            best = {
-                "mount_point": point,
-                "device_number": fields[2].decode(),
-                "options": fields[5].decode(),
-                "file_system": device[0].decode(),
-                "device": _unescape(device[1]),
-                "super_options": device[2].decode() if len(device) > 2 else "",
-            }
-    return best
+    if not around:
+        return None
+    # Of mounts on one point the last hides the others.
+    best = max(reversed(around), key=lambda mount: len(Path(mount.point).parts))
+    return {
+        "mount_point": best.point,
+        "device_number": best.device_number,
+        "options": best.options,
+        "file_system": best.file_system,
+        "device": best.device,
+        "super_options": best.super_options,
+    }
 
 
 def _unescape(field: bytes) -> str:

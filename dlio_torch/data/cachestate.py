@@ -1,0 +1,248 @@
+"""Brings the data of a run into the page cache, or out of it, and looks whether that succeeded.
+
+A page cache belongs to a machine: the ranks of each machine share the data's files among them, so that every
+machine evicts or reads all of them.  What is said of all is the mean over machines; ``None`` means that the
+file system does not tell.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.config.schema import CacheConfig
+from dlio_torch.data.layout import Manifest
+from dlio_torch.dist.base import Communicator
+from dlio_torch.environment.memory import cache_room
+from dlio_torch.environment.mounts import describe_mount
+from dlio_torch.environment.preparing import TOGETHER, Hands, Here
+from dlio_torch.errors import PreconditionError
+from dlio_torch.formats.base import Format
+from dlio_torch.units import format_size
+
+MOST_LEFT = 0.03
+"""Share of the data up to which a cold state is reached; a warm one is from ``1 - MOST_LEFT`` on."""
+
+_ATTEMPTS = 3
+_AT_ONCE = 1024  # files that are handed over at a time
+_PAUSE_S = 0.2  # pages under write-back or read-ahead are free a little later
+_MOST_SIZED = 4096  # files whose size is asked for; of more the total is an estimate
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """How much there is to cache.
+
+    Attributes:
+        files: files of the data set.
+        bytes: their size; beyond some thousand files of a rank an estimate.
+        room_bytes: what the page cache of the machine with the least memory can take; ``None``: not known.
+        machines: that the ranks run on.
+    """
+
+    files: int
+    bytes: int
+    room_bytes: int | None
+    machines: int = 1
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether all data can stay in the page cache of each machine."""
+        return None if self.room_bytes is None else self.bytes <= self.room_bytes
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was done before an epoch.
+
+    Attributes:
+        epoch: its number, from 1.
+        attempts: times that the data were evicted or read; 0: the cache was only looked at.
+        seconds: what that took, the looking included.
+        cached_share_before: share of the data in the page cache, 0 to 1, before anything was done.
+        cached_share: the same when the epoch began.
+        reached: whether that is the state that was asked for; ``None``: none was, or it cannot be told.
+        why: why not, or why it cannot be told.
+    """
+
+    epoch: int
+    attempts: int
+    seconds: float
+    cached_share_before: float | None
+    cached_share: float | None
+    reached: bool | None
+    why: str | None
+
+
+class DataFiles:
+    """The files of all splits; listed when asked for, as there may be millions.
+
+    Args:
+        fmt: knows the files that belong together.
+        manifests: the splits; one that stands for two counts once.
+    """
+
+    def __init__(self, fmt: Format, manifests: Iterable[Manifest]) -> None:
+        self._format = fmt
+        self._manifests = list({id(manifest): manifest for manifest in manifests}.values())
+
+    def __len__(self) -> int:
+        return sum(manifest.num_files for manifest in self._manifests)
+
+    def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
+        """Every ``step``-th from ``first`` on, with what belongs to it, if it is there; at most about ``most``."""
+        numbers = range(first, len(self), step)
+        if most is not None and len(numbers) > most:
+            numbers = numbers[:: -(-len(numbers) // most)]
+        for number in numbers:
+            for path in self._format.files(self._path(number)):
+                if path.is_file():
+                    yield str(path)
+
+    def _path(self, number: int) -> Path:
+        for manifest in self._manifests:
+            if number < manifest.num_files:
+                return manifest.path(number)
+            number -= manifest.num_files
+        raise IndexError(number)
+
+
+class CacheKeeper:
+    """Prepares the page cache before epochs; all ranks make the same calls.
+
+    Args:
+        config: the options of ``cache``.
+        files: what is to be prepared.
+        comm: the ranks.
+        hands: does this rank's work.
+
+    Attributes:
+        size: how much there is.
+        prepared: what was done, in order.
+    """
+
+    def __init__(self, config: CacheConfig, files: DataFiles, comm: Communicator, hands: Hands | None = None) -> None:
+        self._config = config
+        self._files = files
+        self._comm = comm
+        self._hands = hands or Here()
+        self._first, self._step = _place(comm)
+        self.size = self._measure_size()
+        self.prepared: list[Prepared] = []
+
+    def use(self, hands: Hands) -> None:
+        """Let others do the work from now on."""
+        self._hands = hands
+
+    def prepare(self, epoch: int) -> Prepared:
+        """Bring the data into the state that ``cache.state`` asks for; returns on every rank what came of it.
+
+        Raises:
+            PreconditionError: a warm state of more data than the memory holds.
+        """
+        began = time.perf_counter()
+        self._require_room()
+        share = before = self._look()[0]
+        reached: bool | None = None
+        refused = worst = None
+        attempts = 0
+        while self._config.state != "as_is" and attempts < _ATTEMPTS and not reached:
+            time.sleep(_PAUSE_S * attempts)
+            refused = self._do("evict" if self._config.state == "cold" else "read")
+            attempts += 1
+            share, worst = self._look()
+            if share is None:
+                break
+            reached = share <= MOST_LEFT if self._config.state == "cold" else share >= 1 - MOST_LEFT
+        why = self._why(share, reached, worst, refused)
+        made = Prepared(epoch, attempts, time.perf_counter() - began, before, share, reached, why)
+        self.prepared.append(made)
+        return made
+
+    def _require_room(self) -> None:
+        size = self.size
+        if self._config.state == "warm" and size.fits is False and self._comm.rank == 0:
+            raise PreconditionError(
+                f"cache.state=warm: the data are {format_size(size.bytes)}, and the page cache has room for "
+                f"{format_size(size.room_bytes or 0)}",
+                hint="set cache=as_is or cache=cold, or take less data",
+            )
+        self._comm.barrier()
+
+    def _do(self, task: str) -> str | None:
+        """Work on all files; returns the first thing that any rank was refused."""
+        refused: list[str] = []
+        files = self._files.share(self._first, self._step)
+        while some := list(itertools.islice(files, _AT_ONCE)):
+            refused += self._hands.do(task, some)
+        first = next((why for rank in self._comm.gather_objects(refused) or [] for why in rank), None)
+        return self._comm.broadcast_object(first)
+
+    def _look(self) -> tuple[float | None, str | None]:
+        """Share of the data in the page cache, and the file with the most of it there."""
+        found = self._hands.do("look", list(self._files.share(self._first, self._step, TOGETHER)))
+        everyone = self._comm.gather_objects(found)
+        return self._comm.broadcast_object(_merge(everyone) if everyone is not None else (None, None))
+
+    def _why(self, share: float | None, reached: bool | None, worst: str | None, refused: str | None) -> str | None:
+        """Why the state was not reached, or cannot be told; rank 0 says it."""
+        why = None
+        if self._comm.rank == 0:
+            if share is None:
+                first = next(self._files.share(0, 1, 1), None)
+                kind = describe_mount("", Path(first), {})["file_system"] if first is not None else None
+                why = f"the file system ({kind or 'unknown'}) does not tell what is in the page cache"
+            elif reached is False:
+                why = refused
+                if why is None and self._config.state == "cold" and worst is not None:
+                    why = str(self._hands.do("why", [worst])[0])
+                elif why is None:
+                    why = "the system gave pages back as soon as they were read: memory is short"
+        return self._comm.broadcast_object(why)
+
+    def _measure_size(self) -> DataSize:
+        sizes = [os.stat(path).st_size for path in self._files.share(self._first, self._step, _MOST_SIZED)]
+        numbers = len(range(self._first, len(self._files), self._step))
+        looked = len(range(0, numbers, max(1, -(-numbers // _MOST_SIZED))))
+        mine = sum(sizes) * numbers // max(1, looked), self._step, cache_room()
+        everyone = self._comm.gather_objects(mine)
+        size = None
+        if everyone is not None:
+            # A machine with n ranks has n shares that add up to all data.
+            machines = round(sum(1 / ranks for _, ranks, _ in everyone))
+            rooms = [room for _, _, room in everyone if room is not None]
+            total = round(sum(bytes_ for bytes_, _, _ in everyone) / machines)
+            size = DataSize(len(self._files), total, min(rooms, default=None), machines)
+        size = self._comm.broadcast_object(size)
+        assert size is not None
+        return size
+
+
+def _place(comm: Communicator) -> tuple[int, int]:
+    """Number of this rank among those of its machine, and how many they are."""
+    mine = (socket.gethostname(), _boot_id())
+    everyone = comm.broadcast_object(comm.gather_objects(mine))
+    assert everyone is not None
+    here = [rank for rank, machine in enumerate(everyone) if machine == mine]
+    return here.index(comm.rank), len(here)
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _merge(everyone: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
+    """Share over all ranks, and the file with the largest share."""
+    told = sum(found["told_bytes"] for found in everyone)
+    share = sum(found["cached_bytes"] for found in everyone) / told if told else None
+    worst = max((found["worst"] for found in everyone if found["worst"]), key=lambda pair: pair[1], default=None)
+    return share, None if worst is None else worst[0]

@@ -1,0 +1,92 @@
+"""``loader.replay=reads``: read calls on the data are answered from memory, everything else is done as ever.
+
+The files are mapped before training, whole and with all their pages, by a small C library that stands before
+the C library's calls; a read is then a copy without a system call, whichever library asks for it (HDF5's,
+Python's, Arrow's).  Opening a file, asking for its status and closing it remain system calls.  Files that a
+format maps itself are never read by calls, so nothing changes for them.
+
+As with recording, the library must be there when the process starts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from dlio_torch import native
+from dlio_torch.errors import PreconditionError
+
+LIBRARY = "memory_reads"
+_LISTED = "DLIO_TORCH_MEMORY_FILES"
+_MAPS = Path("/proc/sys/vm/max_map_count")
+_MAPS_DEFAULT = 65530
+
+
+def waiting_environment() -> dict[str, str]:
+    """Variables with which a program starts ready for :func:`serve`.
+
+    Raises:
+        NativeUnavailable: there is no library and none can be compiled.
+    """
+    before = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return {"LD_PRELOAD": ":".join([str(native.find(LIBRARY).path), *before])}
+
+
+def is_waiting() -> bool:
+    """Whether this process was started with the library."""
+    return LIBRARY in os.environ.get("LD_PRELOAD", "") and hasattr(ctypes.CDLL(None), "dlio_memory_serve")
+
+
+def serve(files: Iterable[Path]) -> int:
+    """Answer reads of these files from memory, in this process and those that it starts; returns their bytes.
+
+    Raises:
+        PreconditionError: the process was started without the library, or a file cannot be mapped.
+    """
+    paths = [file.absolute() for file in files]
+    if not is_waiting():
+        raise PreconditionError(
+            "loader.replay=reads: the library must be there when the process starts", hint="run python -m dlio_torch"
+        )
+    most = _most_files()
+    if len(paths) > most:
+        raise PreconditionError(
+            f"loader.replay=reads: {len(paths)} files cannot be mapped, this system allows about {most}",
+            hint="use fewer files (scale=tiny), or raise vm.max_map_count",
+        )
+    library = ctypes.CDLL(None)
+    for path in paths:
+        error = library.dlio_memory_serve(os.fsencode(path))
+        if error:
+            raise PreconditionError(
+                f"loader.replay=reads: {path} cannot be mapped: {os.strerror(error)}", hint="set loader.replay=none"
+            )
+    _tell_children(paths)
+    return sum(path.stat().st_size for path in paths)
+
+
+def _most_files() -> int:
+    """Half of the mappings that a process may have, and no more than the library's table takes."""
+    try:
+        allowed = int(_MAPS.read_text())
+    except (OSError, ValueError):
+        allowed = _MAPS_DEFAULT
+    return min(allowed // 2, 1 << 16)
+
+
+def _tell_children(paths: Iterable[Path]) -> None:
+    """Forked workers have the mappings; those that begin anew read the list of files."""
+    handle, name = tempfile.mkstemp(prefix="dlio_torch-", suffix=".files")
+    with os.fdopen(handle, "wb") as file:
+        file.writelines(os.fsencode(path) + b"\n" for path in paths)
+    os.environ[_LISTED] = name
+    atexit.register(_forget, name, os.getpid())
+
+
+def _forget(name: str, owner: int) -> None:
+    if os.getpid() == owner:
+        Path(name).unlink(missing_ok=True)

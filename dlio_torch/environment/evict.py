@@ -1,0 +1,90 @@
+"""Taking files out of the page cache and bringing them into it, as any user who may read them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from dlio_torch.environment.mounts import describe_mount
+
+MEMORY = ("tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs")
+"""File systems whose files are the page cache: there is nothing else that they could be read from."""
+
+_READ_BYTES = 4 << 20
+
+
+def evict(path: Path | str) -> str | None:
+    """Give a file's pages back to the system: ``fsync``, then ``posix_fadvise(DONTNEED)``.
+
+    Only clean pages that nobody has mapped can be dropped, so what is dirty is written first.  The system
+    does not say whether it did so: ask :func:`~dlio_torch.environment.pagecache.cached_share`.
+
+    Returns:
+        Why it cannot be done; ``None`` if it was asked for.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return f"{path} cannot be opened: {error.strerror}"
+    try:
+        why = None
+        try:
+            os.fsync(descriptor)
+        except OSError as error:  # what is dirty stays; the rest can go
+            why = f"{path} cannot be flushed: {error.strerror}"
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return why
+    except OSError as error:
+        return f"{path} cannot be evicted: {error.strerror}"
+    finally:
+        os.close(descriptor)
+
+
+def read_through(path: Path | str) -> str | None:
+    """Read a file once from start to end; returns why that cannot be done, ``None`` if it was."""
+    buffer = bytearray(_READ_BYTES)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    return None
+
+
+def why_cached(path: Path | str) -> str:
+    """Why a file may still lie in the page cache after :func:`evict`, in a few words."""
+    kind = describe_mount("", Path(path), {})["file_system"]
+    if kind in MEMORY:
+        return f"{kind} keeps its files in memory"
+    users = mapped_by(path)
+    if users:
+        return f"{Path(path).name} is mapped by {', '.join(users)}"
+    return (
+        "its pages are in use: mapped by a process of another user, not yet written back, or read by another "
+        f"process meanwhile ({kind or 'unknown'} file system)"
+    )
+
+
+def mapped_by(path: Path | str) -> list[str]:
+    """Processes that have mapped a file, as ``name (pid)``; those of other users cannot be seen."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    wanted = f" {os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x} {status.st_ino} "
+    found = []
+    for folder in _processes():
+        # They come and go, and those of others cannot be read.
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "maps").read_text(encoding="utf-8", errors="replace"):
+                name = (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()
+                found.append(f"{name} ({folder.name})")
+    return found
+
+
+def _processes() -> Iterable[Path]:
+    with contextlib.suppress(OSError):
+        yield from (entry for entry in sorted(Path("/proc").iterdir()) if entry.name.isdigit())

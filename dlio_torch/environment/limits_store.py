@@ -1,0 +1,93 @@
+"""Limits of the storage that were measured lately, kept for a day in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from dlio_torch import native
+from dlio_torch.environment.limits import Limit, Request, from_record, measure, to_record
+
+SCHEMA_VERSION = 1
+VALID = timedelta(days=1)
+
+
+def stored(folder: Path | str, cache: Path | None = None) -> dict[Request, Limit]:
+    """Limits of a folder and the device below it that are less than a day old.
+
+    Args:
+        folder: of which they are; it need not exist.
+        cache: where records lie; None: the user's cache folder.
+    """
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(_record(folder, cache).read_text(encoding="utf-8"))
+        if found["schema"] == SCHEMA_VERSION:
+            limits = [from_record(record) for record in found["limits"]]
+            return {limit.request: limit for limit in limits if _is_young(limit)}
+    return {}
+
+
+def load_or_measure(
+    folder: Path | str,
+    requests: Sequence[Request],
+    *,
+    seconds: float = 0.5,
+    size_bytes: int = 256 << 20,
+    force: bool = False,
+    cache: Path | None = None,
+) -> list[Limit]:
+    """The limits for ``requests``; those that are not stored are measured and stored.
+
+    Args:
+        folder: an existing folder that can be written.
+        requests: what is asked for.
+        seconds: see :func:`~dlio_torch.environment.limits.measure`.
+        size_bytes: see there.
+        force: measure all of them anew.
+        cache: where records lie; None: the user's cache folder.
+
+    Raises:
+        PreconditionError: see there.
+    """
+    known = stored(folder, cache)
+    wanted = [request for request in dict.fromkeys(requests) if force or request not in known]
+    if wanted:
+        known |= {limit.request: limit for limit in measure(folder, wanted, seconds=seconds, size_bytes=size_bytes)}
+        with contextlib.suppress(OSError):  # where it cannot be stored it is measured each time
+            _write(_record(folder, cache), Path(folder), list(known.values()))
+    return [known[request] for request in requests]
+
+
+def _is_young(limit: Limit) -> bool:
+    age = datetime.now(timezone.utc) - datetime.fromisoformat(limit.measured_at)
+    return timedelta(0) <= age < VALID
+
+
+def _record(folder: Path | str, cache: Path | None) -> Path:
+    place = Path(os.path.realpath(folder))
+    basis = f"{socket.gethostname()}\0{place}\0{os.stat(place).st_dev}"
+    return (cache or native.cache_dir()) / f"storage-{hashlib.sha256(basis.encode()).hexdigest()[:16]}.json"
+
+
+def _write(path: Path, folder: Path, limits: Sequence[Limit]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    record = {
+        "schema": SCHEMA_VERSION,
+        "host": socket.gethostname(),
+        "folder": os.path.realpath(folder),
+        "limits": [to_record(limit) for limit in limits],
+    }
+    handle, temporary = tempfile.mkstemp(prefix=".storage-", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(json.dumps(record, indent=2) + "\n")
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)

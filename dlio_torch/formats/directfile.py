@@ -1,0 +1,162 @@
+"""Reading past the page cache (``O_DIRECT``).
+
+Direct reads begin and end on blocks and go to aligned memory: a request is widened to whole blocks, and what was
+asked for is copied out.  Requests that are aligned already keep their size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlio_torch.errors import DataError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+BLOCK = max(4096, mmap.PAGESIZE)
+"""Bytes to which reads are widened: a multiple of the logical block of nearly every device and file system."""
+
+
+def open_direct(path: Path) -> int:
+    """A descriptor for direct reads.
+
+    Raises:
+        DataError: the file system does not permit them.
+        OSError: the file cannot be opened.
+    """
+    with _permitted(path):
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+
+
+@contextlib.contextmanager
+def _permitted(path: Path) -> Iterator[None]:
+    """Say what it means where the system finds an argument of a direct read invalid."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise DataError(
+            f"{path}: its file system does not permit direct reads (in whole blocks of {BLOCK} bytes)",
+            hint="set dataset.direct_io=false, or choose another place",
+        ) from error
+
+
+class DirectReads:
+    """Direct reads into memory that is used again; for one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._memory = mmap.mmap(-1, BLOCK)
+
+    def __call__(self, descriptor: int, size: int, offset: int) -> bytes:
+        """As ``os.pread``: ``size`` bytes from ``offset`` on, fewer at the end of the file.
+
+        Raises:
+            DataError: the file system does not permit direct reads of whole blocks.
+            OSError: the device failed.
+        """
+        return bytes(self._read(descriptor, size, offset))
+
+    def into(self, descriptor: int, room: memoryview, offset: int) -> int:
+        """Fill ``room`` (bytes) from ``offset`` on; returns the bytes read, fewer at the end of the file."""
+        got = self._read(descriptor, len(room), offset)
+        room[: len(got)] = got
+        return len(got)
+
+    def _read(self, descriptor: int, size: int, offset: int) -> memoryview:
+        low = offset - offset % BLOCK
+        high = -(-(offset + size) // BLOCK) * BLOCK
+        if high - low > len(self._memory):
+            self._memory = mmap.mmap(-1, high - low)
+        view = memoryview(self._memory)[: high - low]
+        with _permitted(self._path):
+            got = os.preadv(descriptor, [view], low)
+        return view[offset - low : max(offset - low, min(got, offset - low + size))]
+
+
+class DirectRaw(io.RawIOBase):
+    """The raw file below a buffered one, as ``io.FileIO`` is; each read of it is one direct read.
+
+    Raises:
+        DataError: the file system does not permit direct reads.
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self.name = str(path)
+        self._reads = DirectReads(path)
+        self._position = 0
+        self._descriptor = open_direct(path)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor, which wants aligned reads."""
+        return self._descriptor
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set where the next read begins."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
+        if start is None:
+            start = os.fstat(self._descriptor).st_size
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Fill ``buffer``; returns the bytes read."""
+        got = self._reads.into(self._descriptor, memoryview(buffer).cast("B"), self._position)
+        self._position += got
+        return got
+
+    def readall(self) -> bytes:
+        """What is left of the file, in one call where the system gives it."""
+        size = os.fstat(self._descriptor).st_size
+        pieces = []
+        while self._position < size:
+            piece = self._reads(self._descriptor, size - self._position, self._position)
+            if not piece:
+                break
+            self._position += len(piece)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def whole(self) -> memoryview:
+        """The content of the file in memory of its own: one call, or more for over 2 GiB."""
+        size = os.fstat(self._descriptor).st_size
+        memory = memoryview(mmap.mmap(-1, max(1, -(-size // BLOCK)) * BLOCK))
+        done = 0
+        with _permitted(self._path):
+            while done < size:
+                got = os.preadv(self._descriptor, [memory[done:]], done)
+                if not got:
+                    break
+                done += got
+        return memory[:done]
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if not self.closed:
+            super().close()
+            os.close(self._descriptor)
