@@ -1,0 +1,1 @@
+"""Rules that turn what a run measured into advice, each with its evidence."""

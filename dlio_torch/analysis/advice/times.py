@@ -1,0 +1,214 @@
+"""The batches of a run in the order in which its steps took them: what each cost to make, and what followed it.
+
+What the pipeline model (:mod:`dlio_torch.analysis.advice.model`) replays.  Times of making are those that the
+thread would have needed with a core of its own: its time in the kernel's run queue is left out and counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dlio_torch.analysis.advice.handover import HandOver, fitted
+from dlio_torch.analysis.intervals import Intervals, covered, union
+from dlio_torch.analysis.io.groups import group
+from dlio_torch.analysis.makers import Floats, Key, Maker, makers_of
+from dlio_torch.trace.recording import Recording
+from dlio_torch.train.steps import EVAL, TRAIN, Steps
+
+_NS = 1e-9
+_LIMIT = 2000  # batches of all ranks: enough for any figure, and a model that answers in milliseconds
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """The batches of one rank in the order of steps; arrays of one length, times in seconds.
+
+    Attributes:
+        epoch: epoch, from 1.
+        measured: whether all steps that the batch served count (no warm-up).
+        steps: steps that it served.
+        fetch: what the trainer waited for it.
+        before: from the batch to the allreduce of its steps: compute.
+        reduce: their allreduces.
+        after: the rest of its steps: checkpoints and the tool's own time.
+        made: making it, without the wait for a core; NaN: not recorded.
+        asleep: of that, how long the thread was blocked; NaN: not told.
+        delay: how long the thread waited for a core while it made it; NaN: not told.
+        read: of ``made``, spent in reading and decoding.
+        preprocess: of ``made``, spent in preprocessing.
+        hand_over: what a hand-over took, with the smallest part of the trainer and with the largest that fit the
+            run; None where the trainer's own thread made the batches.
+        begun: from the first step of its epoch asking for a batch to the begin of this one.
+        idle: share of the makers' time in which they had no batch to make.
+        makers: threads that made the batches.
+        own: whether the trainer's own thread made them.
+        turns: whether threads read in turn.
+    """
+
+    epoch: NDArray[np.int64]
+    measured: NDArray[np.bool_]
+    steps: NDArray[np.int64]
+    fetch: Floats
+    before: Floats
+    reduce: Floats
+    after: Floats
+    made: Floats
+    asleep: Floats
+    delay: Floats
+    read: Floats
+    preprocess: Floats
+    hand_over: tuple[HandOver, HandOver] | None
+    begun: Floats
+    idle: float | None
+    makers: int
+    own: bool
+    turns: bool
+
+
+def rank_times(recording: Recording, steps: Mapping[int, Steps]) -> list[RankTimes] | None:
+    """The batches of every rank; of long runs the first ones.
+
+    Args:
+        recording: the events of the run.
+        steps: its records of steps, by rank.
+
+    Returns:
+        One for each rank, or None where the making of batches was not recorded.
+    """
+    spans = recording.spans
+    fetches = spans[spans["op"] == "fetch"]
+    batches = spans[spans["op"] == "batch"].drop_duplicates(["rank", "offset"])
+    if not len(fetches) or not len(batches) or not steps:
+        return None
+    found = fetches.merge(batches, on=["rank", "offset"], how="inner", suffixes=("", "_made"))
+    # Calls and devices would tell apart what a read waited for, which does not matter here.
+    makers = makers_of(spans, recording.events.frame.iloc[:0], True)
+    turns = spans[spans["op"] == "turn"]
+    limit = max(100, _LIMIT // len(steps))
+    ranks = []
+    for rank, records in sorted(steps.items()):
+        rows = found[(found["rank"] == rank).to_numpy()].sort_values("step")
+        one = _of_rank(records, rows, _Makers(rank, makers, turns), limit)
+        if one is None:
+            return None
+        ranks.append(one)
+    return ranks
+
+
+class _Makers:
+    """The makers of one rank, and when each of them waited for its turn."""
+
+    def __init__(self, rank: int, makers: Mapping[Key, Maker], turns: pd.DataFrame) -> None:
+        self._rank, self._makers = rank, makers
+        self._turns = turns[(turns["rank"] == rank).to_numpy()]
+        self.in_turn = len(self._turns) > 0
+
+    def of(self, rows: pd.DataFrame) -> Iterator[tuple[NDArray[np.int64], Maker, Intervals]]:
+        """For each thread: which rows are about batches that it made, the thread, its waits for its turn."""
+        keys = rows[["pid_made", "tid_made"]].to_numpy()
+        for pid, tid in sorted({(int(pid), int(tid)) for pid, tid in keys}):
+            turns = self._turns[((self._turns["pid"] == pid) & (self._turns["tid"] == tid)).to_numpy()]
+            waits = union(turns["start_ns"].to_numpy(), turns["end_ns"].to_numpy())
+            yield np.flatnonzero((keys == (pid, tid)).all(axis=1)), self._makers[self._rank, pid, tid], waits
+
+
+def _of_rank(records: Steps, rows: pd.DataFrame, makers: _Makers, limit: int) -> RankTimes | None:
+    trains = np.flatnonzero(records["phase"] != EVAL)
+    at = rows["step"].to_numpy() - 1  # place among the training steps
+    if not at.size or at[-1] >= trains.size:
+        return None
+    number, row = np.full((2, trains.size), -1, np.int64)
+    number[at], row[at] = rows["offset"].to_numpy(), np.arange(at.size)
+    epoch = records["epoch"][trains].astype(np.int64)
+    # A batch may serve several steps; those after its first one ask the loader for nothing.
+    first = np.flatnonzero(np.concatenate(([True], (np.diff(number) != 0) | (np.diff(epoch) != 0))))
+    if (row[first] < 0).any():
+        return None
+    steps = np.diff(np.append(first, trains.size))
+    follows = _follows(records, trains, first)
+    first, steps, follows = first[:limit], steps[:limit], follows[:limit]
+    rows, records, epoch = rows.iloc[row[first]], records[trains], epoch[first]
+    upto = int(first[-1] + steps[-1])
+
+    def summed(name: str) -> NDArray[np.int64]:
+        sums: NDArray[np.int64] = np.add.reduceat(records[name][:upto].astype(np.int64), first)
+        return sums
+
+    start, fetch = records["start_ns"][first], records["fetch_ns"][first].astype(np.int64)
+    compute, reduce = summed("compute_ns"), summed("allreduce_ns")
+    parts = summed("fetch_ns") + compute + reduce + summed("checkpoint_ns")
+    length = np.where(follows >= 0, follows - start, parts)
+    opened = np.array([start[epoch == one][0] for one in epoch])
+    own = bool(((rows["pid"] == rows["pid_made"]) & (rows["tid"] == rows["tid_made"])).all())
+    return RankTimes(
+        epoch=epoch,
+        measured=np.add.reduceat((records["phase"][:upto] == TRAIN).astype(int), first) == steps,
+        steps=steps,
+        fetch=_seconds(fetch),
+        before=_seconds(compute),
+        reduce=_seconds(reduce),
+        after=np.maximum(length - fetch - compute - reduce, 0) * _NS,
+        hand_over=None if own else _hand_over(rows, start, fetch, epoch),
+        begun=(rows["start_ns_made"].to_numpy() - opened) * _NS,
+        idle=None if own else _idle(rows, makers),
+        makers=len(rows[["pid_made", "tid_made"]].drop_duplicates()),
+        own=own,
+        turns=makers.in_turn,
+        **_made(rows, makers),
+    )
+
+
+def _seconds(nanoseconds: NDArray[np.int64]) -> Floats:
+    seconds: Floats = nanoseconds.astype(float) * _NS
+    return seconds
+
+
+def _follows(records: Steps, trains: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """When the next batch of the epoch was asked for, ns; -1: there is none, or an evaluation lies between."""
+    here = trains[first]
+    following = np.append(here[1:], -1)
+    # Records of an evaluation may lie between any two steps, also those that one batch serves.
+    steps = np.append(np.diff(first), 0)
+    joined = (following == here + steps) & (records["epoch"][following] == records["epoch"][here])
+    when: NDArray[np.int64] = np.where(joined, records["start_ns"][following], -1)
+    return when
+
+
+def _hand_over(
+    rows: pd.DataFrame, start: NDArray[np.int64], fetch: NDArray[np.int64], epoch: NDArray[np.int64]
+) -> tuple[HandOver, HandOver] | None:
+    first = start[0]
+    asked, ended, had = (_seconds(at - first) for at in (start, rows["end_ns_made"].to_numpy(np.int64), start + fetch))
+    makers = group([rows["pid_made"].to_numpy(), rows["tid_made"].to_numpy()]).codes
+    return fitted(asked, ended, had, makers, epoch)
+
+
+def _made(rows: pd.DataFrame, makers: _Makers) -> dict[str, Floats]:
+    """What the making of each batch took, by kind."""
+    found = {name: np.full(len(rows), np.nan) for name in ("made", "asleep", "delay", "read", "preprocess")}
+    begins = rows["start_ns_made"].to_numpy()
+    for mine, maker, waits in makers.of(rows):
+        at = np.searchsorted(maker.start, begins[mine])
+        start, end = maker.start[at], maker.end[at]
+        delay, turn = maker.delay[at], covered(waits, start, end)
+        runs = 1 - np.nan_to_num(delay)
+        # While the thread waited for its turn, it counts as reading what the others read.
+        reading = covered(maker.work["read"], start, end) + covered(maker.work["decode"], start, end) - turn
+        found["made"][mine] = np.maximum((end - start) * runs - turn, 0) * _NS
+        found["asleep"][mine] = maker.asleep_ns[at] * _NS
+        found["delay"][mine] = delay * (end - start) * _NS
+        found["read"][mine] = np.maximum(reading, 0) * runs * _NS
+        found["preprocess"][mine] = covered(maker.work["preprocess"], start, end) * runs * _NS
+    return found
+
+
+def _idle(rows: pd.DataFrame, makers: _Makers) -> float | None:
+    used = [maker for _, maker, _ in makers.of(rows)]
+    span = sum(int(maker.end[-1] - maker.start[0]) for maker in used)
+    busy = sum(int((maker.end - maker.start).sum()) for maker in used)
+    return max(0.0, 1 - busy / span) if span else None

@@ -1,0 +1,240 @@
+"""Training without some of the loader's costs, to learn what each of them is: samples or batches that are kept.
+
+=============  ==========================================================================================
+``samples``    What some batches are made of is read before training.  A sample that is asked for later is
+               one of those kept (its number modulo how many they are), copied into the fresh memory of its
+               batch by the same code and thread; so a batch is collated and handed over as ever, and nothing
+               is read, decoded or preprocessed.  In pipes, finished records stand where it read its own.
+``batches``    Some batches are made before training, in memory of their own, and the trainer gets one after
+               the other again and again, by reference: no process, no thread, no copy.  The memory traffic
+               of making a batch is gone, too, and a batch is not freed after its step.
+=============  ==========================================================================================
+
+What is kept are the first batches of the first epoch, as many as two limits allow and one at least.  ``index``
+of a batch names the samples that are really in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from torch.utils.data import Dataset
+from torch.utils.data.datapipes.iter import IterableWrapper
+
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.datasets import Failure, SampleDataset
+from dlio_torch.data.making import Made
+from dlio_torch.data.pipeplan import PipePlan
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.stream import BatchAssembler, Record
+from dlio_torch.formats.batch import ArraySpec, Batch, batch_bytes, collated, samples_of
+from dlio_torch.trace.spans import NULL, Recorder
+
+Start = Callable[[int, int], Iterator[list[Record]]]
+"""Begins the batches of records of an epoch and a part."""
+_ItemT = TypeVar("_ItemT")
+
+
+class _Kept:
+    """Finished samples in memory of their own.
+
+    Args:
+        specs: arrays of a sample.
+        records: the samples; they are copied, for they may be views of a whole file or of a transfer buffer.
+    """
+
+    def __init__(self, specs: Sequence[ArraySpec], records: Iterable[Record]) -> None:
+        self._variable = [spec.name for spec in specs if spec.variable]
+        self.records = [(number, {name: array.copy() for name, array in one.items()}) for number, one in records]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def nbytes(self) -> int:
+        """Bytes of their arrays."""
+        return sum(array.nbytes for _, sample in self.records for array in sample.values())
+
+    def fresh(self, records: list[Record]) -> list[Record]:
+        """The records of a batch, of which the batch is going to be a copy.
+
+        A single array of variable length is put together with nothing, and would be handed over itself.
+        """
+        if len(records) > 1 or not self._variable:
+            return records
+        return [(number, {**one, **{name: one[name].copy() for name in self._variable}}) for number, one in records]
+
+
+class ReplayedSamples(Dataset[Batch]):
+    """Map-style: any sample that is asked for is one of those kept.
+
+    Args:
+        length: samples of the data set.
+        specs: arrays of a sample.
+        records: what is kept.
+        recorder: takes spans ``collate``.
+    """
+
+    def __init__(
+        self, length: int, specs: Sequence[ArraySpec], records: Iterable[Record], recorder: Recorder = NULL
+    ) -> None:
+        self._length = length
+        self._specs = list(specs)
+        self._kept = _Kept(specs, records)
+        self._recorder = recorder
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Batch:
+        """A batch of one sample."""
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """A batch of ``len(indices)`` samples, copied out of those kept."""
+        began, kept = time.perf_counter_ns(), self._kept
+        batch = collated(self._specs, kept.fresh([kept.records[index % len(kept)] for index in indices]))
+        self._recorder.add("collate", began, time.perf_counter_ns(), bytes=batch_bytes(batch))
+        return batch
+
+    def nbytes(self) -> int:
+        """Bytes that the samples take."""
+        return self._kept.nbytes()
+
+
+class ReplayStart:
+    """Pipe style: begins the batches of a part with records out of those kept; parts begin at different ones.
+
+    Args:
+        plan: how many batches each part gives.
+        specs: arrays of a record.
+        batches: what is kept.
+    """
+
+    def __init__(self, plan: PipePlan, specs: Sequence[ArraySpec], batches: Iterable[list[Record]]) -> None:
+        self._plan = plan
+        self._kept = [_Kept(specs, records) for records in batches]
+
+    def __call__(self, epoch: int, part: int) -> Iterator[list[Record]]:
+        """As many batches of records as the plan has."""
+        for number in range(self._plan.part_lengths(epoch)[part]):
+            kept = self._kept[(number + part) % len(self._kept)]
+            yield kept.fresh(kept.records)
+
+    def nbytes(self) -> int:
+        """Bytes of the arrays of the records."""
+        return sum(kept.nbytes() for kept in self._kept)
+
+
+class ReplayedBatches:
+    """An engine without any machinery: the same few batches again and again.
+
+    Args:
+        batches: in the order of steps, at least one.
+        steps: batches of an epoch; ``None``: an epoch has no end of its own.
+        pin: copy them to page-locked memory, now.
+    """
+
+    def __init__(self, batches: Sequence[Batch], steps: int | None, *, pin: bool = False) -> None:
+        self._batches = [_pinned(one) for one in batches] if pin else batches
+        self._steps = steps
+
+    def start(self, epoch: int, step: int) -> Iterator[Batch]:
+        """Batches of ``epoch`` from ``step`` on."""
+        return islice(self._again(), None if self._steps is None else self._steps - step)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _again(self) -> Iterator[Batch]:
+        while True:
+            yield from self._batches
+
+    def nbytes(self) -> int:
+        """Bytes that the batches take."""
+        return sum(map(batch_bytes, self._batches))
+
+
+def _pinned(batch: Batch) -> Batch:
+    return {name: array.pin_memory() for name, array in batch.items()}
+
+
+def keep_samples(
+    config: LoaderConfig,
+    source: SampleDataset,
+    plan: BatchSampler,
+    specs: Sequence[ArraySpec],
+    recorder: Recorder = NULL,
+) -> ReplayedSamples:
+    """The samples of the first batches of ``plan``.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    batches = (source.__getitems__(plan.batch(0, step).tolist()) for step in range(len(plan)))
+    records = (record for batch in _first(config, batches, batch_bytes) for record in samples_of(batch, specs))
+    return ReplayedSamples(len(source), specs, records, recorder)
+
+
+def keep_batches(config: LoaderConfig, source: SampleDataset, plan: BatchSampler) -> ReplayedBatches:
+    """The first batches of ``plan``.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    batches = (source.__getitems__(plan.batch(0, step).tolist()) for step in range(len(plan)))
+    return ReplayedBatches(list(_first(config, batches, batch_bytes)), len(plan), pin=config.pin_memory)
+
+
+def keep_records(config: LoaderConfig, start: Start, specs: Sequence[ArraySpec], plan: PipePlan) -> ReplayStart:
+    """The records of the first batches of the first part of ``plan`` that has any.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    return ReplayStart(plan, specs, _first(config, _records(start, plan), _bytes_of))
+
+
+def keep_batches_of_records(
+    config: LoaderConfig,
+    start: Start,
+    specs: Sequence[ArraySpec],
+    plan: PipePlan,
+) -> ReplayedBatches:
+    """The same batches, as tensors.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    batches = map(_raised, BatchAssembler(IterableWrapper(_records(start, plan), deepcopy=False), specs))
+    steps = None if plan.endless else len(plan)
+    return ReplayedBatches(list(_first(config, batches, batch_bytes)), steps, pin=config.pin_memory)
+
+
+def _raised(item: Batch | Made | Failure) -> Batch:
+    if isinstance(item, Failure):
+        raise item.error
+    return item.batch if isinstance(item, Made) else item
+
+
+def _records(start: Start, plan: PipePlan) -> Iterator[list[Record]]:
+    lengths = plan.part_lengths(0)
+    part = next(part for part, length in enumerate(lengths) if length)
+    return islice(start(0, part), lengths[part])
+
+
+def _bytes_of(records: list[Record]) -> int:
+    return sum(array.nbytes for _, sample in records for array in sample.values())
+
+
+def _first(config: LoaderConfig, items: Iterator[_ItemT], size_of: Callable[[_ItemT], int]) -> Iterator[_ItemT]:
+    """Items from the first on, until the next would be one too many, or might not fit."""
+    total = largest = 0
+    for count, item in enumerate(items, 1):
+        size = size_of(item)
+        total, largest = total + size, max(largest, size)
+        yield item
+        if count >= config.replay_batches or total + largest > config.replay_bytes:
+            return

@@ -1,0 +1,1 @@
+"""The ladder that removes one cost of a run at a time."""

@@ -1,0 +1,123 @@
+"""The keys of the studies' own verbs: those that are no option of a run.  Plain data: ``--help`` reads it, too."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ALIKE = 0.75
+"""How like a key a word has to be to be taken for a slip, from 0 to 1."""
+OBJECTIVES = {
+    "throughput": "throughput",
+    "au": "accelerator utilisation",
+    "resources": "fewest workers and reader threads, then least memory of batches read ahead, whose accelerator "
+    "utilisation is high enough",
+}
+"""What a search can look for, in words."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a verb.
+
+    Attributes:
+        doc: one line on what it is.
+        default: what it is where it is not given, in words.
+        example: a value.
+    """
+
+    doc: str
+    default: str
+    example: str
+
+
+_NAME = Key("names the folder of the results", "that of the recipe or study file", "first_try")
+_OUTPUT = Key(
+    "folder of the study; where it holds this study already, that goes on", "<output.root>/sweeps/<name>/<time>", "DIR"
+)
+_RANKS = Key("processes of a run, which a launcher starts", "1", "2")
+_TIMEOUT = Key("longest time of one run; after it the run counts as failed", "60min", "10min")
+_FAILURES = Key("failed runs after which a point is given up", "1", "2")
+
+KEYS: dict[str, dict[str, Key]] = {
+    "sweep": {
+        "study": Key("a study file: a name of `ls studies`, or a path", "none", "global_shuffle"),
+        "repeats": Key("runs of every point", "3, or what the study file says", "5"),
+        "ranks": Key(f"{_RANKS.doc}; several values are an axis", "1, or what the study file says", "1,2"),
+        "timeout": _TIMEOUT,
+        "failures": _FAILURES,
+        "name": _NAME,
+        "output": _OUTPUT,
+    },
+    "tune": {
+        "objective": Key(f"what is sought: {', '.join(OBJECTIVES)}", "throughput", "au"),
+        "min_au": Key("accelerator utilisation that objective=resources has to reach, above 0 to 1", "0.9", "0.95"),
+        "minutes": Key("longest time of search and confirmation together", "10", "20"),
+        "trials": Key("most runs of search and confirmation together", "30", "60"),
+        "repeats": Key("most pairs of runs that confirm the gain", "5", "8"),
+        "space": Key(
+            "loader: search the loader's options beside the axes that are given", "loader where no axis is", "loader"
+        ),
+        "ranks": _RANKS,
+        "timeout": _TIMEOUT,
+        "name": _NAME,
+        "output": _OUTPUT,
+    },
+    "headspace": {
+        "repeats": Key("rounds of the ladder; as many again where these cannot tell", "3", "5"),
+        "ranks": _RANKS,
+        "timeout": _TIMEOUT,
+        "failures": Key("failed runs after which a rung is given up", "1", "2"),
+        "name": _NAME,
+        "output": _OUTPUT,
+    },
+}
+"""The keys of each verb, in the order of its help."""
+
+EXAMPLES = {
+    "sweep": "sweep recipe=minimal loader.num_workers=0..4 train.batch_size=4,8 repeats=5",
+    "tune": "tune recipe=minimal objective=au minutes=5",
+    "headspace": "headspace recipe=minimal loader.num_workers=2",
+}
+
+# Words that are tried for a key.
+_MEANT = {
+    "sweep": {"runs": "repeats", "trials": "repeats"},
+    "tune": {"runs": "trials", "budget": "minutes", "goal": "objective", "metric": "objective"},
+    "headspace": {"runs": "repeats", "rounds": "repeats", "trials": "repeats"},
+}
+
+
+def verbs_of(key: str) -> list[str]:
+    """The verbs that know a key."""
+    return [verb for verb, keys in KEYS.items() if key in keys]
+
+
+def meant(word: str, verb: str) -> str:
+    """The key of a verb that is often called otherwise; ``""``: none."""
+    return _MEANT[verb].get(word, "")
+
+
+def key_lines(verb: str, width: int) -> Iterator[str]:
+    """The keys of a verb with example, meaning and default, for its help."""
+    examples = {name: f"{name}={key.example}" for name, key in KEYS[verb].items()}
+    left = max(map(len, examples.values())) + 2
+    for name, key in KEYS[verb].items():
+        text = f"{key.doc} [{key.default}]"
+        yield from textwrap.wrap(
+            text, width, initial_indent=f"  {examples[name]:<{left}}", subsequent_indent=" " * (left + 2)
+        )
+
+
+def explained(key: str) -> Iterator[str]:
+    """What a key means for each verb that knows it, line by line."""
+    alike: dict[Key, list[str]] = {}
+    for verb in verbs_of(key):
+        alike.setdefault(KEYS[verb][key], []).append(verb)
+    for found, verbs in alike.items():
+        yield f"{key} (of {', '.join(verbs)}): {found.doc}"
+        yield f"  default  {found.default}"
+        yield f"  example  {key}={found.example}"
+    if key == "objective":
+        yield from (f"  {name:<10}  {words}" for name, words in OBJECTIVES.items())

@@ -1,0 +1,1 @@
+"""Points of publications beside those of a study."""

@@ -1,0 +1,128 @@
+"""The settings of the loader that may be tried where no axes are given: those that the recipe can have.
+
+None of them changes the data set.  The sets are those of the fragments ``main_process``, ``threads`` and ``workers``
+of ``conf/loader``, with as many readers as there are cores, beside the sizes of reads or caches of the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from dlio_torch.config.schema import Config
+from dlio_torch.config.schema_reading import LoaderConfig
+from dlio_torch.units import format_size, parse_size
+
+Choice = tuple[tuple[str, str], ...]
+"""Keys and their values."""
+
+MODE = "loader"
+MODES = ("main_process", "threads", "workers")
+_AHEAD = (1, 2, 4, 8)  # batches that each worker reads ahead
+_DEPTHS = (1, 2, 4)  # batches that the threads keep ahead, for each thread
+_TRANSFERS = ("64KiB", "256KiB", "1MiB", "4MiB")
+_CACHES = ("1MiB", "16MiB", "128MiB")
+
+
+def mode_of(config: Config) -> str:
+    """The fragment of ``conf/loader`` that a configuration is like."""
+    if config.loader.num_workers:
+        return "workers"
+    return "threads" if config.loader.read_threads else "main_process"
+
+
+def prefetch_factor(loader: LoaderConfig) -> int:
+    """Batches that each worker reads ahead: 2 where nothing is set, as in torch."""
+    return loader.prefetch_factor or 2
+
+
+def choices(config: Config, *, cores: int, gpus: bool, fixed: Collection[str] = ()) -> list[Choice]:
+    """All combinations, possible or not; a key that has no meaning in one is not in it.
+
+    Args:
+        config: the recipe as configured.
+        cores: that each rank may use.
+        gpus: whether batches can be pinned for one.
+        fixed: keys that were set on the command line, which are left alone.
+    """
+    found: list[Choice] = []
+    others = [axis for axis in _others(config, gpus) if axis[0] not in fixed]
+    pinned = _pinned(config, fixed)
+    for mode in _modes(cores):
+        if pinned and dict(mode)[MODE] not in pinned:
+            continue
+        kept = tuple((key, value) for key, value in mode if key not in fixed and not (pinned and key == MODE))
+        combined: list[Choice] = [kept]
+        for key, values in others:
+            combined = [(*choice, (key, value)) for choice in combined for value in values]
+        found += [choice for choice in combined if choice not in found]
+    return found
+
+
+def _pinned(config: Config, fixed: Collection[str]) -> set[str]:
+    """The kinds of loader that are left where one of the keys that decide on it is given; empty: all."""
+    deciding = {MODE: mode_of(config), "loader.num_workers": "workers", "loader.read_threads": "threads"}
+    found = {kind for key, kind in deciding.items() if key in fixed}
+    return found | {mode_of(config)} if found else found
+
+
+def _modes(cores: int) -> Iterator[Choice]:
+    yield ((MODE, "main_process"),)
+    for count in _counts(cores):
+        for depth in _DEPTHS:
+            yield (
+                (MODE, "threads"),
+                ("loader.read_threads", str(count)),
+                ("loader.prefetch_batches", str(depth * count)),
+            )
+    for count in _counts(cores):
+        for ahead in _AHEAD:
+            yield (
+                (MODE, "workers"),
+                ("loader.num_workers", str(count)),
+                ("loader.prefetch_factor", str(ahead)),
+            )
+
+
+def _counts(cores: int) -> list[int]:
+    """1, 2, 4 ... and the number of cores itself."""
+    powers = [1 << i for i in range(cores.bit_length()) if 1 << i < cores]
+    return [*powers, max(1, cores)]
+
+
+def _others(config: Config, gpus: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Options beside the kind of the loader, and their values."""
+    if gpus:
+        yield "loader.pin_memory", ("false", "true")
+    data = config.dataset
+    if data.direct_io:  # its reads have a size of their own
+        return
+    if data.format == "hdf5" and (data.hdf5.chunk_bytes or any(one.chunk for one in data.fields)):
+        yield "dataset.hdf5.chunk_cache_bytes", _sizes(_CACHES, data.hdf5.chunk_cache_bytes)
+    elif data.format == "larcv3":
+        yield "dataset.larcv3.chunk_cache_bytes", _sizes(_CACHES, data.larcv3.chunk_cache_bytes)
+    elif data.format == "hdf5_volume":
+        yield "dataset.volume.chunk_cache_bytes", _sizes(_CACHES, data.volume.chunk_cache_bytes)
+    elif data.format == "tfrecord":
+        yield "dataset.tfrecord.transfer_size", _sizes(_TRANSFERS, data.tfrecord.transfer_size)
+    elif data.format == "csv":
+        yield "dataset.csv.read_bytes", _sizes(_TRANSFERS, data.csv.read_bytes)
+    elif data.format in ("npz", "npy"):
+        yield "dataset.npz.buffer_bytes", (*_zero(data.npz.buffer_bytes), *_sizes(_TRANSFERS, data.npz.buffer_bytes))
+    elif data.format == "indexed_binary":
+        yield "dataset.binary.access", ("file", "mmap")
+
+
+def _sizes(usual: tuple[str, ...], present: int) -> tuple[str, ...]:
+    """The usual sizes and the present one, in order."""
+    sizes = {parse_size(text) for text in usual} | ({present} if present else set())
+    return tuple(as_size(size) for size in sorted(sizes))
+
+
+def _zero(present: int) -> tuple[str, ...]:
+    return () if present else ("0",)  # what the file system says is one of its choices
+
+
+def as_size(size: int) -> str:
+    """A size as it is written on the command line, without loss."""
+    text = format_size(size).replace(" ", "")
+    return text if parse_size(text) == size else str(size)

@@ -1,0 +1,78 @@
+"""What a setting of the loader takes on the machine: readers and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlio_torch.config.schema import Config
+from dlio_torch.formats import registry
+from dlio_torch.sweep.resolve import Resolved
+from dlio_torch.sweep.tune.axes import prefetch_factor
+from dlio_torch.units import format_size
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a setting of the loader takes on a host, of all ranks together.
+
+    Attributes:
+        readers: worker processes and reader threads.
+        memory_bytes: of batches that are read ahead, with the one that is trained on.
+        memory_share: the same as a share of the machine's memory, below 1.
+    """
+
+    readers: int
+    memory_bytes: float
+    memory_share: float
+
+    @property
+    def value(self) -> float:
+        """Readers first: memory is a fraction behind the point."""
+        return self.readers + self.memory_share
+
+    def __str__(self) -> str:
+        kind = f"{self.readers} worker or reader thread{'' if self.readers == 1 else 's'}"
+        return f"{kind}, {format_size(round(self.memory_bytes))} of batches ahead"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the machine has for the loader.
+
+    Attributes:
+        cores: that this process may use.
+        gpus: whether there is one.
+        memory_bytes: of the machine, or of its part that this process may use.
+    """
+
+    cores: int
+    gpus: bool
+    memory_bytes: float
+
+
+def costs_of(points: Sequence[Resolved], host: Host) -> list[Cost]:
+    """What each of ``points`` takes on ``host``."""
+    sizes: dict[str, float] = {}
+    costs = []
+    for one in points:
+        config, ranks = one.composed.config, one.point.ranks
+        key = repr(config.dataset)
+        if key not in sizes:
+            sizes[key] = registry.create(config.dataset, config.seed).sample_bytes()
+        costs.append(_cost(config, ranks, sizes[key], host))
+    return costs
+
+
+def _cost(config: Config, ranks: int, sample_bytes: float, host: Host) -> Cost:
+    loader, train = config.loader, config.train
+    ahead = loader.num_workers * prefetch_factor(loader)
+    if loader.read_threads:
+        ahead = loader.prefetch_batches
+    batch = train.batch_size // (ranks if train.batch_scope == "global" else 1)
+    held = ranks * (ahead + 1) * batch * sample_bytes
+    if loader.in_memory:
+        share = 1 if config.access.partition == "none" else ranks
+        held += ranks * config.dataset.num_files * config.dataset.samples_per_file * sample_bytes / share
+    readers = ranks * (loader.num_workers or loader.read_threads)
+    return Cost(readers, held, min(held / host.memory_bytes, 0.999))

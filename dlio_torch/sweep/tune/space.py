@@ -1,0 +1,273 @@
+"""The points of a search: a finite set of configurations that can be run, the default first."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.config.compose import split_argument
+from dlio_torch.config.emit import as_dict
+from dlio_torch.config.fields import lookup
+from dlio_torch.config.schema import Config
+from dlio_torch.config.yamlfile import dump_scalar
+from dlio_torch.errors import ConfigError
+from dlio_torch.sweep.axes import NOT_APPLICABLE, Axis, configured, magnitude
+from dlio_torch.sweep.resolve import Resolved, digest, resolve, resolve_point
+from dlio_torch.sweep.scaled import scale_lines
+from dlio_torch.sweep.study import Point, Study, grid, point_at
+from dlio_torch.sweep.tune.axes import MODE, MODES, Choice, as_size, choices, mode_of, prefetch_factor
+from dlio_torch.sweep.tune.costs import Cost, Host, costs_of
+from dlio_torch.sweep.tune.request import Request
+from dlio_torch.units import format_size
+
+MOST_POINTS = 200
+"""Larger grids are searched in a part that is drawn at random."""
+AS_CONFIGURED = "as configured"
+"""Stands for the value of the default on an axis that is no option of its own."""
+_MEMORY_SHARE = 0.25  # of the machine's, for batches that are read ahead
+_COUNTS = ("loader.num_workers", "loader.read_threads")  # 0 is a value of theirs
+_MODE_OF = {
+    "loader.num_workers": "workers",
+    "loader.prefetch_factor": "workers",
+    "loader.read_threads": "threads",
+    "loader.prefetch_batches": "threads",
+}
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """The points, and what they have in common.
+
+    Attributes:
+        study: with all axes.
+        points: the first is the default.
+        costs: of each point.
+        combinations: how many there were before those that cannot be run, and equal ones, were left out.
+        notes: what was left out, one line each.
+    """
+
+    study: Study
+    points: tuple[Resolved, ...]
+    costs: tuple[Cost, ...]
+    combinations: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the command line says, before the options of the loader are combined with it.
+
+    Attributes:
+        default: the experiment as configured.
+        points: of the axes that were given, all of them or some.
+        notes: what was left out, one line each.
+    """
+
+    default: Resolved
+    points: tuple[Resolved, ...]
+    notes: tuple[str, ...]
+
+
+def given_points(request: Request, *, cwd: Path | None = None) -> Given:
+    """The configurations that the arguments stand for; nothing heavy is imported to find what is wrong with them.
+
+    Raises:
+        ConfigError: the default, or a value of an axis that was given, cannot be run.
+    """
+    study = request.study
+    default = resolve_point(Point(1, (), study.settings, study.ranks), cwd=cwd)
+    points, notes = _given(study, default, cwd)
+    return Given(default, tuple(points), tuple(notes))
+
+
+def search_space(request: Request, host: Host, found: Given, *, cwd: Path | None = None) -> SearchSpace:
+    """The points of ``request`` on ``host``.
+
+    Args:
+        request: what is asked.
+        host: the machine.
+        found: of :func:`given_points`.
+        cwd: folder that relative paths start from.
+
+    Raises:
+        ConfigError: nothing to search.
+    """
+    study = request.study
+    default, given, notes = found.default, found.points, list(found.notes)
+    config = default.composed.config
+    own: list[Choice] = [()]
+    if request.loader_axes:
+        fixed = {split_argument(argument)[0] for argument in study.settings} | {axis.key for axis in study.axes}
+        own = choices(config, cores=max(1, host.cores // study.ranks), gpus=host.gpus, fixed=fixed)
+    combinations = [(*first.point.values, *second) for first in given for second in own]
+    count = len(combinations)
+    if count > MOST_POINTS:
+        combinations = random.Random(config.seed).sample(combinations, MOST_POINTS)
+        notes.append(_drawn(count, config.seed))
+    study = replace(study, axes=_axes(study, combinations, config))
+    known = {one.point.values: one for one in given} if own == [()] else {}
+    points, reasons = _points(study, combinations, default, known, cwd)
+    notes += [f"left out: {number} combinations: {reason}" for reason, number in reasons.items()]
+    study = replace(study, axes=_of_use(study.axes, request.study.axes, points), scaled=scale_lines([default]))
+    costs = costs_of(points, host)
+    most = _MEMORY_SHARE * host.memory_bytes
+    kept = [i for i, cost in enumerate(costs) if i == 0 or cost.memory_bytes <= most]
+    if len(kept) < len(costs):
+        notes.append(f"left out: {len(costs) - len(kept)} settings whose batches take more than {format_size(most)}")
+    if len(kept) < 2:
+        raise ConfigError(
+            "tune (command line): there is only one setting, nothing can be searched",
+            hint="give values to choose from, for example loader.num_workers=0..4",
+        )
+    return SearchSpace(
+        study,
+        tuple(replace(points[i], point=replace(points[i].point, number=n)) for n, i in enumerate(kept, 1)),
+        tuple(costs[i] for i in kept),
+        count,
+        tuple(notes),
+    )
+
+
+def _given(study: Study, default: Resolved, cwd: Path | None) -> tuple[list[Resolved], list[str]]:
+    """The points of the axes that were given, all of them or some."""
+    size, seed = math.prod(len(axis.values) for axis in study.axes), default.composed.config.seed
+    if not study.axes:
+        return [default], []
+    if size <= MOST_POINTS:
+        return resolve(study, cwd=cwd)
+    found: dict[Choice, Resolved] = {}
+    for point in random.Random(seed).sample(grid(study), MOST_POINTS):
+        # As in a sweep, an axis that has no meaning beside the others is left out of a point.
+        without = [
+            tuple((key, NOT_APPLICABLE if key == left_out else value) for key, value in point.values)
+            for left_out, _ in reversed(point.values)
+        ]
+        for values in (point.values, *without):
+            with contextlib.suppress(ConfigError):
+                found.setdefault(values, resolve_point(point_at(study, 1, values), cwd=cwd))
+                break
+    return list(found.values()), [_drawn(size, seed)]
+
+
+def _drawn(count: int, seed: int) -> str:
+    return f"{MOST_POINTS} of {count} combinations are searched, drawn with seed={seed}"
+
+
+def _axes(study: Study, combinations: Sequence[Choice], config: Config) -> tuple[Axis, ...]:
+    """The axes that were given, then those of the loader with all of their values."""
+    values: dict[str, dict[str, None]] = {}
+    for combination in combinations:
+        for key, value in combination:
+            values.setdefault(key, {})[value] = None
+    known = {axis.key: axis for axis in study.axes}
+    axes = []
+    for key, found in values.items():
+        found.pop(NOT_APPLICABLE, None)
+        if key in known:
+            axes.append(known[key])
+        elif key == MODE and config.loader.engine == "nodes":  # which cannot keep workers between epochs
+            more = {"workers": ("loader.persistent_workers=false",)}
+            axes.append(Axis(key, tuple(found), {one: (f"{key}={one}", *more.get(one, ())) for one in found}))
+        else:
+            axes.append(Axis(key, tuple(found)))
+    return tuple(axes)
+
+
+def _points(
+    study: Study,
+    combinations: Sequence[Choice],
+    default: Resolved,
+    known: Mapping[Choice, Resolved],
+    cwd: Path | None,
+) -> tuple[list[Resolved], Counter[str]]:
+    """The default, and the combinations that can be run and differ from it and from each other."""
+    values = _default_values(study, default.composed.config)
+    own = _what_it_does(default)
+    found = {own: replace(default, point=replace(default.point, values=values))}
+    reasons: Counter[str] = Counter()
+    for combination in combinations:
+        chosen = dict(combination)
+        point = point_at(study, 1, tuple((axis.key, chosen.get(axis.key, NOT_APPLICABLE)) for axis in study.axes))
+        try:
+            one = known[combination] if combination in known else resolve_point(point, cwd=cwd)
+        except ConfigError as error:
+            reasons[(error.message.partition(": ")[2] or error.message).rpartition(": ")[2]] += 1
+            continue
+        mode = chosen.get(MODE, "")
+        if mode in MODES and mode_of(one.composed.config) != mode:
+            continue  # what was set on the command line has made another loader of it
+        same = _what_it_does(one)
+        if same == own:  # the same loader, with the values as the axes write them
+            found[own] = replace(default, point=replace(default.point, values=point.values))
+        else:
+            found.setdefault(same, one)
+    return list(found.values()), reasons
+
+
+def _what_it_does(one: Resolved) -> str:
+    """Alike for configurations of which torch makes the same loader."""
+    loader = one.composed.config.loader
+    if not loader.num_workers or loader.prefetch_factor is not None:
+        return one.digest
+    config = replace(one.composed.config, loader=replace(loader, prefetch_factor=prefetch_factor(loader)))
+    return digest(config, one.point.ranks)
+
+
+def _default_values(study: Study, config: Config) -> tuple[tuple[str, str], ...]:
+    """What the default has on each axis."""
+    mode = mode_of(config)
+    tree: dict[str, Any] = as_dict(config)
+    names = {axis.key for axis in study.axes}
+    values = []
+    for axis in study.axes:
+        value = AS_CONFIGURED
+        if axis.key == MODE:
+            value = mode
+        elif _MODE_OF.get(axis.key, mode) != mode and (MODE in names or axis.key not in _COUNTS):
+            value = NOT_APPLICABLE
+        elif axis.settings is None:
+            value = _text(tree, axis)
+        values.append((axis.key, value))
+    return tuple(values)
+
+
+def _text(tree: Any, axis: Axis) -> str:
+    try:
+        tree = configured(tree, axis.key)
+    except KeyError:
+        return AS_CONFIGURED
+    if isinstance(tree, dict):  # a group of which fragments are picked
+        return AS_CONFIGURED
+    option = lookup(axis.key.split("."))
+    if isinstance(tree, int) and option is not None and option.unit == "B":
+        same = [value for value in axis.values if magnitude(value) == tree]
+        return same[0] if same else as_size(tree)
+    text = dump_scalar(tree)
+    same = [value for value in axis.values if magnitude(value) is not None and magnitude(value) == magnitude(text)]
+    return same[0] if same else text
+
+
+def _of_use(axes: Sequence[Axis], given: Sequence[Axis], points: Sequence[Resolved]) -> tuple[Axis, ...]:
+    """The axes with the values that points have, the default's among them, numbers in order.
+
+    Axes that were given keep all their values; one of the loader that no point has is none.
+    """
+    asked = {axis.key for axis in given}
+    found = []
+    for axis in axes:
+        used = dict.fromkeys(dict(one.point.values)[axis.key] for one in points)
+        used.pop(NOT_APPLICABLE, None)
+        values = list(axis.values) if axis.key in asked else [value for value in axis.values if value in used]
+        values += [value for value in used if value not in values]
+        if all(magnitude(value) is not None for value in values):
+            values.sort(key=lambda value: magnitude(value) or 0.0)
+        settings = None if axis.settings is None else {value: axis.settings.get(value, ()) for value in values}
+        if values:
+            found.append(replace(axis, values=tuple(values), settings=settings))
+    return tuple(found)
