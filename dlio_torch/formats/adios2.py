@@ -1,0 +1,125 @@
+"""ADIOS2: folders of BP4 or BP5, written step by step, each step with the arrays of some samples.
+
+A fixed-length field ``f`` is a global array of shape (samples of the step, *shape).  A variable-length one has
+shape (rows of the step, *shape), and beside it lies ``f_extents`` of shape (samples of the step, 2): first row in
+the step and number of rows.  A file of this format is a folder; its data are in ``data.0``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import ConfigError, MissingPackageError
+from dlio_torch.formats.adios2_reader import Adios2Reader, stored_type
+from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.bp_folder import DATA, INDEX, METADATA, make_repeatable
+from dlio_torch.formats.extents import EXTENTS_SUFFIX, table_of
+from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.trace.spans import NULL, Recorder
+
+_ALIGNMENT = 4096  # of a step's data in BP5
+
+
+class Adios2Format(FieldFormat):
+    """Arrays of ``dataset.fields`` as variables of ADIOS2."""
+
+    name: ClassVar[str] = "adios2"
+    suffix: ClassVar[str] = ".bp"
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        try:
+            import adios2.bindings  # noqa: F401
+        except ImportError as error:
+            raise MissingPackageError(
+                "dataset.format=adios2 needs adios2, which is not installed", hint="pip install 'dlio-torch[adios2]'"
+            ) from error
+        tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
+        for spec in self._specs:
+            if spec.name in tables:
+                raise ConfigError(
+                    f"dataset.fields: {spec.name!r} is the table of extents of another array", hint="rename it"
+                )
+
+    def is_there(self, path: Path) -> bool:
+        return path.is_dir() and (path / INDEX).is_file()
+
+    def files(self, path: Path) -> list[Path]:
+        if path.is_dir():
+            return sorted(path.iterdir())
+        return [path / name for name in (DATA, METADATA, INDEX)]
+
+    # --- writing ---
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        self._write(path, first_sample, num_samples, self.config.adios2.samples_per_step, pool)
+
+    def _write(self, path: Path, first_sample: int, num_samples: int, per_step: int, pool: Executor) -> None:
+        import adios2.bindings as adios
+
+        made = adios.ADIOS()
+        output = made.DeclareIO("write")
+        output.SetEngine(self.config.adios2.engine)
+        output.SetParameters({"Profile": "Off"})
+        engine = output.Open(str(path), adios.Mode.Write)
+        variables: dict[str, Any] = {}
+        for low in range(0, num_samples, per_step):
+            count = min(per_step, num_samples - low)
+            engine.BeginStep()
+            for name, content in self._step(first_sample + low, count, pool):
+                shape, start = list(content.shape), [0] * content.ndim
+                if name in variables:
+                    variables[name].SetShape(shape)
+                    variables[name].SetSelection([start, shape])
+                else:
+                    variables[name] = output.DefineVariable(name, content, shape, start, shape, False)
+                engine.Put(variables[name], content, adios.Mode.Sync)
+            engine.EndStep()
+        engine.Close()
+        make_repeatable(path)
+
+    def _step(self, first: int, count: int, pool: Executor) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Names and content of the variables of a step."""
+        for number, spec in enumerate(self._specs):
+            if spec.variable:
+                yield spec.name + EXTENTS_SUFFIX, table_of(self.rows(number, first, count))
+            content = np.concatenate(list(self.blocks(number, first, count, pool)))
+            yield spec.name, content.view(stored_type(spec.dtype))
+
+    def stored_bytes(self) -> float:
+        """Bytes of a file over its samples: trials of one and of two steps tell what a step takes beside its data."""
+        options, samples = self.config.adios2, self.config.samples_per_file
+        beside = []
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
+            for steps in (1, 2):
+                path = Path(folder) / str(steps)
+                self._write(path, 0, steps, 1, pool)
+                beside.append(sum(file.stat().st_size for file in path.iterdir() if file.name != DATA))
+                if steps == 1:
+                    groups = (path / DATA).stat().st_size - sum(data.nbytes for _, data in self._step(0, 1, pool))
+        drawn = {n: self.rows(n, 0, min(samples, 4096)).mean() for n, spec in enumerate(self._specs) if spec.variable}
+        sample = 16.0 * len(drawn)
+        for number, field in enumerate(self.config.fields):
+            sample += self.field_bytes(number) * drawn.get(number, 1) / (field.length_mean or 1)
+        per_step = min(samples, options.samples_per_step)
+        steps = -(-samples // per_step)
+        padding = groups + (_ALIGNMENT / 2 if options.engine == "BP5" and steps > 1 else 0)
+        return sample + (beside[0] + (steps - 1) * (beside[1] - beside[0]) + steps * padding) / samples
+
+    # --- reading ---
+
+    def inspect(self, path: Path) -> FileInfo:
+        with closing(Adios2Reader(path, self._specs)) as reader:
+            return FileInfo(reader.num_samples, reader.describe())
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        return Adios2Reader(path, self._specs)

@@ -1,0 +1,105 @@
+"""What ADIOS2 leaves on disk: a folder of metadata and data (BP4, BP5), and whether it is complete.
+
+ADIOS2 itself waits for what a cut file does not hold, without end, as for a writer that is still at work.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import open_error
+
+INDEX, METADATA, DATA = "md.idx", "md.0", "data.0"
+_HEADER = 64  # bytes; byte 37 is the version, byte 38 tells that a writer is at work, or of BP5 its minor version
+_ROW = 64  # bytes of a step in BP4's index
+_TIME = 48  # place of the time of writing in such a row
+_DATA_SIZE = 40  # place of the size of a step's data in BP5's metadata of a writer
+_HINT = "generate or fetch it again"
+
+
+def check_complete(folder: Path) -> None:
+    """Raise unless the folder holds all that its own index speaks of.
+
+    Raises:
+        DataError: missing, no folder of BP4 or BP5, or incomplete.
+    """
+    if not folder.exists():
+        raise open_error(folder, FileNotFoundError())
+    if not folder.is_dir():
+        raise DataError(f"{folder} is a file, BP4 and BP5 are folders", hint="correct dataset.path")
+    try:
+        index = (folder / INDEX).read_bytes()
+        if len(index) < _HEADER or not index.startswith(b"ADIOS-BP") or index[37] not in (4, 5):
+            raise DataError(f"{folder}/{INDEX} is no index of BP4 or BP5", hint=_HINT)
+        with (folder / METADATA).open("rb") as metadata:
+            ends = _ends_bp4(folder, index, metadata) if index[37] == 4 else _ends_bp5(index, metadata)
+        for name, end in ends.items():
+            size = (folder / name).stat().st_size
+            if size < end:
+                raise DataError(f"{folder}/{name} has {size} bytes of {end}: it is incomplete", hint=_HINT)
+    except OSError as error:
+        raise DataError(f"{folder} is incomplete: {error.strerror}: {error.filename}", hint=_HINT) from error
+    except (struct.error, OverflowError, ValueError) as error:
+        raise DataError(f"{folder}/{INDEX} is damaged or cut", hint=_HINT) from error
+
+
+def _ends_bp4(folder: Path, index: bytes, metadata: BinaryIO) -> dict[str, int]:
+    """Bytes that the files must have: the index names the metadata of each step, they the step's data."""
+    if len(index) % _ROW or len(index) == _HEADER:
+        raise ValueError("part of a row")
+    _, _, _, variables, _, end, _, _ = struct.unpack("<8Q", index[-_ROW:])
+    if _size(metadata) < end:
+        return {METADATA: end}
+    begin = _number(metadata, variables - 8)  # the last entry of the list of process groups
+    with (folder / DATA).open("rb") as data:
+        if _size(data) < begin + 12:
+            return {DATA: begin + 12}
+        return {METADATA: end, DATA: begin + 4 + _number(data, begin + 4)}
+
+
+def _ends_bp5(index: bytes, metadata: BinaryIO) -> dict[str, int]:
+    """Bytes that the files must have; of the data only where one writer wrote them in one piece."""
+    place, writers = _HEADER, 0
+    step: tuple[int, ...] = ()
+    while place < len(index):
+        kind, size = struct.unpack_from("<BQ", index, place)
+        place += 9
+        if place + size > len(index):
+            raise ValueError("part of a record")
+        numbers = struct.unpack_from(f"<{size // 8}Q", index, place)
+        if kind == ord("w"):
+            writers = numbers[0]
+        elif kind == ord("s"):
+            step = numbers
+        place += size
+    if not step:
+        raise ValueError("no step")
+    begin, size, flushes, data = step[:4]
+    ends = {METADATA: begin + size}
+    if writers == 1 and not flushes and index[38] == 2 and _size(metadata) >= begin + size:
+        # In front of a writer's metadata: their size, and those of its own and of its attributes.
+        ends[DATA] = data + _number(metadata, begin + 3 * 8 + _DATA_SIZE)
+    return ends
+
+
+def _size(file: BinaryIO) -> int:
+    return file.seek(0, 2)
+
+
+def _number(file: BinaryIO, place: int) -> int:
+    file.seek(place)
+    return int(struct.unpack("<Q", file.read(8))[0])
+
+
+def make_repeatable(folder: Path) -> None:
+    """Take times out of a folder that was just written: equal content gives equal bytes."""
+    (folder / "profiling.json").unlink(missing_ok=True)
+    path = folder / INDEX
+    index = bytearray(path.read_bytes())
+    if index[37] == 4:
+        for row in range(_HEADER, len(index), _ROW):
+            index[row + _TIME : row + _TIME + 8] = bytes(8)
+        path.write_bytes(index)

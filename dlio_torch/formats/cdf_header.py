@@ -1,0 +1,104 @@
+"""The header of a classic netCDF file, as far as it tells where the data end.
+
+The netCDF library gives zeros for what a cut file does not hold, and no error.  The format is that of the
+NetCDF Classic Format Specification: CDF-1, CDF-2 (64-bit offsets) and CDF-5 (64-bit data).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+from dlio_torch.errors import DataError
+
+_DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
+_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}  # nc_type -> bytes
+_STREAMING = 0xFFFFFFFF  # numrecs of a file whose writer did not come back to its header
+_MOST = 1 << 24  # entries of a list, characters of a name: more is damage
+
+
+def check_length(path: Path) -> None:
+    """Raise unless a classic file holds all the data that its header speaks of; other files pass.
+
+    Raises:
+        DataError: it ends too early.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        magic = file.read(4)
+        if magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
+            return
+        try:
+            end = _Header(file, magic[3]).end()
+        except (struct.error, LookupError, ValueError, OverflowError, MemoryError) as error:
+            raise DataError(f"{path} has a damaged header", hint="generate or fetch it again") from error
+        size = os.fstat(file.fileno()).st_size
+    if size < end:
+        raise DataError(
+            f"{path} has {size} bytes, its header speaks of {end}: it is incomplete", hint="generate or fetch it again"
+        )
+
+
+class _Header:
+    """Reads a header from behind its magic number."""
+
+    def __init__(self, file: BinaryIO, version: int) -> None:
+        self._file = file
+        self._count = ">Q" if version == 5 else ">I"
+        self._place = ">I" if version == 1 else ">Q"
+
+    def end(self) -> int:
+        """Where the last byte of data lies, plus one."""
+        records = self._number(self._count)
+        lengths = []
+        for _ in range(self._list(_DIMENSION)):
+            self._name()
+            lengths.append(self._number(self._count))
+        self._attributes()
+        end, each = 0, []  # each: begin and bytes of a record of the variables that have records
+        for _ in range(self._list(_VARIABLE)):
+            self._name()
+            shape = [lengths[self._number(self._count)] for _ in range(self._short(self._number(self._count)))]
+            self._attributes()
+            size = _SIZES[self._number(">I")]
+            self._number(self._count)  # vsize says the same, rounded up, and is wrong for large variables
+            begin = self._number(self._place)
+            if shape and shape[0] == 0:
+                each.append((begin, size * math.prod(shape[1:])))
+            else:
+                end = max(end, begin + size * math.prod(shape))
+        if records and records != _STREAMING and each:
+            # Of one variable alone, records are not padded.
+            step = each[0][1] if len(each) == 1 else sum(-(-size // 4) * 4 for _, size in each)
+            end = max(end, *(begin + (records - 1) * step + size for begin, size in each))
+        return end
+
+    def _number(self, form: str) -> int:
+        return int(struct.unpack(form, self._file.read(struct.calcsize(form)))[0])
+
+    def _short(self, count: int) -> int:
+        if count > _MOST:
+            raise ValueError(f"{count} entries")
+        return count
+
+    def _list(self, kind: int) -> int:
+        """Entries of a list; an absent one has none."""
+        found, count = self._number(">I"), self._number(self._count)
+        if found not in (0, kind) or (found == 0 and count):
+            raise ValueError(f"tag {found}")
+        return self._short(count)
+
+    def _name(self) -> None:
+        self._skip(self._short(self._number(self._count)))
+
+    def _skip(self, size: int) -> None:
+        self._file.seek(-(-size // 4) * 4, os.SEEK_CUR)
+
+    def _attributes(self) -> None:
+        for _ in range(self._list(_ATTRIBUTE)):
+            self._name()
+            size = _SIZES[self._number(">I")]
+            self._skip(size * self._short(self._number(self._count)))

@@ -1,0 +1,241 @@
+"""What the netCDF formats share: creating and opening files, element types, reading rows of a variable.
+
+All calls of the library go through :data:`LOCK`: netCDF-C is not made for threads, and netCDF4 gives the
+interpreter free while it is inside, as applications that read with threads have to know, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import ConfigError, DataError, DlioError, MissingPackageError
+from dlio_torch.formats.base import open_error
+from dlio_torch.formats.cdf_header import check_length
+from dlio_torch.formats.locks import library_lock
+
+if TYPE_CHECKING:
+    import netCDF4
+
+LOCK = library_lock()
+
+MODELS: dict[str, Any] = {
+    "netcdf4": "NETCDF4",
+    "classic": "NETCDF3_CLASSIC",
+    "64bit_offset": "NETCDF3_64BIT_OFFSET",
+    "64bit_data": "NETCDF3_64BIT_DATA",
+}
+"""``dataset.netcdf.variant`` -> the library's name of it."""
+
+_NATIVE = ("int8", "int16", "int32", "float32", "float64")
+_MORE = (*_NATIVE, "uint8", "uint16", "uint32", "int64", "uint64")
+_TYPES = {"netcdf4": _MORE, "classic": _NATIVE, "64bit_offset": _NATIVE, "64bit_data": _MORE}
+_DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
+_HINT = "correct dataset.fields"
+
+
+@dataclass(frozen=True)
+class Element:
+    """How elements are stored that the variant has no type for, or has one.
+
+    Attributes:
+        dtype: of the stored elements; of the same size.
+        attributes: of the variable, that say what they are.
+    """
+
+    dtype: np.dtype[Any]
+    attributes: Mapping[str, str]
+
+
+def need_netcdf4(name: str) -> None:
+    """Raise unless the package is there.
+
+    Raises:
+        MissingPackageError: it is not; names the extra.
+    """
+    try:
+        import netCDF4  # noqa: F401
+    except ImportError as error:
+        raise MissingPackageError(
+            f"dataset.format={name} needs netCDF4, which is not installed", hint="pip install 'dlio-torch[netcdf]'"
+        ) from error
+
+
+def element_of(dtype: np.dtype[Any], variant: str, name: str) -> Element:
+    """How the elements of a field are stored.
+
+    Unsigned integers are stored as signed ones with ``_Unsigned``, the convention of the classic variants, and
+    truth values as bytes with ``dtype="bool"``, that of xarray.
+
+    Raises:
+        ConfigError: there is no way.
+    """
+    types = _TYPES[variant]
+    if dtype.name in types:
+        return Element(dtype, {})
+    if dtype.kind == "b":
+        return Element(np.dtype(np.int8), {"dtype": "bool"})
+    signed = np.dtype(f"i{dtype.itemsize}")
+    if dtype.kind == "u" and signed.name in types:
+        return Element(signed, {"_Unsigned": "true"})
+    if dtype.name in _MORE:
+        raise ConfigError(
+            f"dataset.fields: {name}: dtype={dtype} with dataset.netcdf.variant={variant}, which has no integers of "
+            "8 bytes",
+            hint="set dataset.netcdf.variant=64bit_data or netcdf4, or another dtype",
+        )
+    raise ConfigError(f"dataset.fields: {name}: netCDF has no type for {dtype}", hint=f"one of {', '.join(_MORE)}")
+
+
+@contextmanager
+def creating(path: Path, variant: str) -> Iterator[netCDF4.Dataset]:
+    """A new file, closed at the end."""
+    import netCDF4
+
+    with LOCK, netCDF4.Dataset(path, "w", format=MODELS[variant]) as file:
+        file.set_fill_off()  # everything is written, and once
+        yield file
+
+
+def create(
+    file: netCDF4.Dataset, name: str, element: Element, dimensions: tuple[str, ...], **options: Any
+) -> netCDF4.Variable[Any]:
+    """A new variable that takes elements as they are stored."""
+    variable = file.createVariable(name, element.dtype, dimensions, fill_value=False, **options)
+    variable.set_auto_maskandscale(False)
+    variable.setncatts(dict(element.attributes))
+    return variable
+
+
+class NcFile:
+    """An open file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        DataError: missing, damaged, incomplete, or no netCDF file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import netCDF4
+
+        self.path = path
+        if path.is_dir():
+            raise open_error(path, IsADirectoryError())
+        with reading(path):
+            check_length(path)
+            self.dataset = netCDF4.Dataset(path, "r")
+            self.dataset.set_auto_maskandscale(False)
+
+    def variable(self, name: str) -> Any:
+        """The variable ``name``, a path through groups.
+
+        Raises:
+            DataError: it is not there; names what is.
+        """
+        group: Any = self.dataset
+        *groups, last = name.split("/")
+        for part in groups:
+            if part not in group.groups:
+                raise DataError(f"{self.path} has no group {part!r} for {name!r}", hint=_HINT)
+            group = group.groups[part]
+        if last not in group.variables:
+            there = ", ".join([*list(group.variables)[:8], *(f"{other}/" for other in list(group.groups)[:8])])
+            raise DataError(f"{self.path} has no variable {name!r}; it has {there or 'none'}", hint=_HINT)
+        return group.variables[last]
+
+    def rows(self, name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...], cache_bytes: int = 0) -> Rows:
+        """The variable ``name`` for reading.
+
+        Args:
+            name: path of the variable.
+            dtype: element type that it must have, or a signed or byte-sized stand-in of it.
+            row_shape: shape that one row must have.
+            cache_bytes: chunk cache; 0: the library's own.
+
+        Raises:
+            DataError: it is missing, or of another type or shape.
+        """
+        with reading(self.path):
+            variable = self.variable(name)
+            found, shape = variable.dtype, tuple(variable.shape)
+            if not isinstance(found, np.dtype) or not _fits(found.newbyteorder("="), dtype):
+                raise DataError(f"{self.path}: {name} holds {found}, expected {dtype}", hint=_HINT)
+            if not shape or shape[1:] != row_shape:
+                wanted = ", ".join(["n", *map(str, row_shape)])
+                raise DataError(f"{self.path}: {name} has shape {list(shape)}, expected [{wanted}]", hint=_HINT)
+            if cache_bytes and variable.chunking() not in (None, "contiguous"):
+                variable.set_var_chunk_cache(size=cache_bytes)
+            return Rows(variable, name, dtype, self.path)
+
+    def close(self) -> None:
+        """Close the file; its variables are of no use afterwards."""
+        with LOCK:
+            if self.dataset.isopen():
+                self.dataset.close()
+
+
+class Rows:
+    """A variable that is read by runs of rows along its first axis: one call of the library each."""
+
+    def __init__(self, variable: Any, name: str, dtype: np.dtype[Any], path: Path) -> None:
+        self.count: int = variable.shape[0]
+        self.variable = variable
+        self._name = name
+        self._dtype = dtype
+        self._path = path
+
+    def read(self, first: int, count: int) -> npt.NDArray[Any]:
+        """``count`` rows from row ``first`` on, in a new array.
+
+        Raises:
+            DataError: there are fewer, or they are damaged.
+        """
+        self.check(first, count)
+        with reading(self._path):
+            found = np.ascontiguousarray(self.variable[first : first + count])
+        if not found.dtype.isnative:
+            found = found.astype(found.dtype.newbyteorder("="))
+        return found.view(self._dtype)
+
+    def check(self, first: int, count: int) -> None:
+        """Raise unless there are rows ``first`` to ``first + count - 1``.
+
+        Raises:
+            DataError: there are fewer.
+        """
+        if first < 0 or count < 0 or first + count > self.count:
+            raise DataError(
+                f"{self._path}: {self._name} has {self.count} rows, rows {first} to {first + count - 1} were asked for",
+                hint="the file does not fit its own index; generate or fetch it again",
+            )
+
+
+def _fits(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    stands_in = wanted.kind in "ub" and found.kind in "iu" and found.itemsize == wanted.itemsize
+    return found == wanted or stands_in
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Hold the library, and turn its errors into the one-line error for the file.
+
+    Raises:
+        DataError: one line that names the file.
+    """
+    try:
+        with LOCK:
+            yield
+    except DlioError:
+        raise
+    except _DAMAGE as error:
+        known = isinstance(error, FileNotFoundError | PermissionError)
+        reason = getattr(error, "strerror", None)  # without the library's own name of the file
+        raise open_error(path, error if known or not reason else RuntimeError(reason)) from error

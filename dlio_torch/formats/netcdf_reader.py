@@ -1,0 +1,111 @@
+"""An open netCDF file: one call of the library for each array of a sample, or of a run of samples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.formats.base import Reader
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.extents import read_pieces
+from dlio_torch.formats.ncfile import NcFile, Rows, reading
+from dlio_torch.formats.stacking import agreed, check_range
+
+
+class Index(ABC):
+    """Where the rows of variable-length samples lie.
+
+    Attributes:
+        num_samples: samples that it knows.
+    """
+
+    num_samples: int
+
+    @abstractmethod
+    def look_up(self, first: int, count: int) -> tuple[list[int], list[int]]:
+        """First row and number of rows of ``count`` samples from sample ``first`` on."""
+
+
+class StoredIndex(Index):
+    """A table (samples, 2) of first row and number of rows, of which each read takes its part."""
+
+    def __init__(self, table: Rows) -> None:
+        self._table = table
+        self.num_samples = table.count
+
+    def look_up(self, first: int, count: int) -> tuple[list[int], list[int]]:
+        found = self._table.read(first, count)
+        return found[:, 0].tolist(), found[:, 1].tolist()
+
+
+class CountedIndex(Index):
+    """Samples one after another; their ends are in memory.
+
+    Args:
+        ends: int64 (samples + 1,): where each sample's rows begin, and the end of the last one's.
+    """
+
+    def __init__(self, ends: npt.NDArray[np.int64]) -> None:
+        self._ends = ends
+        self.num_samples = len(ends) - 1
+
+    def look_up(self, first: int, count: int) -> tuple[list[int], list[int]]:
+        ends = self._ends[first : first + count + 1]
+        return ends[:-1].tolist(), np.diff(ends).tolist()
+
+
+class NetcdfReader(Reader):
+    """The samples of a file.
+
+    Args:
+        file: the open file; closed by :meth:`close`.
+        specs: arrays of a sample.
+        arrays: the stored arrays by name.
+        indexes: of each variable-length array.
+
+    Raises:
+        DataError: the arrays disagree on the number of samples.
+    """
+
+    num_samples: int
+
+    def __init__(
+        self, file: NcFile, specs: Sequence[ArraySpec], arrays: Mapping[str, Rows], indexes: Mapping[str, Index]
+    ) -> None:
+        self._file = file
+        self._specs = specs
+        self._arrays = arrays
+        self._indexes = indexes
+        counts = {name: indexes[name].num_samples if name in indexes else arrays[name].count for name in arrays}
+        self.num_samples = agreed(counts, file.path)
+
+    def describe(self) -> dict[str, Any]:
+        """Variant of the file, chunks and filters of each array; reads the last sample's place in its array."""
+        details: dict[str, Any] = {"variant": self._file.dataset.data_model}
+        for name, array in self._arrays.items():
+            if name in self._indexes and self.num_samples:
+                starts, lengths = self._indexes[name].look_up(self.num_samples - 1, 1)
+                array.check(starts[0], lengths[0])
+            with reading(self._file.path):
+                chunks, filters = array.variable.chunking(), array.variable.filters()
+            used = sorted(key for key, on in (filters or {}).items() if on is True)
+            details[name] = {"chunks": None if chunks == "contiguous" else chunks, "filters": used}
+        return details
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        path = self._file.path
+        check_range(path, self.num_samples, first, count)
+        for spec in self._specs:
+            array = self._arrays[spec.name]
+            if spec.variable:
+                starts, lengths = self._indexes[spec.name].look_up(first, count)
+                read_pieces(array.read, starts, lengths, buffer, at, name=spec.name, first=first, path=path)
+            else:
+                buffer.fixed[spec.name][at : at + count] = array.read(first, count)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,276 @@
+"""LLNL's Silo library, by ctypes: files with plain arrays that are written and read in slices.
+
+The prototypes are those of ``silo.h`` 4.11.  The library is a package of the system, Debian's is ``libsiloh5-0``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import math
+import mmap
+import re
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.formats.base import open_error, os_errors
+from dlio_torch.formats.locks import library_lock
+
+LOCK = library_lock()
+"""Held for every call: the library keeps its state, the current error among it, in global variables."""
+
+_HDF5_DRIVER = 7  # DB_HDF5X with default options
+_UNKNOWN, _CLOBBER, _LOCAL, _READ, _QUIET = 5, 0, 0, 1, 1
+_TYPES = {"i1": 21, "i2": 17, "i4": 16, "i8": 22, "f4": 19, "f8": 20}  # DB_CHAR to DB_DOUBLE
+_SAME = {22: (22, 18)}  # DB_LONG is of 8 bytes, too
+_MAX_AXES = 32
+_MAX_LENGTH = (1 << 31) - 1  # lengths are C's int
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+# HDF5's message of the time an object was changed: type 18, 8 bytes, flags, version 1, seconds.
+_CHANGED = re.compile(rb"\x12\x00\x08\x00.\x00\x00\x00\x01\x00\x00\x00(.{4})", re.DOTALL)
+
+_POINTER, _INT, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "DBShowErrors": (None, [_INT, _POINTER]),
+    "DBErrString": (_TEXT, []),
+    "DBCreateReal": (_POINTER, [_TEXT, _INT, _INT, _TEXT, _INT]),
+    "DBOpenReal": (_POINTER, [_TEXT, _INT, _INT]),
+    "DBClose": (_INT, [_POINTER]),
+    "DBWriteSlice": (
+        _INT,
+        [_POINTER, _TEXT, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _POINTER, _INT],
+    ),
+    "DBReadVarSlice": (_INT, [_POINTER, _TEXT, _POINTER, _POINTER, _POINTER, _INT, _POINTER]),
+    "DBInqVarExists": (_INT, [_POINTER, _TEXT]),
+    "DBGetVarDims": (_INT, [_POINTER, _TEXT, _INT, _POINTER]),
+    "DBGetVarType": (_INT, [_POINTER, _TEXT]),
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The loaded library, which prints no errors of its own.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        # Debian's is not linked to the C++ library that its filters need.
+        ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)
+        found = ctypes.CDLL(ctypes.util.find_library("siloh5") or "libsiloh5.so.0")
+    except OSError as error:
+        raise MissingPackageError(
+            f"dataset.format=silo needs the library libsiloh5, which cannot be loaded ({error})",
+            hint="install the system's package of it: apt-get install libsiloh5-0",
+        ) from error
+    for name, (result, arguments) in _PROTOTYPES.items():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    found.DBShowErrors(_QUIET, None)
+    return found
+
+
+def stored_type(dtype: np.dtype[Any]) -> str:
+    """The type of the same size that elements are stored as: Silo has neither unsigned integers nor half floats."""
+    return f"f{dtype.itemsize}" if dtype.kind == "f" and dtype.itemsize > 2 else f"i{dtype.itemsize}"
+
+
+def check_complete(path: Path) -> None:
+    """Raise unless an HDF5 file is as long as it says of itself; of PDB's the library looks.
+
+    Raises:
+        DataError: missing, no file, or cut; the library would give zeros.
+    """
+    with os_errors(path), path.open("rb") as file:
+        head = file.read(48)
+        size = file.seek(0, 2)
+    if not head.startswith(_HDF5):
+        return
+    with suppress(struct.error, KeyError):
+        end = struct.unpack_from("<Q", head, {0: 40, 2: 28, 3: 28}[head[8]])[0]
+        if size < end:
+            raise DataError(f"{path} has {size} bytes of {end}: it is incomplete", hint="generate or fetch it again")
+
+
+class SiloFile:
+    """An open file.
+
+    Args:
+        path: the file.
+        create: write a new one, by the HDF5 driver; else read one, by the driver that it was written with.
+
+    Raises:
+        DataError: the library refuses it.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self.path = path
+        self._library = library()
+        if not create:
+            check_complete(path)
+        with LOCK:
+            name = str(path).encode()
+            if create:
+                self._file = self._library.DBCreateReal(name, _CLOBBER, _LOCAL, b"", _HDF5_DRIVER)
+            else:
+                self._file = self._library.DBOpenReal(name, _UNKNOWN, _READ)
+            why = self._why()
+        if not self._file:
+            raise open_error(path, RuntimeError(f"Silo: {why}"))
+
+    def _why(self) -> str:
+        return (self._library.DBErrString() or b"").decode(errors="replace")
+
+    def write(self, name: str, first: int, rows: int, content: npt.NDArray[Any]) -> None:
+        """Write rows from row ``first`` on of an array that has ``rows`` rows in all.
+
+        Raises:
+            RuntimeError: the library could not.
+        """
+        stored = np.ascontiguousarray(content).view(stored_type(content.dtype))
+        stored = stored.reshape(len(stored), *_packed(stored.shape[1:]))
+        offset = _ints([first, *(0 for _ in stored.shape[1:])])
+        total, part, ones = _ints([rows, *stored.shape[1:]]), _ints(stored.shape), _ints([1] * stored.ndim)
+        kind = _TYPES[stored_type(content.dtype)]
+        with LOCK:
+            done = self._library.DBWriteSlice(
+                self._file, name.encode(), stored.ctypes.data, kind, offset, part, ones, total, stored.ndim
+            )
+            why = self._why()
+        if done != 0:
+            raise RuntimeError(f"Silo: {name}: {why}")
+
+    def array(self, name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> SiloArray:
+        """The array ``name`` for reading.
+
+        Raises:
+            DataError: it is missing, or of another type or shape.
+        """
+        dims = (ctypes.c_int * _MAX_AXES)()
+        with LOCK:
+            there = self._library.DBInqVarExists(self._file, name.encode())
+            axes = self._library.DBGetVarDims(self._file, name.encode(), _MAX_AXES, dims) if there else -1
+            kind = self._library.DBGetVarType(self._file, name.encode()) if axes > 0 else -1
+        if axes <= 0:
+            raise DataError(f"{self.path} has no array {name!r}", hint="correct dataset.fields")
+        shape = tuple(dims[:axes])
+        wanted = _TYPES[stored_type(dtype)]
+        if kind not in _SAME.get(wanted, (wanted,)):
+            raise DataError(
+                f"{self.path}: {name} is of Silo's type {kind}, expected {wanted} for {dtype}",
+                hint="correct dataset.fields",
+            )
+        if shape[1:] != _packed(row_shape):
+            shown = ", ".join(["n", *map(str, _packed(row_shape))])
+            raise DataError(
+                f"{self.path}: {name} has shape {list(shape)}, expected [{shown}]", hint="correct dataset.fields"
+            )
+        return SiloArray(self, name, shape[0], row_shape, dtype)
+
+    def read_into(self, name: str, first: int, out: npt.NDArray[Any]) -> None:
+        """Read ``len(out)`` rows from row ``first`` on; ``out`` is contiguous.
+
+        Raises:
+            DataError: the library could not.
+        """
+        shape = (len(out), *_packed(out.shape[1:]))
+        offset, part, ones = _ints([first, *(0 for _ in shape[1:])]), _ints(shape), _ints([1] * len(shape))
+        with LOCK:
+            done = self._library.DBReadVarSlice(
+                self._file, name.encode(), offset, part, ones, len(shape), out.ctypes.data
+            )
+            why = self._why()
+        if done != 0:
+            raise DataError(
+                f"{self.path}: rows {first} to {first + len(out) - 1} of {name} cannot be read: {why}",
+                hint="the file is damaged; generate or fetch it again",
+            )
+
+    def close(self) -> None:
+        """Close the file; once."""
+        file, self._file = self._file, None
+        if file:
+            with LOCK:
+                self._library.DBClose(file)
+
+
+class SiloArray:
+    """An array that is read by runs of rows along its first axis: one call of the library each."""
+
+    def __init__(self, file: SiloFile, name: str, count: int, row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.count = count
+        self._file = file
+        self._name = name
+        self._row_shape = row_shape
+        self._dtype = dtype
+
+    def read_into(self, first: int, out: npt.NDArray[Any]) -> None:
+        """Rows from row ``first`` on, into contiguous memory.
+
+        Raises:
+            DataError: there are fewer, or they are damaged.
+        """
+        if first < 0 or first + len(out) > self.count:
+            raise DataError(
+                f"{self._file.path}: {self._name} has {self.count} rows, "
+                f"rows {first} to {first + len(out) - 1} were asked for",
+                hint="the file does not fit its own index; generate or fetch it again",
+            )
+        if len(out):
+            self._file.read_into(self._name, first, out)
+
+    def read(self, first: int, count: int) -> npt.NDArray[Any]:
+        """Rows in a new array; raises as :meth:`read_into` does."""
+        sound = first >= 0 and 0 <= count <= self.count
+        out = np.empty((count if sound else 1, *self._row_shape), self._dtype)
+        self.read_into(first if sound else self.count, out)
+        return out
+
+
+def _packed(row_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The stored shape of a row: Silo's slices have three axes at most, so the last ones become one."""
+    return row_shape if len(row_shape) <= 2 else (row_shape[0], math.prod(row_shape[1:]))
+
+
+def too_long(rows: int, shape: Sequence[int]) -> bool:
+    """Whether an array has more elements than Silo's lengths, which are C's ``int``, can count."""
+    return rows * math.prod(shape) > _MAX_LENGTH
+
+
+def make_repeatable(path: Path) -> None:
+    """Take times of writing out of an HDF5 file: equal content gives equal bytes."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        if content[:8] != _HDF5:
+            return
+        with h5py.File(path) as read:
+            data = sorted(_data(read))
+        place = 0
+        for start, end in [*data, (len(content), len(content))]:
+            for found in list(_CHANGED.finditer(content, place, start)):
+                content[found.start(1) : found.end(1)] = bytes(4)
+            place = max(place, end)
+
+
+def _data(file: h5py.File) -> list[tuple[int, int]]:
+    """Where the elements of arrays lie, which may look like anything."""
+    found: list[tuple[int, int]] = []
+
+    def note(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.id.get_offset() is not None:
+            found.append((item.id.get_offset(), item.id.get_offset() + item.id.get_storage_size()))
+
+    file.visititems(note)
+    return found
+
+
+def _ints(values: Sequence[int]) -> Any:
+    return (ctypes.c_int * len(values))(*values)
