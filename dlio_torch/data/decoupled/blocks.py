@@ -1,0 +1,85 @@
+"""Blocks of memory that batches are read into, used again when nobody refers to them any more.
+
+Fresh memory costs a page fault for each page: as much as reading into it.  The block that came back last is
+given first, since the cores' caches still know it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from dlio_torch.errors import RunFailed
+
+Memory = npt.NDArray[np.uint8]
+_HUGE = 2 << 20  # from this size on the system may use huge pages
+
+
+class Blocks:
+    """A pool of page-aligned blocks; for any number of threads.
+
+    Args:
+        least: unused blocks that stay in the pool whatever their size.
+        spare_bytes: unused memory that stays in it beside those.
+        pinned: page-locked, for copies to a GPU.
+
+    Attributes:
+        made: blocks made so far.
+    """
+
+    def __init__(self, least: int, spare_bytes: int = 0, *, pinned: bool = False) -> None:
+        self._least = least
+        self._spare_bytes = spare_bytes
+        self._pinned = pinned
+        self._lock = threading.RLock()  # a block may come back while the collector runs inside it
+        self._free: list[Any] = []
+        self._free_bytes = 0
+        self._used: dict[int, weakref.ref[Memory]] = {}
+        self.made = 0
+
+    def take(self, size: int) -> Memory:
+        """A block of ``size`` bytes; it is given to another batch when no view of it is left.
+
+        Raises:
+            RunFailed: there is not so much memory.
+        """
+        with self._lock:
+            block = None
+            while self._free and block is None:
+                block = self._free.pop()
+                self._free_bytes -= len(block)
+                if len(block) < size:
+                    block = None  # batches have grown: a larger one takes its place
+        if block is None:
+            block = self._make(size)
+        memory = np.frombuffer(block, np.uint8, size)
+        reference = weakref.ref(memory, lambda gone: self._back(gone, block))
+        self._used[id(reference)] = reference
+        return memory
+
+    def _back(self, reference: weakref.ref[Memory], block: Any) -> None:
+        self._used.pop(id(reference), None)
+        with self._lock:
+            if len(self._free) < self._least or self._free_bytes + len(block) <= self._spare_bytes:
+                self._free.append(block)
+                self._free_bytes += len(block)
+
+    def _make(self, size: int) -> Any:
+        whole = -(-max(1, size) // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            if self._pinned:
+                block: Any = torch.empty(whole, dtype=torch.uint8, pin_memory=True).numpy()
+            else:
+                block = mmap.mmap(-1, whole)
+                if whole >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+                    block.madvise(mmap.MADV_HUGEPAGE)
+        except (OSError, RuntimeError) as error:
+            raise RunFailed(f"a batch needs {whole} bytes of memory: {error}", hint="lower train.batch_size") from error
+        self.made += 1
+        return block

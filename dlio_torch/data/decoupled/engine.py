@@ -1,0 +1,88 @@
+"""The decoupled engine: threads that read batches by the places of their samples; see ``loader.Engine``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.decoupled.blocks import Blocks
+from dlio_torch.data.decoupled.epoch import Epoch, Item
+from dlio_torch.data.decoupled.files import Files
+from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
+from dlio_torch.data.decoupled.plan import Planner
+from dlio_torch.data.decoupled.reading import Reading
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.native.places import Mover, open_mover
+
+THREADS = 2
+"""Reader threads where ``loader.read_threads`` is 0."""
+_GROUP_BYTES = 3 << 20  # small batches are made together up to this size
+_CLOSING_S = 2.0
+
+
+class DecoupledEngine:
+    """Reader threads that fill blocks of memory with groups of batches.
+
+    Args:
+        config: the options of ``loader``.
+        source: what is read.
+        sampler: which samples, in which order.
+        mover: reads and copies; ``None``: the best of this machine.
+
+    Attributes:
+        blocks: the memory of batches.
+    """
+
+    def __init__(
+        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler, mover: Mover | None = None
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._sampler = sampler
+        self._threads = config.read_threads or THREADS
+        self._files = Files(source.fmt, source.manifest, source.recorder, config.max_open_files * self._threads)
+        self.blocks = Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
+        self._planner = Planner(source.fmt.specs(), source.manifest, self._files)
+        self._reading = Reading(mover or open_mover(), config.transfer_size, self._threads, source.recorder)
+        self._epoch: Epoch | None = None
+
+    def start(self, epoch: int, step: int) -> Iterator[Item]:
+        """Batches of ``epoch`` from ``step`` on."""
+        self._stop()
+        config, size = self._config, max(1.0, self._source.fmt.sample_bytes() * self._sampler.batch_size)
+        each = 1
+        if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
+            each = max(1, int(min(_GROUP_BYTES, config.prefetch_bytes // (self._threads + 1)) // size))
+        groups = BatchGroups(
+            self._source,
+            range(step, len(self._sampler)),
+            each,
+            size,
+            self._sampler.batch_maker(epoch),
+            self._planner,
+            self._reading,
+            self.blocks,
+        )
+        self._epoch = Epoch(
+            groups,
+            threads=self._threads,
+            limit=config.prefetch_bytes,
+            in_order=config.in_order,
+            timeout_s=config.timeout_s,
+        )
+        return self._epoch
+
+    def close(self) -> None:
+        """End the threads; one that is inside a read for more than two seconds is left to end after it."""
+        self._stop()
+        self._files.close()
+
+    def _stop(self) -> None:
+        if self._epoch is None:
+            return
+        self._epoch.stop()
+        end = time.monotonic() + _CLOSING_S
+        for thread in self._epoch.threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        self._epoch = None

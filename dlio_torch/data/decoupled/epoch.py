@@ -1,0 +1,194 @@
+"""One epoch of the decoupled engine: reader threads, what they make, and how far they may run ahead.
+
+Batches are made in groups, so that small ones do not cost a change of threads each.  Groups are begun in the
+order of steps, when there is room for them; a thread that finds no room does parts of groups of other threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from dlio_torch.data.datasets import Failure
+from dlio_torch.data.failures import no_batch
+from dlio_torch.data.making import Made
+from dlio_torch.formats.batch import Batch
+
+Item = Batch | Made | Failure
+Part = Callable[[], None]
+Share = Callable[[Sequence[Part]], None]
+"""Does all parts, with the help of threads that have nothing else to do; raises what one of them raised."""
+
+
+class Groups(Protocol):
+    """What an epoch consists of."""
+
+    def __len__(self) -> int:
+        """Groups of batches."""
+
+    def size(self, number: int) -> int:
+        """Bytes of a group; where samples differ in size, what they have in the mean."""
+
+    def make(self, number: int, share: Share) -> list[Item]:
+        """The batches of a group, or the errors in their place."""
+
+
+class Epoch(Iterator[Item]):
+    """Makes groups in threads, and gives their batches.
+
+    Args:
+        groups: what is made.
+        threads: reader threads.
+        limit: bytes that are read ahead and not taken yet; a single group may be larger.
+        in_order: give groups in the order of steps; else as they are ready.
+        timeout_s: longest wait for a batch; 0: for ever.
+    """
+
+    def __init__(self, groups: Groups, *, threads: int, limit: int, in_order: bool, timeout_s: float) -> None:
+        self._groups = groups
+        self._limit = limit
+        self._in_order = in_order
+        self._timeout_s = timeout_s
+        lock = threading.Lock()
+        self._work = threading.Condition(lock)  # readers wait for it
+        self._come = threading.Condition(lock)  # the trainer waits for it
+        self._begun = 0  # groups that a thread has taken on
+        self._done = 0
+        self._ahead = 0  # bytes of groups that are begun and not taken
+        self._parts: deque[tuple[_Shared, Part]] = deque()
+        self._ready: dict[int, list[Item] | BaseException] = {}
+        self._stopped = False
+        self._taken = 0  # groups
+        self._items: deque[Item] = deque()  # of the group that is being taken
+        self._current = -1
+        self.threads = [
+            threading.Thread(target=self._run, name=f"reader {number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    # --- the trainer's side ---------------------------------------------------------------------------
+
+    def __next__(self) -> Item:
+        """The next batch.
+
+        Raises:
+            RunFailed: none came in time.
+        """
+        if not self._items:
+            self._next_group()
+        item = self._items.popleft()
+        if not self._items:
+            with self._work:
+                self._ahead -= self._groups.size(self._current)
+                self._work.notify_all()
+        return item
+
+    def _next_group(self) -> None:
+        with self._come:
+            if not self._come.wait_for(self._has_come, self._timeout_s or None):
+                raise no_batch("reader threads", self._timeout_s)
+            if self._taken == len(self._groups):
+                raise StopIteration
+            self._current = self._taken if self._in_order else next(iter(self._ready))
+            found = self._ready.pop(self._current)
+            self._taken += 1
+        if isinstance(found, BaseException):
+            raise found
+        self._items.extend(found)
+
+    def _has_come(self) -> bool:
+        if self._taken == len(self._groups):
+            return True
+        return self._taken in self._ready if self._in_order else bool(self._ready)
+
+    def stop(self) -> None:
+        """Begin nothing more; threads end after the read that they are in."""
+        with self._work:
+            self._stopped = True
+            self._taken = len(self._groups)
+            self._ready.clear()
+            self._items.clear()
+            self._work.notify_all()
+            self._come.notify_all()
+
+    # --- the readers' side ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._work:
+                self._work.wait_for(lambda: self._is_over() or bool(self._parts) or self._has_room())
+                if self._is_over():
+                    return
+                shared = self._parts.popleft() if self._parts else None
+                if shared is None:
+                    number = self._begun
+                    self._begun += 1
+                    self._ahead += self._groups.size(number)
+            if shared is None:
+                self._make(number)
+            else:
+                self._do(*shared)
+
+    def _is_over(self) -> bool:
+        return self._stopped or self._done == len(self._groups)
+
+    def _has_room(self) -> bool:
+        if self._begun == len(self._groups):
+            return False
+        return not self._ahead or self._ahead + self._groups.size(self._begun) <= self._limit
+
+    def _make(self, number: int) -> None:
+        found: list[Item] | BaseException
+        try:
+            found = self._groups.make(number, self._share)
+        except BaseException as error:  # it is the trainer's to handle
+            found = error
+        with self._come:
+            if not self._stopped:
+                self._ready[number] = found
+            self._done += 1
+            if self._done == len(self._groups):
+                self._work.notify_all()
+            self._come.notify_all()
+
+    def _share(self, parts: Sequence[Part]) -> None:
+        if len(parts) == 1:
+            parts[0]()
+            return
+        shared = _Shared(len(parts))
+        with self._work:
+            self._parts.extend((shared, part) for part in parts)
+            self._work.notify_all()
+        while True:
+            with self._work:
+                self._work.wait_for(lambda: not shared.left or bool(self._parts))
+                if not shared.left:
+                    break
+                other = self._parts.popleft()
+            self._do(*other)
+        if shared.error is not None:
+            raise shared.error
+
+    def _do(self, shared: _Shared, part: Part) -> None:
+        error: BaseException | None = None
+        try:
+            if shared.error is None and not self._stopped:
+                part()
+        except BaseException as raised:
+            error = raised
+        with self._work:
+            shared.left -= 1
+            shared.error = shared.error or error
+            if not shared.left:
+                self._work.notify_all()
+
+
+class _Shared:
+    """Parts of a group that are not done, and what went wrong in one of them."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.error: BaseException | None = None

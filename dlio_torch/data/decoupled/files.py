@@ -1,0 +1,81 @@
+"""Open files of the decoupled engine: where their samples lie, and a descriptor of each; shared by all threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+
+from dlio_torch.data.checks import check_count
+from dlio_torch.data.layout import Manifest
+from dlio_torch.formats.base import Format, os_errors
+from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.trace.spans import Recorder
+
+
+class OpenFile:
+    """A file of the data set; its descriptors are closed when nobody refers to it.
+
+    Attributes:
+        native: where its samples lie.
+        descriptors: of each file that they lie in.
+    """
+
+    def __init__(self, native: NativeFile) -> None:
+        self.native = native
+        self.descriptors: dict[Path, int] = {}
+        for path in {places.path for places in native.arrays.values()}:
+            with os_errors(path):
+                self.descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        for descriptor in getattr(self, "descriptors", {}).values():
+            os.close(descriptor)
+
+
+class Files:
+    """The files that were used last.
+
+    Args:
+        fmt: knows where samples lie.
+        manifest: names the files.
+        recorder: takes spans ``open``.
+        limit: files that stay open.
+    """
+
+    def __init__(self, fmt: Format, manifest: Manifest, recorder: Recorder, limit: int) -> None:
+        self._format = fmt
+        self._manifest = manifest
+        self._recorder = recorder
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, OpenFile] = OrderedDict()
+
+    def get(self, number: int) -> OpenFile:
+        """File ``number``; open as long as the caller refers to it.
+
+        Raises:
+            DataError: it is missing, damaged, or holds another number of samples.
+        """
+        with self._lock:
+            found = self._open.get(number)
+            if found is not None:
+                self._open.move_to_end(number)
+                return found
+        path = self._manifest.path(number)
+        began = time.perf_counter_ns()
+        opened = OpenFile(self._format.places(path))
+        self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
+        check_count(path, opened.native.num_samples, self._manifest.count(number))
+        with self._lock:
+            self._open[number] = opened
+            while len(self._open) > self._limit:
+                self._open.popitem(last=False)
+        return opened
+
+    def close(self) -> None:
+        """Forget all files."""
+        with self._lock:
+            self._open.clear()

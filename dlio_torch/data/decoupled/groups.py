@@ -1,0 +1,146 @@
+"""Groups of batches: planned, read into one block of memory, and cut into tensors."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlio_torch.compute.emulate import Preprocess
+from dlio_torch.data.checks import check_contents
+from dlio_torch.data.datasets import Failure
+from dlio_torch.data.decoupled.blocks import Blocks, Memory
+from dlio_torch.data.decoupled.epoch import Item, Share
+from dlio_torch.data.decoupled.plan import Plan, Planner, Section
+from dlio_torch.data.decoupled.reading import Reading
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.making import Making
+from dlio_torch.data.orders import BatchMaker
+from dlio_torch.errors import DlioError
+from dlio_torch.formats.base import Format
+from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
+from dlio_torch.trace.spans import Recorder
+
+
+@dataclass(frozen=True)
+class DecoupledSource:
+    """What the engine reads.
+
+    Attributes:
+        fmt: tells where the samples lie.
+        manifest: names the files.
+        recorder: takes the spans.
+        preprocess: CPU time to spend on each sample.
+        verify: compare each sample with what was generated.
+    """
+
+    fmt: Format
+    manifest: Manifest
+    recorder: Recorder
+    preprocess: Preprocess | None = None
+    verify: bool = False
+
+
+class BatchGroups:
+    """The groups of one epoch; see ``epoch.Groups``.
+
+    Args:
+        source: what is read.
+        steps: the steps whose batches are wanted.
+        each: batches of a group.
+        batch_bytes: of a batch in the mean.
+        maker: gives the sample numbers of a step.
+        planner: finds their places.
+        reading: moves bytes.
+        blocks: memory.
+    """
+
+    def __init__(
+        self,
+        source: DecoupledSource,
+        steps: range,
+        each: int,
+        batch_bytes: float,
+        maker: BatchMaker,
+        planner: Planner,
+        reading: Reading,
+        blocks: Blocks,
+    ) -> None:
+        self._source = source
+        self._steps = [steps[low : low + each] for low in range(0, len(steps), each)]
+        self._batch_bytes = batch_bytes
+        self._maker = maker
+        self._planner = planner
+        self._reading = reading
+        self._blocks = blocks
+        self._making = Making(source.recorder)
+
+    def __len__(self) -> int:
+        """Groups."""
+        return len(self._steps)
+
+    def size(self, number: int) -> int:
+        """Bytes of a group, in the mean."""
+        return round(len(self._steps[number]) * self._batch_bytes)
+
+    def make(self, number: int, share: Share) -> list[Item]:
+        """The batches of a group; one that cannot be read is a failure, whatever the others are."""
+        steps = self._steps[number]
+        try:
+            return self._made(steps, share)
+        except DlioError as error:
+            if len(steps) == 1:
+                return [Failure(error)]
+        return [item for step in steps for item in self._alone(step, share)]
+
+    def _alone(self, step: int, share: Share) -> list[Item]:
+        try:
+            return self._made(range(step, step + 1), share)
+        except DlioError as error:
+            return [Failure(error)]
+
+    def _made(self, steps: range, share: Share) -> list[Item]:
+        making = self._making
+        begun = making.begin()
+        plan = self._planner([self._maker(step) for step in steps])
+        memory = self._blocks.take(plan.size)
+        share(self._reading.parts(plan, memory))
+        made: list[Item] = []
+        for batch in self._batches(plan, memory):
+            # The first one has all of the reading: the others cost no more than what is done for them alone.
+            made.append(making.end(begun, batch))
+            begun = making.begin()
+        return made
+
+    def _batches(self, plan: Plan, memory: Memory) -> Iterator[Batch]:
+        add, clock, source = self._source.recorder.add, time.perf_counter_ns, self._source
+        first = 0
+        for count in plan.counts:
+            if source.preprocess is not None:
+                began = clock()
+                source.preprocess.burn(count)
+                add("preprocess", began, clock())
+            began = clock()
+            batch: Batch = {INDEX: as_tensor(plan.indices[first : first + count])}
+            for section in plan.sections:
+                _put(batch, section, memory, first, count)
+            if source.recorder.enabled:
+                add("collate", began, clock(), bytes=batch_bytes(batch))
+            if source.verify:
+                check_contents(batch, source.fmt, source.manifest)
+            yield batch
+            first += count
+
+
+def _put(batch: Batch, section: Section, memory: Memory, first: int, count: int) -> None:
+    """The array of ``count`` samples from ``first`` on, as a view of the block."""
+    spec, ends = section.spec, section.ends
+    low, high = int(ends[first]), int(ends[first + count])
+    row = math.prod(spec.shape) * spec.dtype.itemsize
+    rows = (high - low) // row if spec.variable else count
+    batch[spec.name] = as_tensor(np.ndarray((rows, *spec.shape), spec.dtype, memory, section.first + low))
+    if spec.variable:
+        batch[spec.name + LENGTHS] = as_tensor(np.diff(ends[first : first + count + 1]) // row)

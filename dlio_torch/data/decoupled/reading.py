@@ -1,0 +1,167 @@
+"""Moving the bytes of a plan into its block: pieces that go to their place, chunks that are decoded first.
+
+A large plan falls into parts, which threads that have nothing else to do may take.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.data.decoupled.blocks import Memory
+from dlio_torch.data.decoupled.epoch import Part
+from dlio_torch.data.decoupled.plan import Plan
+from dlio_torch.errors import DataError
+from dlio_torch.formats.places.base import Chunks, Ints
+from dlio_torch.formats.places.filters import decoded
+from dlio_torch.native.places import Mover, PlaceError
+from dlio_torch.trace.spans import Recorder
+
+_PART_BYTES = 2 << 20
+"""Least work that is worth another thread."""
+
+
+class Reading:
+    """Makes the parts of plans; for any number of threads.
+
+    Args:
+        mover: reads and copies.
+        request: most bytes of a read request.
+        threads: parts into which a large plan falls.
+        recorder: takes spans ``read`` and ``decode``.
+    """
+
+    def __init__(self, mover: Mover, request: int, threads: int, recorder: Recorder) -> None:
+        self._mover = mover
+        self._request = request
+        self._threads = threads
+        self._recorder = recorder
+        self._local = threading.local()
+
+    def parts(self, plan: Plan, memory: Memory) -> list[Part]:
+        """What is to be done to fill ``memory``; each part by any thread, and raises DataError."""
+        base = address_of(memory)
+        made: list[Part] = []
+        for low, high in _cuts(plan.pieces.lengths, self._threads):
+            made.append(partial(self._read, plan, low, high, base))
+        for descriptor, chunks in plan.chunks:
+            # A chunk that is inflated takes the time of reading several times its size.
+            for low, high in _cuts(np.full(len(chunks.offsets), chunks.size, np.int64), self._threads):
+                made.append(partial(self._decode, plan.paths[descriptor], descriptor, chunks, low, high, base))
+        return made
+
+    def _read(self, plan: Plan, low: int, high: int, base: int) -> None:
+        pieces, descriptors = plan.pieces, plan.descriptors[low:high]
+        began = time.perf_counter_ns()
+        self._fill(
+            plan.paths, descriptors, pieces.offsets[low:high], pieces.lengths[low:high], pieces.to[low:high] + base
+        )
+        if self._recorder.enabled:
+            path = str(next(iter(plan.paths.values()))) if len(plan.paths) == 1 else None
+            size = int(pieces.lengths[low:high].sum())
+            self._recorder.add("read", began, time.perf_counter_ns(), file=path, bytes=size)
+
+    def _decode(self, path: Path, descriptor: int, chunks: Chunks, low: int, high: int, base: int) -> None:
+        add, clock = self._recorder.add, time.perf_counter_ns
+        for first, last in _pieces_of(chunks.sizes, low, high, self._request):
+            began = clock()
+            sizes = chunks.sizes[first:last]
+            ends = np.cumsum(sizes)
+            starts = ends - sizes
+            scratch = self._scratch(int(ends[-1]))
+            address = address_of(scratch)
+            order = np.argsort(chunks.offsets[first:last], kind="stable")
+            which = np.full(len(sizes), descriptor, np.int32)
+            where = {descriptor: path}
+            self._fill(where, which, chunks.offsets[first:last][order], sizes[order], (starts + address)[order])
+            read = clock()
+            add("read", began, read, file=str(path), bytes=int(ends[-1]))
+            begin, end = np.searchsorted(chunks.chunk, (first, last))
+            number = chunks.chunk[begin:end] - first
+            sources = (
+                address + starts[number]
+                if not chunks.filters
+                else self._inflated(path, chunks, first, scratch, starts.tolist(), ends.tolist())[number]
+            )
+            self._mover.copy(
+                sources + chunks.source[begin:end], np.ascontiguousarray(chunks.lengths[begin:end]),
+                chunks.to[begin:end] + base,
+            )  # fmt: skip
+            self._local.kept = None
+            add("decode", read, clock(), file=str(path))
+
+    def _inflated(
+        self, path: Path, chunks: Chunks, first: int, scratch: Memory, starts: list[int], ends: list[int]
+    ) -> Ints:
+        """Addresses of decoded chunks, which this thread keeps until they are copied."""
+        stored = scratch.data
+        kept = self._local.kept = [
+            decoded(
+                stored[low:high], chunks.filters, int(chunks.skipped[number]), chunks.size, chunks.itemsize,
+                f"{path}: the chunk at byte {chunks.offsets[number]}",
+            )
+            for number, (low, high) in enumerate(zip(starts, ends, strict=True), start=first)
+        ]  # fmt: skip
+        return np.array([address_of(one) for one in kept], np.int64)
+
+    def _scratch(self, size: int) -> Memory:
+        """Memory of this thread that is used again."""
+        memory: Memory | None = getattr(self._local, "scratch", None)
+        if memory is None or len(memory) < size:
+            memory = self._local.scratch = np.empty(size, np.uint8)
+        return memory[:size]
+
+    def _fill(
+        self, paths: dict[int, Path], descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, to: Ints
+    ) -> None:
+        try:
+            self._mover.read(descriptors, offsets, lengths, to, self._request)
+        except PlaceError as error:
+            path, at = paths[int(descriptors[error.piece])], int(offsets[error.piece])
+            if error.errno is not None:
+                raise DataError(
+                    f"{path} cannot be read: {os.strerror(error.errno)}", hint="look at the file system"
+                ) from error
+            raise DataError(
+                f"{path} ends at byte {at + error.got}, asked for {int(lengths[error.piece])} from byte {at} on",
+                hint="the file is damaged or incomplete; remove it and generate again",
+            ) from error
+
+
+def address_of(array: npt.NDArray[np.uint8]) -> int:
+    """Where the array begins in memory."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _cuts(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
+    """Borders of at most ``most`` stretches of about equal sizes; fewer where they would be small."""
+    count = len(sizes)
+    if int(sizes.sum()) < 2 * _PART_BYTES:
+        if count:
+            yield 0, count
+        return
+    ends = np.cumsum(sizes)
+    parts = max(1, min(most, count, int(ends[-1]) // _PART_BYTES))
+    borders = np.searchsorted(ends, ends[-1] * np.arange(1, parts) // parts).tolist()
+    low = 0
+    for high in [*borders, count]:
+        if high > low:
+            yield low, high
+            low = high
+
+
+def _pieces_of(sizes: Ints, low: int, high: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Stretches of ``low`` to ``high`` of at most ``limit`` bytes, or one chunk."""
+    while low < high:
+        ends = np.cumsum(sizes[low:high])
+        last = low + max(1, int(np.searchsorted(ends, limit, side="right")))
+        yield low, min(last, high)
+        low = last

@@ -1,0 +1,185 @@
+"""Places: which bytes of a file are a sample, as arrays of numbers.
+
+A format that can tell gives a :class:`NativeFile` for each of its files.  Nothing here reads samples: an engine
+plans a whole batch by NumPy, and reads all of its pieces in one native call.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError
+
+Ints = npt.NDArray[np.int64]
+AnyInts = npt.NDArray[np.signedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of a file that go to memory as they are; int64 of ``(pieces,)`` each.
+
+    Attributes:
+        offsets: first byte in the file.
+        lengths: bytes.
+        to: first byte in the memory of the batch.
+    """
+
+    offsets: Ints
+    lengths: Ints
+    to: Ints
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Chunks of a file that are read whole, decoded, and copied to memory in fragments.
+
+    Attributes:
+        offsets: first byte of each chunk that is needed, in the file.
+        sizes: stored bytes of each.
+        skipped: bit ``i``: the chunk was stored without filter ``i``.
+        size: bytes of a decoded chunk.
+        filters: names of the filters, in the order of writing; none: chunks are stored as they are.
+        itemsize: bytes of an element.
+        chunk: of each fragment, the position of its chunk in ``offsets``; ascending.
+        source: of each fragment, its first byte in the decoded chunk.
+        lengths: bytes of each fragment.
+        to: of each fragment, its first byte in the memory of the batch.
+    """
+
+    offsets: Ints
+    sizes: Ints
+    skipped: Ints
+    size: int
+    filters: tuple[str, ...]
+    itemsize: int
+    chunk: Ints
+    source: Ints
+    lengths: Ints
+    to: Ints
+
+
+class ArrayPlaces(ABC):
+    """Where the samples of one array lie in a file.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
+
+    @abstractmethod
+    def sizes(self, rows: Ints) -> Ints:
+        """Bytes in memory of the samples at ``rows``; int64 of ``(rows,)``.
+
+        Raises:
+            DataError: the file's own tables are damaged.
+        """
+
+    @abstractmethod
+    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks:
+        """What to read for the samples at ``rows``.
+
+        Args:
+            rows: positions in the file; int64.
+            into: first byte of each sample in the memory of the batch.
+
+        Raises:
+            DataError: the file does not hold them.
+        """
+
+
+@dataclass(frozen=True)
+class NativeFile:
+    """Where all samples of a file lie.
+
+    Attributes:
+        num_samples: samples in the file.
+        arrays: of each array of a sample, its places.
+    """
+
+    num_samples: int
+    arrays: Mapping[str, ArrayPlaces]
+
+
+class Strided(ArrayPlaces):
+    """Samples of equal size at equal distances.
+
+    Args:
+        path: the file.
+        first: first byte of the first sample.
+        size: bytes of a sample, and the distance to the next.
+        parts: pieces of a sample that are read (byte in the sample, bytes, byte in memory); ``None``: all of it.
+    """
+
+    def __init__(self, path: Path, first: int, size: int, parts: Pieces | None = None) -> None:
+        self.path = path
+        self._first = first
+        self._stride = size
+        self._parts = parts
+        self._size = size if parts is None else int(parts.lengths.sum())
+
+    def sizes(self, rows: Ints) -> Ints:
+        return np.full(len(rows), self._size, np.int64)
+
+    def plan(self, rows: Ints, into: Ints) -> Pieces:
+        offsets = self._first + rows * self._stride
+        if self._parts is None:
+            return Pieces(offsets, self.sizes(rows), into)
+        return Pieces(
+            (offsets[:, None] + self._parts.offsets).reshape(-1),
+            np.tile(self._parts.lengths, len(rows)),
+            (into[:, None] + self._parts.to).reshape(-1),
+        )
+
+
+class Listed(ArrayPlaces):
+    """Samples at listed places.
+
+    Args:
+        path: the file.
+        starts: first byte of each sample.
+        sizes: bytes of each sample.
+        row_bytes: a sample is a whole number of rows of so many bytes.
+        variable: any number of rows; else one.
+        limit: bytes of the file.
+    """
+
+    def __init__(
+        self, path: Path, starts: AnyInts, sizes: AnyInts, row_bytes: int, *, variable: bool, limit: int
+    ) -> None:
+        self.path = path
+        self._starts, self._sizes = starts, sizes
+        self._row_bytes = row_bytes
+        self._variable = variable
+        self._limit = limit
+
+    def sizes(self, rows: Ints) -> Ints:
+        starts, sizes = self._starts[rows], self._sizes[rows].astype(np.int64)
+        # Compared so that no sum can overflow: a damaged table says anything.
+        wrong = (starts < 0) | (sizes < 0) | (sizes > self._limit) | (starts > self._limit - sizes)
+        wrong |= sizes % self._row_bytes != 0 if self._variable else sizes != self._row_bytes
+        if wrong.any():
+            at = int(wrong.argmax())
+            expected = f"rows have {self._row_bytes}" if self._variable else f"expected {self._row_bytes}"
+            raise DataError(
+                f"{self.path}: sample {int(rows[at])} has {int(sizes[at])} bytes from byte {int(starts[at])} on, "
+                f"{expected}; the file has {self._limit}",
+                hint="the file is damaged, or dataset.fields is another data set's",
+            )
+        return sizes
+
+    def plan(self, rows: Ints, into: Ints) -> Pieces:
+        return Pieces(self._starts[rows].astype(np.int64), self.sizes(rows), into)
+
+
+def by_lengths(path: Path, first: int, lengths: Ints, row_bytes: int, limit: int) -> Listed:
+    """Variable-length samples one after another, of ``lengths`` rows each, from byte ``first`` on."""
+    sizes = lengths * row_bytes
+    return Listed(path, first + np.cumsum(sizes) - sizes, sizes, row_bytes, variable=True, limit=limit)

@@ -1,0 +1,38 @@
+"""Places of the samples in an array as ``numpy.save`` writes it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.batch import ArraySpec
+from dlio_torch.formats.places.base import ArrayPlaces, Strided, by_lengths
+from dlio_torch.formats.pyfile import Header
+
+
+def places_of(header: Header, path: Path, start: int, spec: ArraySpec, *, stacked: bool) -> ArrayPlaces:
+    """Where the samples of a stored array lie.
+
+    Args:
+        header: of the array; of the type and shape that ``spec`` asks for.
+        path: the file.
+        start: the array's first element in it.
+        spec: the array of a sample.
+        stacked: samples along the first axis; else the array is the sample.
+
+    Raises:
+        DataError: the elements are in another order than C's.
+    """
+    if header.fortran_order and len(header.shape) > 1:
+        raise DataError(
+            f"{path}: {spec.name} is stored column by column",
+            hint="set loader.engine=dataloader, or store it in C order",
+        )
+    row = math.prod(spec.shape) * spec.dtype.itemsize
+    if spec.variable and not stacked:
+        rows = np.array([header.shape[0]], np.int64)
+        return by_lengths(path, start, rows, row, start + int(rows[0]) * row)
+    return Strided(path, start, row)

@@ -1,0 +1,50 @@
+"""Members of NumPy's zip archives: found, and where their bytes begin."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+from typing import IO
+
+from dlio_torch.errors import DataError
+
+MEMBER = ".npy"
+"""What the name of an array has behind it."""
+
+_DEFLATE_LIMIT = 1100  # deflate gains a factor of 1032 at most: a larger size is a lie
+_LOCAL = struct.Struct("<4s22xHH")  # signature, and the lengths of name and extra field (APPNOTE 4.3.7)
+_ENCRYPTED = 1
+
+
+def find_member(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> zipfile.ZipInfo:
+    """The member of an array; raises where it is missing, or larger than a file of ``size`` bytes can hold."""
+    try:
+        info = archive.getinfo(name + MEMBER)
+    except KeyError:
+        there = ", ".join(sorted(found.removesuffix(MEMBER) for found in archive.namelist())[:8])
+        raise DataError(f"{path} holds no array {name!r}, only {there}", hint="correct dataset.fields") from None
+    if info.compress_size > size or info.file_size > _DEFLATE_LIMIT * info.compress_size:
+        raise DataError(
+            f"{path}: {name} claims {info.file_size} bytes, {info.compress_size} of them stored; the file has {size}",
+            hint="the file is damaged",
+        )
+    return info
+
+
+def stored_member(file: IO[bytes], info: zipfile.ZipInfo, path: Path) -> int:
+    """First byte of a member that is stored as it is; leaves ``file`` there.
+
+    Raises:
+        DataError: it is deflated or encrypted, or is not where the archive says.
+    """
+    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
+        raise DataError(
+            f"{path}: {info.filename} is not stored as it is", hint="set loader.engine=dataloader, or store it so"
+        )
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL.size)
+    if len(header) < _LOCAL.size or not header.startswith(b"PK\3\4"):
+        raise DataError(f"{path}: {info.filename} is not where the archive says", hint="the file is damaged")
+    _, name, extra = _LOCAL.unpack(header)
+    return file.seek(info.header_offset + _LOCAL.size + name + extra)

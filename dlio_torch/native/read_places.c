@@ -1,0 +1,89 @@
+/* Reads pieces of files to where they belong in memory, and copies pieces of memory, many in one call.
+ *
+ * Called through ctypes, without the interpreter lock.  Pieces that follow each other in a file become one
+ * request, whatever places they go to, up to the size of a request.
+ */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef IOV_MAX
+#define IOV_MAX 1024
+#endif
+
+/* Fill `parts` with what one request takes, from byte `done` of piece `first` on; returns their number. */
+static int gather(int64_t first, int64_t done, int64_t count, const int32_t *descriptors, const int64_t *offsets,
+                  const int64_t *lengths, const uint64_t *addresses, int64_t request, struct iovec *parts)
+{
+    int used = 0;
+    for (int64_t i = first; i < count && request > 0; i++, done = 0) {
+        if (i > first && (descriptors[i] != descriptors[i - 1] || offsets[i] != offsets[i - 1] + lengths[i - 1]))
+            break;
+        int64_t left = lengths[i] - done;
+        size_t taken = (size_t)(left < request ? left : request);
+        char *to = (char *)(uintptr_t)addresses[i] + done;
+        if (taken == 0)
+            continue;
+        if (used > 0 && (char *)parts[used - 1].iov_base + parts[used - 1].iov_len == to) {
+            parts[used - 1].iov_len += taken;
+        } else {
+            if (used == IOV_MAX)
+                break;
+            parts[used++] = (struct iovec){to, taken};
+        }
+        request -= (int64_t)taken;
+    }
+    return used;
+}
+
+/* Read `count` pieces, each of `lengths[i]` bytes from byte `offsets[i]` of `descriptors[i]` on to
+ * `addresses[i]`, in this order, by requests of `request` bytes at most.  Returns 0; else the errno, or -1 where
+ * a file ends too early, and in `failed` the number of the piece and the bytes of it that were read. */
+int64_t dlio_read_places(int64_t count, const int32_t *descriptors, const int64_t *offsets, const int64_t *lengths,
+                         const uint64_t *addresses, int64_t request, int64_t *failed)
+{
+    struct iovec parts[IOV_MAX];
+    int64_t i = 0, done = 0; /* piece, and bytes of it that are read */
+    for (;;) {
+        while (i < count && done == lengths[i]) {
+            i++;
+            done = 0;
+        }
+        if (i == count)
+            return 0;
+        int used = gather(i, done, count, descriptors, offsets, lengths, addresses, request, parts);
+        off_t at = (off_t)(offsets[i] + done);
+        ssize_t got = used == 1 ? pread(descriptors[i], parts[0].iov_base, parts[0].iov_len, at)
+                                : preadv(descriptors[i], parts, used, at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            failed[0] = i;
+            failed[1] = done;
+            return got < 0 ? errno : -1;
+        }
+        while (got > 0) {
+            int64_t left = lengths[i] - done;
+            if (got < left) {
+                done += got;
+                break;
+            }
+            got -= left;
+            i++;
+            done = 0;
+        }
+    }
+}
+
+/* Copy `count` pieces of memory, each of `lengths[i]` bytes. */
+void dlio_copy_places(int64_t count, const uint64_t *from, const int64_t *lengths, const uint64_t *to)
+{
+    for (int64_t i = 0; i < count; i++)
+        memcpy((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], (size_t)lengths[i]);
+}

@@ -1,0 +1,111 @@
+"""Small data sets for the decoupled engine, and movers whose reads a test can see, delay or hold."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from data_files import config_of, make
+
+from dlio_torch.config.schema import BinaryConfig, FieldConfig, Hdf5Config, LoaderConfig
+from dlio_torch.data.datasets import CatchingDataset, SampleDataset
+from dlio_torch.data.decoupled.engine import DecoupledEngine
+from dlio_torch.data.decoupled.groups import DecoupledSource
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.formats.base import Format
+from dlio_torch.native.places import open_mover
+from dlio_torch.trace.spans import NULL
+
+FIXED = [FieldConfig("a", shape=[5, 6]), FieldConfig("b", "int16", shape=[])]
+VARIABLE = [FieldConfig("a", shape=[5]), FieldConfig("v", "int32", shape=[2], length_mean=4, length_stdev=2)]
+TOKENS = [FieldConfig("a", "int32", shape=[16])]
+ROWS = [FieldConfig("a", "bool", shape=[16], length_mean=3, length_stdev=2)]
+CUT = [
+    FieldConfig("a", shape=[7, 9, 11], chunk=[2, 3, 4, 11]),
+    FieldConfig("v", "float64", shape=[4, 6], length_mean=5, length_stdev=2, chunk=[3, 4, 4]),
+]
+SELECTED = [FieldConfig("a", shape=[7, 9], chunk=[2, 3, 4], select=[0, 4, 5, 6])]
+
+# Name -> samples of a file, options of dataset.
+LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "npy": (7, {"format": "npy", "fields": FIXED}),
+    "npy, one a file": (1, {"format": "npy", "fields": VARIABLE}),
+    "npz": (7, {"format": "npz", "fields": VARIABLE}),
+    "npz, one a file": (1, {"format": "npz", "fields": VARIABLE}),
+    "binary": (7, {"format": "indexed_binary", "fields": TOKENS}),
+    "binary, rows": (7, {"format": "indexed_binary", "fields": ROWS}),
+    "binary, no index": (7, {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(index=False)}),
+    "binary, documents": (
+        7,
+        {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(document_mean=23, document_stdev=9)},
+    ),
+    "hdf5": (7, {"format": "hdf5", "fields": VARIABLE}),
+    "hdf5, chunks": (7, {"format": "hdf5", "fields": VARIABLE, "hdf5": Hdf5Config(chunk_bytes=64)}),
+    "hdf5, large chunks": (7, {"format": "hdf5", "fields": FIXED, "hdf5": Hdf5Config(chunk_bytes=4096)}),
+    "hdf5, cut": (7, {"format": "hdf5", "fields": CUT}),
+    "hdf5, gzip": (7, {"format": "hdf5", "fields": CUT, "hdf5": Hdf5Config(compression="gzip", chunk_bytes=300)}),
+    "hdf5, select": (7, {"format": "hdf5", "fields": SELECTED}),
+    "hdf5, select, contiguous": (7, {"format": "hdf5", "fields": [FieldConfig("a", shape=[5, 6], select=[0, 2, 3])]}),
+}
+
+LARGE = {"format": "npy", "fields": [FieldConfig("a", shape=[1 << 18])]}
+
+
+def data_of(root: Path, layout: str, samples: int = 21) -> tuple[Format, Manifest]:
+    """A data set of ``samples`` samples below ``root``."""
+    each, dataset = LAYOUTS.get(layout, (samples, LARGE))
+    fmt, manifests = make(config_of(root, num_files=samples // each, samples_per_file=each, **dataset))
+    return fmt, manifests["train"]
+
+
+def faithful(fmt: Format, manifest: Manifest, sampler: BatchSampler, unit: str = "sample") -> BatchLoader:
+    """What the format's own library reads."""
+    return BatchLoader(LoaderConfig(), CatchingDataset(SampleDataset(fmt, manifest, NULL, unit=unit)), sampler)
+
+
+def decoupled(fmt: Format, manifest: Manifest, sampler: BatchSampler, **options: Any) -> BatchLoader:
+    """The same by the decoupled engine."""
+    config = LoaderConfig(**{"engine": "decoupled", "timeout_s": 60.0, **options})
+    return BatchLoader(config, DecoupledSource(fmt, manifest, NULL, verify=True), sampler)
+
+
+class WatchedMover:
+    """Reads as ever, and says so.
+
+    Attributes:
+        read_bytes: bytes read so far.
+        reads: calls.
+        gate: every read waits for it.
+    """
+
+    how = "a test's"
+
+    def __init__(self) -> None:
+        self._inner = open_mover()
+        self._lock = threading.Lock()
+        self.read_bytes = self.reads = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def read(self, descriptors: Any, offsets: Any, lengths: Any, addresses: Any, request: int) -> None:
+        self.gate.wait()
+        self._inner.read(descriptors, offsets, lengths, addresses, request)
+        with self._lock:
+            self.read_bytes += int(np.sum(lengths))
+            self.reads += 1
+
+    def copy(self, sources: Any, lengths: Any, addresses: Any) -> None:
+        self._inner.copy(sources, lengths, addresses)
+
+
+def watched(
+    fmt: Format, manifest: Manifest, sampler: BatchSampler, **options: Any
+) -> tuple[DecoupledEngine, WatchedMover]:
+    """An engine whose reads are seen."""
+    mover = WatchedMover()
+    config = LoaderConfig(**{"engine": "decoupled", "timeout_s": 60.0, **options})
+    return DecoupledEngine(config, DecoupledSource(fmt, manifest, NULL), sampler, mover), mover

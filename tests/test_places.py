@@ -1,0 +1,291 @@
+"""Places of samples: the same bytes as the format's own library reads, one line for every damage."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from decoupled_data import LAYOUTS, data_of, decoupled, faithful
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from straced import needs_strace, straced
+
+from dlio_torch.config.schema import DatasetConfig, FieldConfig, NpzConfig
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.errors import ConfigError, DataError, DlioError
+from dlio_torch.formats import registry
+from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.places.chunked import runs_of
+from dlio_torch.formats.places.filters import decoded
+from dlio_torch.native.places import Mover, NativeMover, PlaceError, PythonMover, open_mover
+
+ORDERS = ["sequential", "shuffled", "random_blocks", "strided"]
+
+
+def assert_same(want: Batch, got: Batch) -> None:
+    assert list(want) == list(got)
+    for name, tensor in want.items():
+        other = got[name]
+        assert (tensor.dtype, tensor.shape) == (other.dtype, other.shape), name
+        assert tensor.numpy().tobytes() == other.numpy().tobytes(), name
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gives_the_bytes_of_the_library(layout: str, tmp_path: Path) -> None:
+    fmt, manifest = data_of(tmp_path, layout)
+    for order, (rank, world), options in itertools.product(
+        ORDERS, [(0, 1), (1, 2)], [{}, {"transfer_size": 100, "prefetch_bytes": 1}]
+    ):
+        sampler = BatchSampler(
+            num_samples=manifest.num_samples, batch_size=4, order=order, seed=3, stride=5, rank=rank, world_size=world
+        )
+        got = decoupled(fmt, manifest, sampler, **options)
+        for epoch in range(2):
+            want = list(faithful(fmt, manifest, sampler).epoch(epoch))
+            batches = list(got.epoch(epoch))
+            assert len(batches) == len(want)
+            for one, other in zip(want, batches, strict=True):
+                assert_same(one, other)
+        got.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_runs_put_every_byte_in_its_place(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 5), max_size=4))
+    chunk = [data.draw(st.integers(1, length)) for length in shape]
+    itemsize = data.draw(st.sampled_from([1, 4, 8]))
+    select = sorted(data.draw(st.sets(st.integers(0, shape[0] - 1)))) if shape else []
+    content = np.random.default_rng(1).integers(0, 256, (*shape, itemsize), np.uint8)
+    grid = [-(-a // b) for a, b in zip(shape, chunk, strict=True)]
+    chunks = []
+    for where in itertools.product(*map(range, grid)):
+        part = np.zeros((*chunk, itemsize), np.uint8)
+        inside = content[tuple(slice(w * c, w * c + c) for w, c in zip(where, chunk, strict=True))]
+        part[tuple(slice(0, n) for n in inside.shape[:-1])] = inside
+        chunks.append(part.tobytes())
+    want = (content[select] if select else content).tobytes()
+    got, seen = bytearray(len(want)), 0
+    runs = runs_of(shape, chunk, itemsize, select)
+    for number, source, length, to in zip(
+        runs.chunk.tolist(), runs.source.tolist(), runs.lengths.tolist(), runs.to.tolist(), strict=True
+    ):
+        assert source + length <= math.prod(chunk) * itemsize
+        got[to : to + length] = chunks[number][source : source + length]
+        seen += length
+    assert seen == len(want)
+    assert bytes(got) == want
+
+
+@pytest.mark.parametrize("filters", [("shuffle",), ("gzip",), ("shuffle", "gzip"), ("gzip", "gzip")])
+@pytest.mark.parametrize("dtype", ["<i2", "<f8", "u1"])
+def test_filters_are_undone(filters: tuple[str, ...], dtype: str) -> None:
+    content = np.arange(300).astype(dtype)
+    pipeline = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    pipeline.set_chunk((300,))
+    for name in filters:
+        pipeline.set_shuffle() if name == "shuffle" else pipeline.set_deflate(4)
+    with h5py.File("filters", "w", driver="core", backing_store=False) as file:
+        space = h5py.h5s.create_simple((300,))
+        array = h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(content.dtype), space, pipeline)
+        array.write(h5py.h5s.ALL, h5py.h5s.ALL, content)
+        mask, stored = array.read_direct_chunk((0,))
+    got = decoded(memoryview(stored), filters, mask, content.nbytes, content.itemsize, "here")
+    assert got.tobytes() == content.tobytes()
+    with pytest.raises(DataError, match="here"):
+        decoded(memoryview(stored)[:-9], filters, mask, content.nbytes, content.itemsize, "here")
+
+
+def outcome(fmt: Any, manifest: Any) -> list[str]:
+    """What comes of reading everything: nothing wrong, or one line for each batch that cannot be read."""
+    sampler = BatchSampler(num_samples=manifest.num_samples, batch_size=7)
+    loader = decoupled(fmt, manifest, sampler)
+    batches, found = loader.epoch(0), []
+    try:
+        while True:
+            try:
+                next(batches)
+            except DlioError as error:
+                found.append(str(error))
+            except StopIteration:
+                return found
+    finally:
+        loader.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_truncated_file_is_an_error_in_the_place_of_its_batch(layout: str, tmp_path: Path) -> None:
+    fmt, manifest = data_of(tmp_path, layout)
+    assert outcome(fmt, manifest) == []
+    victim = manifest.path(0)
+    os.truncate(victim, victim.stat().st_size - 70)
+    found = outcome(fmt, manifest)
+    assert len(found) == 1  # the batch of that file alone
+    assert victim.name in found[0]
+    assert "\n" not in found[0]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_damage_is_told_in_one_line(layout: str, tmp_path: Path) -> None:
+    fmt, manifest = data_of(tmp_path, layout)
+    rng = random.Random(4)
+    told = 0
+    for path in fmt.files(manifest.path(0)):
+        sound = path.read_bytes()
+        for _ in range(25):
+            bad = bytearray(sound)
+            at = rng.randrange(min(len(bad), 3000))
+            bad[at] ^= 1 << rng.randrange(8)
+            path.write_bytes(bad)
+            found = outcome(fmt, manifest)
+            assert all("\n" not in line for line in found)
+            told += bool(found)
+        path.write_bytes(sound)
+    assert told
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "jpeg", "tfrecord"])
+def test_a_format_without_places_is_refused(name: str) -> None:
+    pytest.importorskip({"parquet": "pyarrow", "jpeg": "PIL"}.get(name, "numpy"))
+    config = DatasetConfig(format=name, samples_per_file=1, fields=[FieldConfig("x", "uint8", shape=[8, 8, 3])])
+    with pytest.raises(ConfigError, match=r"loader\.engine=decoupled.*npy"):
+        registry.create(config, 1, places=True)
+    with pytest.raises(ConfigError, match="does not tell where"):
+        registry.create(config, 1).places(Path("nothing"))
+
+
+@pytest.mark.parametrize("options", [{"compressed": True}, {"sample_axis": "last"}])
+def test_an_archive_without_places_is_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    config = DatasetConfig(format="npz", fields=[FieldConfig(shape=[3])], npz=NpzConfig(**options))
+    with pytest.raises(ConfigError, match=r"dataset\.npz\."):
+        registry.create(config, 1).places(tmp_path / "file.npz")
+
+
+# HDF5 files that only the library reads: how the array is made, and a word of the message.
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "lzf": ({"chunks": (2, 5), "compression": "lzf"}, "filter 32000"),
+    "checksum": ({"chunks": (2, 5), "fletcher32": True}, "filter 3"),
+    "never written": ({"chunks": (2, 5)}, "never written"),
+    "contiguous, never written": ({}, "no stretch of bytes"),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_hdf5_that_only_the_library_reads_is_refused(case: str, tmp_path: Path) -> None:
+    options, word = OTHERS[case]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        array = file.create_dataset("data", (4, 5), "f4", **options)
+        if "never" not in case:
+            array[:] = 1
+    places = registry.create(DatasetConfig(format="hdf5", fields=[FieldConfig(shape=[5])]), 1).places
+    rows = np.arange(4)
+    with pytest.raises(DataError, match=word):
+        places(tmp_path / "x.h5").arrays["data"].plan(rows, rows * 20)
+
+
+def test_a_user_block_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w", userblock_size=512) as file:
+        file["data"] = np.ones((4, 5), "f4")
+    with pytest.raises(DataError, match="user block"):
+        registry.create(DatasetConfig(format="hdf5", fields=[FieldConfig(shape=[5])]), 1).places(tmp_path / "x.h5")
+
+
+# --- moving bytes ---------------------------------------------------------------------------------
+
+
+MOVERS: dict[str, Any] = {"native": NativeMover, "python": lambda: PythonMover("a test")}
+
+
+@pytest.fixture(params=MOVERS)
+def mover(request: pytest.FixtureRequest) -> Mover:
+    made: Mover = MOVERS[request.param]()
+    return made
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    places=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=12),
+    together=st.booleans(),
+    request_bytes=st.integers(1, 50),
+)
+@pytest.mark.parametrize("name", MOVERS)
+def test_movers_read_what_lies_there(
+    name: str, places: list[tuple[int, int]], together: bool, request_bytes: int, tmp_path_factory: Any
+) -> None:
+    content = bytes(range(120))
+    path = tmp_path_factory.getbasetemp() / "places"
+    path.write_bytes(content)
+    offsets, lengths = (np.array([p[i] for p in places], np.int64) for i in (0, 1))
+    if together:  # neighbours in the file, not in memory
+        lengths = lengths // 4
+        offsets = np.cumsum(lengths) - lengths
+    memory = np.zeros(int(lengths.sum()) + 1, np.uint8)
+    to = (np.cumsum(lengths[::-1]) - lengths[::-1])[::-1] + memory.__array_interface__["data"][0]
+    with path.open("rb") as file:
+        which = np.full(len(offsets), file.fileno(), np.int32)
+        MOVERS[name]().read(which, offsets, lengths, np.ascontiguousarray(to), request_bytes)
+    want = b"".join(content[o : o + n] for o, n in zip(offsets[::-1], lengths[::-1], strict=True))
+    assert memory[:-1].tobytes() == want
+    assert memory[-1] == 0
+
+
+def test_movers_tell_which_piece_failed(mover: Mover, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes(10))
+    memory = np.zeros(40, np.uint8)
+    to = memory.__array_interface__["data"][0] + np.array([0, 10, 20], np.int64)
+    offsets, lengths = np.array([0, 6, 20], np.int64), np.array([3, 8, 4], np.int64)
+    with (tmp_path / "x").open("rb") as file:
+        which = np.full(3, file.fileno(), np.int32)
+        with pytest.raises(PlaceError) as caught:
+            mover.read(which, offsets, lengths, to, 1000)
+        assert (caught.value.piece, caught.value.got, caught.value.errno) == (1, 4, None)
+        which[0] = 1 << 20
+        with pytest.raises(PlaceError) as caught:
+            mover.read(which, offsets, lengths, to, 1000)
+        assert (caught.value.piece, caught.value.errno) == (0, 9)
+
+
+def test_movers_copy(mover: Mover) -> None:
+    source, memory = np.arange(20, dtype=np.uint8), np.zeros(20, np.uint8)
+    base, to = (array.__array_interface__["data"][0] for array in (source, memory))
+    mover.copy(base + np.array([5, 0]), np.array([3, 2]), to + np.array([0, 10]))
+    assert memory[:3].tolist() == [5, 6, 7]
+    assert memory[10:12].tolist() == [0, 1]
+    assert int(memory.sum()) == 19
+
+
+def test_this_machine_has_the_native_one() -> None:
+    assert open_mover().how.startswith("read_places.c")
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from dlio_torch.native.places import NativeMover, PythonMover
+mover = NativeMover() if sys.argv[1] == "native" else PythonMover("a test")
+memory = np.zeros(10000, np.uint8)
+base = memory.__array_interface__["data"][0]
+with open("x", "rb", buffering=0) as file:
+    offsets = np.array([0, 1000, 2000, 5000, 6000], np.int64)
+    to = base + np.array([3000, 1000, 2000, 0, 7000], np.int64)
+    mover.read(np.full(5, file.fileno(), np.int32), offsets, np.full(5, 1000, np.int64), to, 2500)
+"""
+
+
+@needs_strace
+@pytest.mark.parametrize("name", MOVERS)
+def test_neighbours_become_one_request_up_to_the_transfer_size(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "x").write_bytes(bytes(8000))
+    calls = [call for call in straced(PROGRAM, folder, name)["x"] if call[0].startswith("p")]
+    assert [result for _, _, result in calls] == [2500, 500, 2000]
+    positions = [int(text.split(", ")[-2 if call == "preadv2" else -1]) for call, text, _ in calls]
+    assert positions == [0, 2500, 5000]
