@@ -22,8 +22,9 @@ from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.arrays import DTYPES
 from dlio_torch.formats.batch import BatchBuffer, samples_of
+from dlio_torch.formats.chunks import chunk_shape
 from dlio_torch.formats.contract import FormatContract, check_batch, is_open, read, refusal, write
-from dlio_torch.formats.hdf5 import EXTENTS, Hdf5Format, chunk_shape
+from dlio_torch.formats.hdf5 import EXTENTS, Hdf5Format
 
 FIXED = [FieldConfig("data", "float32", [24, 10])]  # 960 bytes
 VARIABLE = [FieldConfig("points", "float32", [3], length_mean=100, length_stdev=30)]  # 1,200 bytes

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import h5py
 import numpy as np
@@ -20,6 +20,8 @@ from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import BatchBuffer, Sample, samples_of
 from dlio_torch.formats.contract import SEED, FormatContract, assert_equal, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.larcv3 import Larcv3Format
+from dlio_torch.formats.larcv3_fit import LEVELS
+from dlio_torch.formats.larcv3_writer import UNREAD
 
 LABEL = ProducerConfig("sparse2d_sbnd_cosmicseg", "label", 2742, 175)
 WIRE = ProducerConfig("sparse2d_sbndwire", "charge", 6641, 124)
@@ -238,6 +240,50 @@ def test_sizes_that_were_asked_for_are_met(tmp_path: Path) -> None:
         assert sizes.std() == pytest.approx(producer.stored_chunk_stdev, rel=0.4)
 
 
+@pytest.mark.parametrize("kind", ["label", "charge"])
+def test_a_published_distribution_of_sizes_is_met(kind: Literal["label", "charge"], tmp_path: Path) -> None:
+    # A long tail below, as the chunks of the published run have it: no mean and spread would tell.
+    below = [-420, -310, -210, -130, -80, -50, -25, 0, 20, 40, 65, 95, 125, 155, 200]
+    quantiles = [(2420.0 if kind == "label" else 6380.0) + size for size in below]
+    producer = ProducerConfig("a", kind, stored_chunk_quantiles=quantiles)
+    options = replace(COSMIC, producers=[producer], compression_level=4, image_shares=[0.4, 0.4, 0.2])
+    _, sizes = stored(write(make(options), tmp_path / "file.h5", 0, 60), "a")
+    for level, wanted in list(zip(LEVELS, quantiles, strict=True))[2:-1]:
+        assert np.quantile(sizes, level) == pytest.approx(wanted, abs=35), level
+
+
+def test_images_of_an_event_grow_together(tmp_path: Path) -> None:
+    options = replace(SMALL, image_shares=[0.41, 0.41, 0.18], unread_bytes=70_000)
+    path = write(make(options), tmp_path / "file.h5", 0, 40)
+    with h5py.File(path, "r") as file:
+        counts = file[f"Data/{WIRE.name}_group/voxel_extents"]["N"].reshape(40, 3)
+        unread = file[UNREAD]
+        assert unread.id.get_storage_size() == pytest.approx(40 * 70_000, abs=65536)
+    events = counts.sum(1)
+    assert counts.sum(0) / events.sum() == pytest.approx([0.41, 0.41, 0.18], abs=0.02)
+    assert events.mean() == pytest.approx(3 * SMALL.voxels_mean, rel=0.15)
+    assert np.corrcoef(counts[:, 0], counts[:, 1])[0, 1] > 0.9
+
+
+def test_tables_lie_apart_from_each_other(tmp_path: Path) -> None:
+    # Between the chunks that a reader goes through lie megabytes, as in the published run.
+    events = 40
+    path = write(make(replace(SMALL, unread_bytes=131_072)), tmp_path / "file.h5", 0, events)
+    with h5py.File(path, "r") as file:
+        label, wire = (f"Data/{name}_group" for name in NAMES)
+
+        def last(name: str) -> int:
+            array = file[name].id
+            return int(array.get_chunk_info(array.get_num_chunks() - 1).byte_offset)
+
+        names = ["Events/event_id", f"{wire}/image_meta", f"{label}/extents", f"{label}/voxels", f"{wire}/voxels"]
+        order = [last(name) for name in names]
+    assert order == sorted(order)
+    assert order[1] - order[0] > 1 << 20
+    assert order[2] - order[1] > 1 << 20
+    assert order[3] - order[2] > 1 << 20
+
+
 def test_inspect_tells_the_sizes(cosmic_64: Path) -> None:
     info = make(COSMIC).inspect(cosmic_64)
     for producer in (LABEL, WIRE):
@@ -378,6 +424,9 @@ def test_images_without_voxels_are_read(tmp_path: Path) -> None:
         {"voxels_chunk": 999},
         {"compression_level": 2},
         {"merge_events": 5},
+        {"image_shares": [0.5, 0.3, 0.2]},
+        {"unread_bytes": 1000},
+        {"producers": [LABEL, replace(WIRE, stored_chunk_quantiles=[float(6000 + i) for i in range(15)])]},
     ],
     ids=str,
 )
@@ -387,7 +436,13 @@ def test_options_that_change_bytes_change_the_identity(changed: dict[str, Any]) 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"chunk_cache_bytes": 0}, {"table_cache_chunks": 1}, {"metadata_cache_bytes": 4096}, {"opens": 1}],
+    [
+        {"chunk_cache_bytes": 0},
+        {"table_cache_chunks": 1},
+        {"metadata_cache_bytes": 4096},
+        {"cold_events": 9},
+        {"opens": 1},
+    ],
     ids=str,
 )
 def test_options_of_reading_leave_the_identity_alone(changed: dict[str, Any]) -> None:
@@ -404,6 +459,16 @@ def test_options_of_reading_leave_the_identity_alone(changed: dict[str, Any]) ->
         ({"image_shape": [5]}, "dataset.larcv3.image_shape=[5] is no shape"),
         ({"image_shape": [5, 0]}, "dataset.larcv3.image_shape=[5, 0] is no shape"),
         ({"metadata_cache_bytes": 1}, "dataset.larcv3.metadata_cache_bytes=1 is no size"),
+        (
+            {"producers": [replace(WIRE, stored_chunk_quantiles=[6000.0, 5000.0])]},
+            f"stored_chunk_quantiles of {WIRE.name} are 2 numbers: [6000.0, 5000.0]",
+        ),
+        (
+            {"producers": [replace(WIRE, stored_chunk_quantiles=[float(6000 - i) for i in range(15)])]},
+            f"stored_chunk_quantiles of {WIRE.name} are 15 numbers",
+        ),
+        ({"image_shares": [0.5, 0.5]}, "dataset.larcv3.image_shares=[0.5, 0.5] are no parts of 3 images"),
+        ({"image_shares": [0.5, 0.5, 0.0]}, "dataset.larcv3.image_shares=[0.5, 0.5, 0.0] are no parts of 3 images"),
         ({"metadata_cache_bytes": 1 << 30}, "dataset.larcv3.metadata_cache_bytes=1073741824 is no size"),
     ],
 )

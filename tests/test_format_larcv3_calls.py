@@ -42,6 +42,7 @@ SCENARIOS: dict[str, tuple[dict[str, Any], list[int]]] = {
     "twice": ({}, [5, 5]),
     "twice-no-cache": ({"chunk_cache_bytes": 0}, [5, 5]),
     "far-no-cache": ({"chunk_cache_bytes": 0}, [0, 19, 0, 19]),
+    "far-cold": ({"chunk_cache_bytes": 0, "metadata_cache_bytes": 1 << 20, "cold_events": 2}, [0, 19, 0, 19, 0, 19]),
     "far-no-cache-nodes": ({"chunk_cache_bytes": 0, "metadata_cache_bytes": 4096}, [0, 19, 0, 19]),
 }
 """Options and the events that are read with them, one after another."""
@@ -241,3 +242,13 @@ def test_metadata_cache_bytes_bounds_what_is_kept_of_index_nodes(traced: Traced,
     assert len(nodes(bounded[2])) >= 9
     assert len(nodes(bounded[3])) >= 9
     assert [data_reads(phase, chunks) for phase in bounded] == [data_reads(phase, chunks) for phase in unbounded]
+
+
+def test_nodes_are_not_kept_during_cold_events(traced: Traced, events_file: Path) -> None:
+    chunks = chunks_of(events_file)
+    _, *phases, _ = traced["far-cold"]
+    nodes = [[read for read in phase.reads if read not in chunks and read[1] == NODE] for phase in phases]
+    # The cache of two events holds no more than the way to a few arrays; what follows is read once.
+    assert len(nodes[0]) >= 9
+    assert nodes[2]
+    assert nodes[4] == nodes[5] == []

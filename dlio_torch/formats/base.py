@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,8 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import DataError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample, samples_of
+from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 
@@ -76,11 +78,17 @@ class Format(ABC):
         name: the name in ``dataset.format``.
         suffix: of generated files, with the dot.
         needs_files: ``False`` for a format that keeps nothing on disk.
+        layout_version: raised when the same options give other bytes than before, so that nothing stale is read.
+        reads_direct: whether ``dataset.direct_io`` is honoured.
+        has_places: whether :meth:`places` can tell where samples lie (``loader.engine=decoupled``).
     """
 
     name: ClassVar[str]
     suffix: ClassVar[str]
     needs_files: ClassVar[bool] = True
+    layout_version: ClassVar[int] = 1
+    reads_direct: ClassVar[bool] = False
+    has_places: ClassVar[bool] = False
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.config = config
@@ -124,6 +132,14 @@ class Format(ABC):
         """What the names of the files that ``write`` leaves beside its own have behind its name."""
         return ()
 
+    def files(self, path: Path) -> list[Path]:
+        """Every file that is read for the samples of ``path``, itself among them; whether there or not."""
+        return [path, *(path.with_name(path.name + suffix) for suffix in self.companions())]
+
+    def is_there(self, path: Path) -> bool:
+        """Whether there is a file of this format; what some libraries call a file is a folder."""
+        return path.is_file()
+
     @abstractmethod
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         """Write the whole file ``path``.
@@ -153,6 +169,17 @@ class Format(ABC):
             DataError: the file cannot be opened.
         """
 
+    def places(self, path: Path) -> NativeFile:
+        """Where the samples of ``path`` lie: for engines that read them without this format's own library.
+
+        Raises:
+            ConfigError: this format cannot tell.
+            DataError: the file is missing or damaged, or is stored in a way that only its library reads.
+        """
+        raise ConfigError(
+            f"dataset.format={self.name}: it does not tell where its samples lie", hint="set loader.engine=dataloader"
+        )
+
     def stream(self, reader: Reader) -> Iterator[Sample]:
         """The samples of an open file in their order, read as a pipeline reads the file from start to end.
 
@@ -177,6 +204,19 @@ class Format(ABC):
                 flat = np.frombuffer(other.tobytes(), np.uint8) != np.frombuffer(array.tobytes(), np.uint8)
                 return f"{name}: byte {int(flat.argmax())} of {flat.size} differs ({int(flat.sum())} bytes in all)"
         return None
+
+
+@contextmanager
+def os_errors(path: Path) -> Iterator[None]:
+    """Turn what the system refuses (OSError) into the one-line error for the file.
+
+    Raises:
+        DataError: one line that names the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise open_error(path, error) from error
 
 
 def open_error(path: Path, error: Exception) -> DataError:

@@ -39,7 +39,7 @@ class ArraySpec:
     variable: bool = False
 
 
-def _as_tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
+def as_tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
     """A tensor on the same memory; structured records become bytes (torch has no records)."""
     if array.dtype.fields is not None:
         array = array.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
@@ -89,14 +89,33 @@ class BatchBuffer:
         """
         batch: Batch = {INDEX: torch.from_numpy(self.indices)}
         for name, array in self.fixed.items():
-            batch[name] = _as_tensor(array)
+            batch[name] = as_tensor(array)
         for name, pieces in self._pieces.items():
             present = [piece for piece in pieces if piece is not None]
             if len(present) != len(pieces):
                 raise KeyError(f"{name}: {len(pieces) - len(present)} of {len(pieces)} samples were not read")
-            batch[name] = _as_tensor(concatenate(present))
+            batch[name] = as_tensor(concatenate(present))
             batch[name + LENGTHS] = torch.tensor([len(piece) for piece in present], dtype=torch.int64)
         return batch
+
+
+def collated(specs: Sequence[ArraySpec], records: Sequence[tuple[int, Sample]]) -> Batch:
+    """The batch of samples that lie apart in memory: they are copied into it one after the other.
+
+    Args:
+        specs: arrays of a sample.
+        records: the samples of the batch, each with its index.
+    """
+    buffer = BatchBuffer(specs, [number for number, _ in records])
+    for spec in specs:
+        if spec.variable:
+            for place, (_, sample) in enumerate(records):
+                buffer.put(spec.name, place, sample[spec.name])
+        else:
+            into = buffer.fixed[spec.name]
+            for place, (_, sample) in enumerate(records):
+                into[place] = sample[spec.name]
+    return buffer.finish()
 
 
 def batch_bytes(batch: Batch) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
+from dlio_torch.formats.directfile import DirectReads, open_direct
 from dlio_torch.formats.pyfile import refusing
 
 
@@ -66,6 +67,28 @@ class ReadFile(BinFile):
                 if not more:
                     break
                 got += more
+        if got != len(into):
+            raise self._short(offset, len(into))
+
+
+class DirectFile(BinFile):
+    """Opens, reads past the page cache and closes the file for each piece."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._reads = DirectReads(path)
+
+    def _read(self, offset: int, into: memoryview) -> None:
+        descriptor = open_direct(self.path)
+        try:
+            got = self._reads.into(descriptor, into, offset)
+            while 0 < got < len(into):  # Linux reads 2 GiB at a time
+                more = self._reads.into(descriptor, into[got:], offset + got)
+                if not more:
+                    break
+                got += more
+        finally:
+            os.close(descriptor)
         if got != len(into):
             raise self._short(offset, len(into))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import open_error
+from dlio_torch.formats.base import os_errors
 from dlio_torch.formats.batch import ArraySpec
 from dlio_torch.formats.tfexample import Decoder, Feature, Piece, encode
+from dlio_torch.formats.tfrecord_file import opened
 from dlio_torch.formats.tfrecord_io import frame
-from dlio_torch.formats.tfrecord_stream import GzipBytes, Records
 
 CENTER = ArraySpec("center", np.dtype(np.int64), (3,))
 LEVEL = 6  # deflate level of a list
@@ -45,25 +43,12 @@ class CoordinateList:
         self._path = path
         self._decoder = Decoder(_FEATURES)
         self._known = array("q")  # a published list has 20 million: 24 bytes each, once it is read to its end
-        with self._errors():
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self._records = Records(GzipBytes(self._descriptor, _TRANSFER_BYTES, path), path, verify=True)
-            if not self._read_one():
-                raise DataError(f"{path} holds no coordinates", hint="remove it, or choose another path")
-        except BaseException:
-            self.close()
-            raise
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise open_error(self._path, error) from error
+        with opened(path, _TRANSFER_BYTES, compressed=True) as self._file:
+            self._records = self._file.begun("coordinates")
+            self._read_one()
 
     def _read_one(self) -> bool:
-        with self._errors():
+        with os_errors(self._path):
             record = self._records.next()
         if record is None:
             return False
@@ -96,6 +81,4 @@ class CoordinateList:
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._file.close()

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats import payload
-from dlio_torch.formats.base import FileInfo, Reader, open_error
+from dlio_torch.formats.base import FileInfo, Reader, os_errors
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.csv_reader import CsvReader, columns_of, parse
 from dlio_torch.formats.fieldformat import FieldFormat
@@ -100,10 +100,8 @@ class CsvFormat(FieldFormat):
 
     def inspect(self, path: Path) -> FileInfo:
         columns = columns_of(self._specs)
-        try:
+        with os_errors(path):
             newlines, commas, ends_line, size = _scan(path)
-        except OSError as error:
-            raise open_error(path, error) from error
         rows = newlines + (not ends_line)
         if next(parse(path, self.config.csv, self._specs, rows=1), None) is None:
             raise DataError(f"{path} holds no rows", hint="generate or fetch it again")

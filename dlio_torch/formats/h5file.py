@@ -50,12 +50,17 @@ def open_file(
         raise open_error(path, _refused(path) or error) from error
     if metadata_cache_bytes:
         with reading(file, path):
-            config = file.id.get_mdc_config()
-            config.set_initial_size = True
-            config.initial_size = config.min_size = config.max_size = metadata_cache_bytes
-            config.incr_mode = config.flash_incr_mode = config.decr_mode = 0  # neither grow nor shrink
-            file.id.set_mdc_config(config)
+            set_metadata_cache(file, metadata_cache_bytes)
     return file
+
+
+def set_metadata_cache(file: h5py.File, size_bytes: int) -> None:
+    """Give the cache of B-tree nodes and headers of an open file a fixed size."""
+    config = file.id.get_mdc_config()
+    config.set_initial_size = True
+    config.initial_size = config.min_size = config.max_size = size_bytes
+    config.incr_mode = config.flash_incr_mode = config.decr_mode = 0  # neither grow nor shrink
+    file.id.set_mdc_config(config)
 
 
 def _refused(path: Path) -> OSError | None:

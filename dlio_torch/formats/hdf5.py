@@ -18,42 +18,21 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config
-from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.errors import ConfigError
 from dlio_torch.formats import payload
 from dlio_torch.formats.arrays import specs_of
 from dlio_torch.formats.base import FileInfo, Format, Reader
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
-from dlio_torch.formats.h5file import Slab, open_file, reading, require
+from dlio_torch.formats.batch import ArraySpec, Sample
+from dlio_torch.formats.chunks import field_chunk
+from dlio_torch.formats.extents import EXTENTS_SUFFIX
+from dlio_torch.formats.hdf5_reader import EXTENTS, Hdf5Reader
+from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
-EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
-EXTENTS_SUFFIX = "_extents"
 _EXTENTS_CHUNK = 1024
-_OTHER_EXTENTS = "extents are {first u8, N u4} in 16 bytes; correct dataset.fields"
-_CHUNK_LIMIT = 1 << 32
 _TRIAL_BYTES = 256 << 10
 _BLOCK_BYTES = 8 << 20  # payload made and handed to the library at a time
-
-
-def chunk_shape(rows: int, shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> tuple[int, ...]:
-    """A chunk of about ``chunk_bytes`` (never more, but at least one element) that fits the array.
-
-    Whole samples if one fits; else a sample is cut along its leading axes first, as the applications'
-    row-wise chunks are.
-    """
-    sample = math.prod(shape) * itemsize
-    if sample <= chunk_bytes:
-        return (max(1, min(rows, chunk_bytes // max(1, sample))), *shape)
-    cut: list[int] = [1]
-    rest = sample
-    for axis, length in enumerate(shape):
-        rest //= length
-        take = max(1, min(length, chunk_bytes // rest))
-        cut.append(take)
-        if take > 1 or rest <= chunk_bytes:
-            return (*cut, *shape[axis + 1 :])
-    return tuple(cut)
 
 
 class Hdf5Format(Format):
@@ -61,6 +40,7 @@ class Hdf5Format(Format):
 
     name: ClassVar[str] = "hdf5"
     suffix: ClassVar[str] = ".h5"
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -165,25 +145,7 @@ class Hdf5Format(Format):
 
     def _chunk(self, field: FieldConfig, rows: int) -> tuple[int, ...] | None:
         """Chunk of the field's array of ``rows`` rows; ``None``: contiguous."""
-        shape, itemsize = (rows, *field.shape), np.dtype(field.dtype).itemsize
-        chunk: tuple[int, ...]
-        if field.chunk is not None:
-            if len(field.chunk) != len(shape) or any(length < 1 for length in field.chunk):
-                raise ConfigError(
-                    f"dataset.fields: {field.name}: chunk={field.chunk} does not fit an array of {len(shape)} axes",
-                    hint="give one positive length per axis, rows first",
-                )
-            chunk = tuple(min(a, b) for a, b in zip(field.chunk, shape, strict=True))
-        elif self.config.hdf5.chunk_bytes > 0:
-            chunk = chunk_shape(rows, tuple(field.shape), itemsize, self.config.hdf5.chunk_bytes)
-        else:
-            return None
-        if math.prod(chunk) * itemsize >= _CHUNK_LIMIT:
-            raise ConfigError(
-                f"dataset.fields: {field.name}: a chunk of {math.prod(chunk) * itemsize} bytes is more than HDF5 takes",
-                hint="chunks are below 4 GiB",
-            )
-        return chunk
+        return field_chunk(field, rows, self.config.hdf5.chunk_bytes)
 
     def _filters(self) -> dict[str, object]:
         options = self.config.hdf5
@@ -212,8 +174,12 @@ class Hdf5Format(Format):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return self._open(path)
 
-    def _open(self, path: Path) -> _Hdf5Reader:
-        return _Hdf5Reader(path, self._specs, self._select, self.config.hdf5)
+    def places(self, path: Path) -> NativeFile:
+        with self._open(path) as reader:
+            return NativeFile(reader.num_samples, reader.places())
+
+    def _open(self, path: Path) -> Hdf5Reader:
+        return Hdf5Reader(path, self._specs, self._select, self.config.hdf5)
 
 
 def _check_select(field: FieldConfig) -> None:
@@ -230,78 +196,3 @@ def _check_select(field: FieldConfig) -> None:
             f"dataset.fields: {field.name}: select={chosen} are no growing indices below {field.shape[0]}",
             hint="for example [0, 1, 2]",
         )
-
-
-class _Hdf5Reader(Reader):
-    num_samples: int
-
-    def __init__(
-        self, path: Path, specs: list[ArraySpec], select: dict[str, tuple[int, ...]], options: Hdf5Config
-    ) -> None:
-        self._file = open_file(path, options.chunk_cache_bytes, driver=options.driver)
-        self._path = path
-        self._specs = specs
-        self._arrays: dict[str, Slab] = {}
-        self._extents: dict[str, Slab] = {}
-        with reading(self._file, path):
-            for spec in specs:
-                array = require(self._file, spec.name, path, spec.dtype, spec.shape, hint="correct dataset.fields")
-                self._arrays[spec.name] = Slab(array, path, select[spec.name])
-                if spec.variable:
-                    extents = require(self._file, spec.name + EXTENTS_SUFFIX, path, EXTENTS, hint=_OTHER_EXTENTS)
-                    self._extents[spec.name] = Slab(extents, path)
-            self.num_samples = self._count()
-
-    def _count(self) -> int:
-        counts = {name: self._extents.get(name, array).rows for name, array in self._arrays.items()}
-        if len(set(counts.values())) > 1:
-            raise DataError(
-                f"{self._path}: arrays disagree on the number of samples: "
-                + ", ".join(f"{name} has {count}" for name, count in counts.items()),
-                hint="the file is damaged, or dataset.fields names arrays that do not belong together",
-            )
-        return next(iter(counts.values()))
-
-    def describe(self) -> dict[str, Any]:
-        """Chunks and filter of each array; checks as well that the last extents lie within their array."""
-        details: dict[str, Any] = {}
-        with reading(self._file, self._path):
-            for name, array in self._arrays.items():
-                if name in self._extents and self.num_samples:
-                    last = self._extents[name].read(self.num_samples - 1, 1)[0]
-                    array.check(int(last["first"]), int(last["N"]))
-                stored = self._file[name]
-                details[name] = {"chunks": stored.chunks, "compression": stored.compression}
-        return details
-
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        for spec in self._specs:
-            if spec.variable:
-                self._read_variable(spec.name, first, count, buffer, at)
-            else:
-                self._arrays[spec.name].read_into(first, buffer.fixed[spec.name][at : at + count])
-
-    def _read_variable(self, name: str, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        """The extents of all samples in one call, and then their rows in one call."""
-        extents = self._extents[name].read(first, count)
-        starts, lengths = extents["first"].tolist(), extents["N"].tolist()
-        begin, end = starts[0], starts[0]
-        for start, length in zip(starts, lengths, strict=True):
-            if start != end:
-                raise DataError(
-                    f"{self._path}: samples {first} to {first + count - 1} of {name} do not lie one after another",
-                    hint="read them with access.unit=sample",
-                )
-            end += length
-        rows = self._arrays[name].read(begin, end - begin)
-        for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            buffer.put(name, at + i, rows[start - begin : start - begin + length])
-
-    def __enter__(self) -> _Hdf5Reader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._file.close()

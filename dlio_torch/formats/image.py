@@ -48,6 +48,7 @@ _Pixels = npt.NDArray[np.uint8]
 class _ImageFormat(Format):
     """Folders of images."""
 
+    reads_direct: ClassVar[bool] = True
     codec: ClassVar[str]  # as Pillow names it
     accepted: ClassVar[tuple[str, ...]]  # what Pillow may call such a file
     magic: ClassVar[bytes]  # begins a file
@@ -208,7 +209,14 @@ class _ImageFormat(Format):
         start, finish = (self._begin, _pixels_of) if options.decode else (self._stored, _same)
         label = (LABEL, self._classes.number(path)) if self.config.num_subfolders else None
         return ImageReader(
-            path, options.buffer_bytes, start, finish, name=self._spec.name, variable=not options.decode, label=label
+            path,
+            options.buffer_bytes,
+            start,
+            finish,
+            name=self._spec.name,
+            variable=not options.decode,
+            label=label,
+            direct=self.config.direct_io,
         )
 
     def _begin(self, file: io.BufferedReader, path: Path) -> Image.Image:

@@ -55,6 +55,7 @@ class ImageReader(Reader):
         name: of the array in a batch.
         variable: the array is of variable length.
         label: name and value of the label, if there is one.
+        direct: read past the page cache.
 
     Raises:
         DataError: the file cannot be opened, or ``start`` refuses it.
@@ -72,6 +73,7 @@ class ImageReader(Reader):
         name: str,
         variable: bool,
         label: tuple[str, int] | None,
+        direct: bool = False,
     ) -> None:
         self._path = path
         self._buffer_bytes = buffer_bytes
@@ -79,13 +81,14 @@ class ImageReader(Reader):
         self._name = name
         self._variable = variable
         self._label = label
+        self._direct = direct
         self._file: io.BufferedReader | None = None
         self._open()
 
     def _open(self) -> None:
         try:
             with refusing(self._path):
-                self._file = open_buffered(self._path, self._buffer_bytes)
+                self._file = open_buffered(self._path, self._buffer_bytes, direct=self._direct)
                 self._started = self._start(self._file, self._path)
         except BaseException:
             self.close()

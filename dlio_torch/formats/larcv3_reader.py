@@ -13,14 +13,25 @@ from dlio_torch.config.schema import Larcv3Config
 from dlio_torch.errors import DataError
 from dlio_torch.formats.base import Reader
 from dlio_torch.formats.batch import BatchBuffer
-from dlio_torch.formats.h5file import Slab, open_file, open_with_cache, reading, require
-from dlio_torch.formats.larcv3_content import META, VOXEL, VOXEL_EXTENTS
+from dlio_torch.formats.h5file import (
+    METADATA_CACHE_LIMITS,
+    Slab,
+    open_file,
+    open_with_cache,
+    reading,
+    require,
+    set_metadata_cache,
+)
+from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS
+from dlio_torch.formats.larcv3_fit import VOXEL
 
 EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
 EVENTS = "Events/event_id"
 _OTHER_LAYOUT = "this is no larcv3 file of sparse 2-D images"
 _TRIED_CHUNKS = 1000
+COLD_CACHE_BYTES = 16 * 1024
+"""Metadata cache of the first ``cold_events``: the nodes on the way to one array's chunks."""
 
 
 def group_of(producer: str) -> str:
@@ -58,7 +69,10 @@ class Larcv3Reader(Reader):
     def __init__(self, path: Path, options: Larcv3Config) -> None:
         self._path = path
         self._options = options
-        self._file = open_file(path, options.chunk_cache_bytes, options.metadata_cache_bytes)
+        # Until so many events were read, the index of a file that is large for its cache is read again and again.
+        self._cold_events = options.cold_events if options.metadata_cache_bytes else 0
+        cache = min(options.metadata_cache_bytes, COLD_CACHE_BYTES if self._cold_events else METADATA_CACHE_LIMITS[1])
+        self._file = open_file(path, options.chunk_cache_bytes, cache)
         with reading(self._file, path):
             self._events = Slab(self._table(require_events(self._file, path)), path)
             self.num_samples = self._events.rows
@@ -89,6 +103,10 @@ class Larcv3Reader(Reader):
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
         for i in range(count):
             self._read_event(first + i, buffer, at + i)
+            if self._cold_events:
+                self._cold_events -= 1
+                if not self._cold_events:
+                    set_metadata_cache(self._file, self._options.metadata_cache_bytes)
 
     def _read_event(self, event: int, buffer: BatchBuffer, at: int) -> None:
         self._events.read_into(event, buffer.fixed["event_id"][at : at + 1])

@@ -13,8 +13,9 @@ that is larger than the buffer it makes one read call and one for what is left o
 from __future__ import annotations
 
 import io
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,11 +28,15 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.base import FileInfo, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.directfile import DirectRaw
 from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.pyfile import beside, load, open_buffered, read_header, refusing, written_whole
+from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
+from dlio_torch.formats.places.npy import places_of
+from dlio_torch.formats.pyfile import beside, load, load_direct, open_buffered, read_header, refusing, written_whole
 from dlio_torch.formats.stacking import (
     HEADER_BYTES,
     Columns,
+    StackedReader,
     Stacking,
     agreed,
     check_range,
@@ -47,6 +52,8 @@ class NpyFormat(FieldFormat):
 
     name: ClassVar[str] = "npy"
     suffix: ClassVar[str] = ".npy"
+    reads_direct: ClassVar[bool] = True
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -103,8 +110,27 @@ class NpyFormat(FieldFormat):
         return FileInfo(agreed(counts, path), details)
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        reader = _StackedReader if self._stacking.stacked else _SampleReader
-        return reader(self._files(path), self.config.npz.buffer_bytes, recorder)
+        if self._stacking.stacked:
+            return _stacked(self._files(path), self._opened, recorder)
+        return _SampleReader(self._files(path), self._opened)
+
+    def places(self, path: Path) -> NativeFile:
+        arrays: dict[str, ArrayPlaces] = {}
+        counts: dict[str, int] = {}
+        for spec, place in self._files(path):
+            with _reading(path, place), place.open("rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                header = read_header(file, size, place, spec.name)
+                count = self._stacking.count(spec, header.dtype, header.shape, place)
+                arrays[spec.name] = places_of(header, place, header.bytes, spec, stacked=self._stacking.stacked)
+            counts[spec.name] = count if self._stacking.stacked else 1
+        return NativeFile(agreed(counts, path), arrays)
+
+    def files(self, path: Path) -> list[Path]:
+        return [place for _, place in self._files(path)]
+
+    def _opened(self, place: Path) -> io.BufferedReader:
+        return open_buffered(place, self.config.npz.buffer_bytes, direct=self.config.direct_io)
 
 
 @contextmanager
@@ -119,7 +145,9 @@ def _reading(path: Path, place: Path) -> Iterator[None]:
         raise DataError(f"{path} lacks one of its arrays: {error.message}", hint=error.hint) from error
 
 
-def _load(file: io.BufferedReader) -> npt.NDArray[Any]:
+def _load(file: io.BufferedReader, place: Path) -> npt.NDArray[Any]:
+    if isinstance(file.raw, DirectRaw):
+        return load_direct(file, place)
     array = load(file)
     if not isinstance(array, np.ndarray):
         array.close()
@@ -127,25 +155,26 @@ def _load(file: io.BufferedReader) -> npt.NDArray[Any]:
     return array
 
 
+_Open = Callable[[Path], io.BufferedReader]
+
+
 class _SampleReader(Reader):
     """One sample: each file is opened, read and closed for each use; ``open`` itself is the first use's."""
 
-    num_samples: int
-
-    def __init__(self, files: list[tuple[ArraySpec, Path]], buffer_bytes: int, recorder: Recorder) -> None:
+    def __init__(self, files: list[tuple[ArraySpec, Path]], open_file: _Open) -> None:
         self._files = files
         self._path = files[0][1]
-        self._buffer_bytes = buffer_bytes
+        self._open = open_file
         with refusing(self._path):
-            self._opened: io.BufferedReader | None = open_buffered(self._path, buffer_bytes)
+            self._opened: io.BufferedReader | None = open_file(self._path)
         self.num_samples = 1
 
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
         check_range(self._path, 1, first, count)
         for spec, place in self._files:
             with _reading(self._path, place):
-                with self._take() or open_buffered(place, self._buffer_bytes) as file:
-                    array = _load(file)
+                with self._take() or self._open(place) as file:
+                    array = _load(file, place)
                 put_sample(spec, array, buffer, at, place)
 
     def _take(self) -> io.BufferedReader | None:
@@ -158,25 +187,13 @@ class _SampleReader(Reader):
             opened.close()
 
 
-class _StackedReader(Reader):
-    """Several samples: the files are read whole when they are opened."""
-
-    num_samples: int
-
-    def __init__(self, files: list[tuple[ArraySpec, Path]], buffer_bytes: int, recorder: Recorder) -> None:
-        self._path = files[0][1]
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        for spec, place in files:
-            began = time.perf_counter_ns()
-            with _reading(self._path, place), open_buffered(place, buffer_bytes) as file:
-                arrays[spec.name] = _load(file)
-            recorder.add("read", began, time.perf_counter_ns(), file=str(place))
-        self._columns = Columns(Stacking(stacked=True), [spec for spec, _ in files], arrays, self._path)
-        self.num_samples = self._columns.num_samples
-
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        check_range(self._path, self.num_samples, first, count)
-        self._columns.put(first, count, buffer, at)
-
-    def close(self) -> None:
-        """The files were closed when they had been read."""
+def _stacked(files: list[tuple[ArraySpec, Path]], open_file: _Open, recorder: Recorder) -> StackedReader:
+    """Read the files of several samples whole."""
+    path = files[0][1]
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for spec, place in files:
+        began = time.perf_counter_ns()
+        with _reading(path, place), open_file(place) as file:
+            arrays[spec.name] = _load(file, place)
+        recorder.add("read", began, time.perf_counter_ns(), file=str(place))
+    return StackedReader(Columns(Stacking(stacked=True), [spec for spec, _ in files], arrays, path), path)

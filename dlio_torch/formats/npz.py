@@ -9,13 +9,16 @@ opened, and stay in memory until they are closed.
 from __future__ import annotations
 
 import io
+import math
 import os
 import time
 import zipfile
 import zlib
+from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +29,15 @@ from dlio_torch.formats import payload
 from dlio_torch.formats.base import FileInfo, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.places.base import ArrayPlaces, NativeFile, by_lengths
+from dlio_torch.formats.places.npy import places_of
+from dlio_torch.formats.places.zipped import MEMBER, find_member, stored_member
 from dlio_torch.formats.pyfile import load, open_buffered, read_header, refusing
 from dlio_torch.formats.stacking import (
     HEADER_BYTES,
     LENGTHS_SUFFIX,
     Columns,
+    StackedReader,
     Stacking,
     agreed,
     check_range,
@@ -41,10 +48,8 @@ from dlio_torch.formats.stacking import (
 )
 from dlio_torch.trace.spans import NULL, Recorder
 
-_MEMBER = ".npy"
 _ENTRY_BYTES = 46 + 30 + 20  # of the central directory, of the local header, of its 64-bit sizes
 _TRIAL_BYTES = 256 << 10
-_DEFLATE_LIMIT = 1100  # deflate gains a factor of 1032 at most: a larger size is a lie
 
 
 class NpzFormat(FieldFormat):
@@ -52,6 +57,8 @@ class NpzFormat(FieldFormat):
 
     name: ClassVar[str] = "npz"
     suffix: ClassVar[str] = ".npz"
+    reads_direct: ClassVar[bool] = True
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -117,7 +124,7 @@ class NpzFormat(FieldFormat):
             counts: dict[str, int] = {}
             details: dict[str, Any] = {}
             for spec in self._specs:
-                info = _find(archive, spec.name, size, path)
+                info = find_member(archive, spec.name, size, path)
                 with archive.open(info) as member:
                     header = read_header(member, info.file_size, path, spec.name)
                 count = self._stacking.count(spec, header.dtype, header.shape, path)
@@ -129,47 +136,66 @@ class NpzFormat(FieldFormat):
 
     def _count_lengths(self, archive: zipfile.ZipFile, spec: ArraySpec, rows: int, size: int, path: Path) -> int:
         name = spec.name + LENGTHS_SUFFIX
-        info = _find(archive, name, size, path)
+        info = find_member(archive, name, size, path)
         with archive.open(info) as member:
             read_header(member, info.file_size, path, name)
         with archive.open(info) as member:
             lengths = np.lib.format.read_array(member, allow_pickle=False)
         return len(ends_of(lengths, rows, spec.name, path)) - 1
 
+    def places(self, path: Path) -> NativeFile:
+        if self.config.npz.compressed or self._stacking.last:
+            option = "compressed=true" if self.config.npz.compressed else "sample_axis=last"
+            raise ConfigError(
+                f"dataset.npz.{option}: samples lie in no stretch of bytes of their own",
+                hint="set loader.engine=dataloader, or leave that option out",
+            )
+        with refusing(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            return self._places(path, archive, file)
+
+    def _places(self, path: Path, archive: zipfile.ZipFile, file: IO[bytes]) -> NativeFile:
+        size, stacked = os.fstat(file.fileno()).st_size, self._stacking.stacked
+        arrays: dict[str, ArrayPlaces] = {}
+        counts: dict[str, int] = {}
+        for spec in self._specs:
+            info = find_member(archive, spec.name, size, path)
+            start = stored_member(file, info, path)
+            header = read_header(file, info.file_size, path, spec.name)
+            count = self._stacking.count(spec, header.dtype, header.shape, path)
+            start += header.bytes
+            if spec.variable and stacked:
+                with archive.open(find_member(archive, spec.name + LENGTHS_SUFFIX, size, path)) as member:
+                    lengths = np.lib.format.read_array(member, allow_pickle=False)
+                row = math.prod(spec.shape) * spec.dtype.itemsize
+                rows = np.diff(ends_of(lengths, count, spec.name, path))
+                arrays[spec.name] = by_lengths(path, start, rows, row, size)
+                count = len(rows)
+            else:
+                arrays[spec.name] = places_of(header, path, start, spec, stacked=stacked)
+            counts[spec.name] = count if stacked else 1
+        return NativeFile(agreed(counts, path), arrays)
+
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        reader = _StackedReader if self._stacking.stacked else _SampleReader
-        return reader(path, self._specs, self._stacking, self.config.npz.buffer_bytes, recorder)
+        archive = partial(_Archive, path, self.config.npz.buffer_bytes, direct=self.config.direct_io)
+        if self._stacking.stacked:
+            return _stacked(path, self._specs, self._stacking, archive, recorder)
+        return _SampleReader(path, self._specs, archive)
 
 
 def _new_member(archive: zipfile.ZipFile, name: str) -> Any:
     """As ``numpy.savez`` opens one; the fixed date of a fresh ZipInfo makes equal content equal bytes."""
-    info = zipfile.ZipInfo(name + _MEMBER)
+    info = zipfile.ZipInfo(name + MEMBER)
     info.compress_type = archive.compression
     return archive.open(info, "w", force_zip64=True)
-
-
-def _find(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> zipfile.ZipInfo:
-    """The member of an array; raises where it is missing, or larger than a file of ``size`` bytes can hold."""
-    try:
-        info = archive.getinfo(name + _MEMBER)
-    except KeyError:
-        there = ", ".join(sorted(found.removesuffix(_MEMBER) for found in archive.namelist())[:8])
-        raise DataError(f"{path} holds no array {name!r}, only {there}", hint="correct dataset.fields") from None
-    if info.compress_size > size or info.file_size > _DEFLATE_LIMIT * info.compress_size:
-        raise DataError(
-            f"{path}: {name} claims {info.file_size} bytes, {info.compress_size} of them stored; the file has {size}",
-            hint="the file is damaged",
-        )
-    return info
 
 
 class _Archive:
     """An open archive, as ``numpy.load(path)`` gives it."""
 
-    def __init__(self, path: Path, buffer_bytes: int) -> None:
+    def __init__(self, path: Path, buffer_bytes: int, *, direct: bool) -> None:
         self._path = path
         with refusing(path):
-            self._file: io.BufferedReader = open_buffered(path, buffer_bytes)
+            self._file: io.BufferedReader = open_buffered(path, buffer_bytes, direct=direct)
             try:
                 self._size = os.fstat(self._file.fileno()).st_size
                 self._npz = load(self._file)
@@ -182,7 +208,7 @@ class _Archive:
     def array(self, name: str) -> npt.NDArray[Any]:
         """The member ``name``, whole."""
         with refusing(self._path):
-            _find(self._npz.zip, name, self._size, self._path)
+            find_member(self._npz.zip, name, self._size, self._path)
             array = self._npz[name]
             if not isinstance(array, np.ndarray):  # NumPy gives the bytes of a member that is no array
                 raise DataError(f"{self._path}: {name} is no array", hint="the file is damaged")
@@ -193,23 +219,22 @@ class _Archive:
         self._file.close()
 
 
+_Open = Callable[[], _Archive]
+
+
 class _SampleReader(Reader):
     """One sample: the file is opened, read and closed for each use; ``open`` itself is the first use's."""
 
-    num_samples: int
-
-    def __init__(
-        self, path: Path, specs: list[ArraySpec], stacking: Stacking, buffer_bytes: int, recorder: Recorder
-    ) -> None:
+    def __init__(self, path: Path, specs: list[ArraySpec], archive: _Open) -> None:
         self._path = path
         self._specs = specs
-        self._buffer_bytes = buffer_bytes
-        self._archive: _Archive | None = _Archive(path, buffer_bytes)
+        self._open = archive
+        self._archive: _Archive | None = archive()
         self.num_samples = 1
 
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
         check_range(self._path, 1, first, count)
-        archive = self._archive or _Archive(self._path, self._buffer_bytes)
+        archive = self._archive or self._open()
         self._archive = archive
         try:
             for spec in self._specs:
@@ -223,32 +248,19 @@ class _SampleReader(Reader):
             self._archive = None
 
 
-class _StackedReader(Reader):
-    """Several samples: the file is read whole when it is opened."""
-
-    num_samples: int
-
-    def __init__(
-        self, path: Path, specs: list[ArraySpec], stacking: Stacking, buffer_bytes: int, recorder: Recorder
-    ) -> None:
-        self._path = path
-        began = time.perf_counter_ns()
-        archive = _Archive(path, buffer_bytes)
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        try:
-            for spec in specs:
-                arrays[spec.name] = archive.array(spec.name)
-                if spec.variable:
-                    arrays[spec.name + LENGTHS_SUFFIX] = archive.array(spec.name + LENGTHS_SUFFIX)
-        finally:
-            archive.close()
-        recorder.add("read", began, time.perf_counter_ns(), file=str(path))
-        self._columns = Columns(stacking, specs, arrays, path)
-        self.num_samples = self._columns.num_samples
-
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        check_range(self._path, self.num_samples, first, count)
-        self._columns.put(first, count, buffer, at)
-
-    def close(self) -> None:
-        """The file was closed when it had been read."""
+def _stacked(
+    path: Path, specs: list[ArraySpec], stacking: Stacking, archive: _Open, recorder: Recorder
+) -> StackedReader:
+    """Read a file of several samples whole."""
+    began = time.perf_counter_ns()
+    opened = archive()
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    try:
+        for spec in specs:
+            arrays[spec.name] = opened.array(spec.name)
+            if spec.variable:
+                arrays[spec.name + LENGTHS_SUFFIX] = opened.array(spec.name + LENGTHS_SUFFIX)
+    finally:
+        opened.close()
+    recorder.add("read", began, time.perf_counter_ns(), file=str(path))
+    return StackedReader(Columns(stacking, specs, arrays, path), path)

@@ -16,18 +16,26 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.base import open_error
+from dlio_torch.formats.directfile import DirectRaw
 
 
-def open_buffered(path: Path, buffer_bytes: int) -> io.BufferedReader:
+def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.BufferedReader:
     """What ``open(path, "rb")`` gives on a file system with blocks of ``buffer_bytes``; 0: of this one.
 
+    Args:
+        path: the file.
+        buffer_bytes: size of the buffer.
+        direct: fill it past the page cache.
+
     Raises:
+        DataError: the file system does not permit direct reads.
         OSError: the file cannot be opened.
     """
-    raw = io.FileIO(path)
+    raw: io.FileIO | DirectRaw = DirectRaw(path) if direct else io.FileIO(path)
     try:
         # Not open()'s own choice: it changed with Python 3.14.
         size = buffer_bytes or os.fstat(raw.fileno()).st_blksize
@@ -63,6 +71,29 @@ def refusing(path: Path) -> Iterator[None]:
 def load(file: io.BufferedReader) -> Any:
     """``numpy.load`` of an open file; objects are refused."""
     return np.load(file, allow_pickle=False)
+
+
+def load_direct(file: io.BufferedReader, path: Path) -> npt.NDArray[Any]:
+    """``numpy.load`` of a single-array file that was opened for direct reads.
+
+    The C library's buffer, which NumPy reads the elements through, is not aligned: the file is read in one call
+    instead, unless Python's buffer has all of it.
+
+    Raises:
+        DataError: pickled objects, or a damaged file.
+        ValueError: no header of NumPy's.
+    """
+    raw = file.raw
+    assert isinstance(raw, DirectRaw)
+    size = os.fstat(raw.fileno()).st_size
+    header = read_header(file, size, path, "the array")
+    if raw.tell() < size:
+        content = raw.whole()
+    else:
+        file.seek(0)
+        content = memoryview(file.read(size))
+    flat = np.frombuffer(content, header.dtype, math.prod(header.shape), header.bytes)
+    return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ a format through the entry point group ``dlio_torch.formats``: ``name = "package
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 from importlib.metadata import entry_points
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dlio_torch.formats.base import Format
 
 BUILTIN: dict[str, str] = {
+    "adios2": "dlio_torch.formats.adios2:Adios2Format",
     "jpeg": "dlio_torch.formats.image:JpegFormat",
     "parquet": "dlio_torch.formats.parquet:ParquetFormat",
     "png": "dlio_torch.formats.image:PngFormat",
@@ -25,9 +27,12 @@ BUILTIN: dict[str, str] = {
     "hdf5": "dlio_torch.formats.hdf5:Hdf5Format",
     "hdf5_volume": "dlio_torch.formats.hdf5_volume:Hdf5VolumeFormat",
     "larcv3": "dlio_torch.formats.larcv3:Larcv3Format",
+    "netcdf": "dlio_torch.formats.netcdf:NetcdfFormat",
+    "netcdf_cf": "dlio_torch.formats.netcdf_cf:NetcdfCfFormat",
     "npz": "dlio_torch.formats.npz:NpzFormat",
     "npy": "dlio_torch.formats.npy:NpyFormat",
     "indexed_binary": "dlio_torch.formats.indexed_binary:IndexedBinaryFormat",
+    "silo": "dlio_torch.formats.silo:SiloFormat",
     "synthetic": "dlio_torch.formats.synthetic:SyntheticFormat",
     "tfrecord": "dlio_torch.formats.tfrecord:TfrecordFormat",
 }
@@ -39,11 +44,17 @@ def available() -> dict[str, str]:
     return {**found, **BUILTIN}
 
 
-def create(config: DatasetConfig, seed: int) -> Format:
+def create(config: DatasetConfig, seed: int, *, places: bool = False) -> Format:
     """The format that ``dataset.format`` names.
 
+    Args:
+        config: the options of ``dataset``.
+        seed: of the content.
+        places: it must tell where samples lie, for ``loader.engine=decoupled``.
+
     Raises:
-        ConfigError: no such format.
+        ConfigError: no such format, or it cannot read past the page cache as ``dataset.direct_io`` asks, or it
+            cannot tell places.
         MissingPackageError: the format needs a package that is not installed.
         PreconditionError: the entry point of an installed package names a class that is not there.
     """
@@ -69,4 +80,26 @@ def create(config: DatasetConfig, seed: int) -> Format:
             f"dataset.format={config.format!r}: {name} has no {attribute!r}",
             hint=f"the package that adds the format names {target!r} in its entry point; correct it there",
         )
+    if config.direct_io and cls.needs_files and not cls.reads_direct:
+        raise ConfigError(
+            f"dataset.direct_io=true with dataset.format={config.format!r}: its library reads through the page cache",
+            hint="set dataset.direct_io=false and cache=cold, or a format that can: "
+            + ", ".join(_that(table, "reads_direct")),
+        )
+    if places and not cls.has_places:
+        raise ConfigError(
+            f"loader.engine=decoupled with dataset.format={config.format!r}: it does not tell where its samples lie",
+            hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that(table, 'has_places'))}",
+        )
     return cls(config, seed)
+
+
+def _that(table: dict[str, str], ability: str) -> list[str]:
+    """Formats that have an ability (an attribute of :class:`Format`), of those that can be imported here."""
+    found = []
+    for name, target in sorted(table.items()):
+        module, _, attribute = target.partition(":")
+        with contextlib.suppress(ImportError):
+            if getattr(getattr(importlib.import_module(module), attribute, None), ability, False):
+                found.append(name)
+    return found

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
+from dlio_torch.formats.base import Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 
 LENGTHS_SUFFIX = "_lengths"
@@ -118,8 +119,40 @@ class Columns:
                 buffer.fixed[spec.name][at : at + count] = array[first : first + count]
 
 
-def ends_of(lengths: npt.NDArray[Any], rows: int, name: str, path: Path) -> npt.NDArray[np.int64]:
+class StackedReader(Reader):
+    """Samples that were read whole when their file was opened.
+
+    Args:
+        columns: the samples.
+        path: for errors.
+    """
+
+    num_samples: int
+
+    def __init__(self, columns: Columns, path: Path) -> None:
+        self._columns = columns
+        self._path = path
+        self.num_samples = columns.num_samples
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        check_range(self._path, self.num_samples, first, count)
+        self._columns.put(first, count, buffer, at)
+
+    def close(self) -> None:
+        """The file was closed when it had been read."""
+
+
+def ends_of(
+    lengths: npt.NDArray[Any], rows: int, name: str, path: Path, table: str | None = None
+) -> npt.NDArray[np.int64]:
     """Where each sample's rows begin, and the end of the last one's.
+
+    Args:
+        lengths: rows of each sample.
+        rows: rows of the array.
+        name: of the array.
+        path: its file, for messages.
+        table: name of the array of lengths; ``None``: that of NumPy's files.
 
     Raises:
         DataError: the lengths are no such table, or do not add up to ``rows``.
@@ -128,7 +161,7 @@ def ends_of(lengths: npt.NDArray[Any], rows: int, name: str, path: Path) -> npt.
     ends = np.concatenate([[0], np.cumsum(lengths)]) if sound and bool((lengths <= rows).all()) else np.array([-1])
     if ends[-1] != rows or bool((ends < 0).any()):
         raise DataError(
-            f"{path}: {name}{LENGTHS_SUFFIX} does not tell the {rows} rows of {name} apart",
+            f"{path}: {table or name + LENGTHS_SUFFIX} does not tell the {rows} rows of {name} apart",
             hint="it holds the int64 number of rows of each sample",
         )
     return ends

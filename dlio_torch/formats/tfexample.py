@@ -122,7 +122,7 @@ class Decoder:
             ValueError: it is no Example, or an array is missing or of another size; says which.
         """
         view = record.data
-        found = _features(view)
+        found = wire_features(view)
         sample: Sample = {}
         largest = 0
         for feature, key in self._features:
@@ -181,7 +181,7 @@ def _unpack(stored: Octets) -> npt.NDArray[np.int64]:
     return np.add.reduceat(groups, starts).view(np.int64)
 
 
-def _features(view: memoryview) -> dict[bytes, tuple[Kind, int, int]]:
+def wire_features(view: memoryview) -> dict[bytes, tuple[Kind, int, int]]:
     """Name -> kind and span of the list of each feature; of a name that comes twice, the last."""
     found: dict[bytes, tuple[Kind, int, int]] = {}
     for features, start, end in _fields(view, 0, len(view)):

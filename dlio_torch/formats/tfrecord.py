@@ -1,9 +1,7 @@
 """TFRecord files: one Example proto a sample, as TensorFlow's pipelines keep and read them.
 
-``stream`` reads a file as TensorFlow does, from its start in pieces of ``transfer_size``.  Single samples
-are read by an index, which lies beside the file (``dataset.tfrecord.index``) or is made from the records'
-headers when it is first needed; in a compressed file they are reached by reading on from where the last
-one was, or again from the start.
+``stream`` reads a file as TensorFlow does, from its start in pieces of ``transfer_size``; an index beside the
+file (``dataset.tfrecord.index``) is for the reading of single samples (:mod:`dlio_torch.formats.tfrecord_reader`).
 
 Arrays are byte strings of their memory, except integers of 64 bits, which are lists of integers as
 labels are, and those that ``dataset.tfrecord.float_lists`` names.
@@ -11,29 +9,25 @@ labels are, and those that ``dataset.tfrecord.float_lists`` names.
 
 from __future__ import annotations
 
-import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import DatasetConfig, TfrecordConfig
-from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import FileInfo, Reader, open_error
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import ConfigError
+from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.tfexample import Decoder, Feature, Kind, Octets, Piece, encode
-from dlio_torch.formats.tfrecord_index import INDEX, Index, read_exactly, read_index, scan
-from dlio_torch.formats.tfrecord_io import CRC, FRAMING, HEADER, Checker, crc32c, frame, gzipped, in_order, view_of
-from dlio_torch.formats.tfrecord_stream import FileBytes, GzipBytes, Records
+from dlio_torch.formats.tfexample import Feature, Kind, Piece, encode
+from dlio_torch.formats.tfrecord_index import INDEX, Index
+from dlio_torch.formats.tfrecord_io import FRAMING, crc32c, frame, gzipped, in_order, view_of
+from dlio_torch.formats.tfrecord_reader import TfrecordReader
 from dlio_torch.trace.spans import NULL, Recorder
 
 CLASSES = 1000
@@ -49,6 +43,7 @@ class TfrecordFormat(FieldFormat):
 
     name: ClassVar[str] = "tfrecord"
     suffix: ClassVar[str] = ".tfrecord"
+    reads_direct: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -165,7 +160,7 @@ class TfrecordFormat(FieldFormat):
     # --- reading ---
 
     def inspect(self, path: Path) -> FileInfo:
-        reader = _TfrecordReader(path, self._features, self._options)
+        reader = self._open(path)
         try:
             features = {name: [array.dtype.name, *array.shape] for name, array in next(reader.samples()).items()}
             return FileInfo(
@@ -175,150 +170,12 @@ class TfrecordFormat(FieldFormat):
             reader.close()
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        return _TfrecordReader(path, self._features, self._options)
+        return self._open(path)
+
+    def _open(self, path: Path) -> TfrecordReader:
+        return TfrecordReader(path, self._features, self._options, direct=self.config.direct_io)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
-        if not isinstance(reader, _TfrecordReader):
+        if not isinstance(reader, TfrecordReader):
             return super().stream(reader)
         return reader.samples()
-
-
-class _TfrecordReader(Reader):
-    """An open file.
-
-    Opening it reads the first transfer, which the first pass over the file then uses; or the index, if there
-    is to be one.  Nothing else is read before it is asked for, so without an index ``num_samples`` is ``None``.
-    """
-
-    def __init__(self, path: Path, features: Sequence[Feature], options: TfrecordConfig) -> None:
-        self._path = path
-        self._options = options
-        self._decoder = Decoder(features)
-        self._checker = Checker(path, verify=options.verify_crc)
-        self._compressed = options.compression == "gzip"
-        self._cursor: Records | None = None  # where single reads of a compressed file have come to
-        with self._errors():
-            self._descriptor = os.open(path, os.O_RDONLY)
-        try:
-            with self._errors():
-                self._listed = read_index(path) if options.index else None
-                if self._listed is not None and not self._compressed:
-                    self._listed.check_size(path, os.fstat(self._descriptor).st_size)
-                self.num_samples = None if self._listed is None else len(self._listed)
-                self._fresh: Records | None = self._records()
-                if (self._listed is None or self._compressed) and self._fresh.peek() is None:
-                    raise DataError(f"{path} holds no records", hint="remove it, or choose another path")
-        except BaseException:
-            self.close()
-            raise
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise open_error(self._path, error) from error
-
-    def _records(self) -> Records:
-        """The records from the start on."""
-        size, verify = self._options.transfer_size, self._options.verify_crc
-        if self._compressed:
-            return Records(GzipBytes(self._descriptor, size, self._path), self._path, verify=verify)
-        return Records(FileBytes(self._descriptor, size), self._path, verify=verify)
-
-    def _start(self) -> Records:
-        """The same, with what the opening has read, if nobody has used it yet."""
-        records, self._fresh = self._fresh or self._records(), None
-        return records
-
-    def count(self) -> int:
-        """Samples in the file, by a look at every record.
-
-        Raises:
-            DataError: a record is damaged, or the index tells of another number.
-        """
-        if not self._compressed:
-            return len(self._index)
-        with self._errors():
-            records = self._records()
-            while records.next(verify=False) is not None:
-                pass
-        if self._listed is not None:
-            self._listed.check_size(self._path, records.offset)
-        return records.number
-
-    @cached_property
-    def _index(self) -> Index:
-        if self._listed is not None:
-            return self._listed
-        with self._errors():
-            return scan(self._descriptor, self._checker)
-
-    def samples(self) -> Iterator[Sample]:
-        """All samples, from the first on; passes may overlap."""
-        with self._errors():
-            records = self._start()
-            while (data := records.next(self._decoder.lead)) is not None:
-                yield self._decode(data, records.number - 1, records.offset - len(data) - FRAMING)
-
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        with self._errors():
-            found = self._read_on(first, count) if self._compressed else self._read_span(first, count)
-            for position, sample in enumerate(found, at):
-                for name, array in sample.items():
-                    if name in buffer.fixed:
-                        buffer.fixed[name][position] = array
-                    else:
-                        flags = array.flags
-                        buffer.put(name, position, array if flags.writeable and flags.aligned else array.copy())
-
-    def _read_span(self, first: int, count: int) -> Iterator[Sample]:
-        """Samples of an uncompressed file: one call for all."""
-        if first < 0 or first + count > len(self._index):
-            raise self._beyond(first, count, len(self._index))
-        offsets = self._index.offsets[first : first + count + 1].tolist()
-        begin = offsets[0]
-        span = read_exactly(self._descriptor, begin, offsets[-1] - begin)
-        memory = np.frombuffer(span, np.uint8)
-        for number, (low, high) in enumerate(pairwise(offsets), first):
-            start, end = low - begin + HEADER.size, high - begin - CRC.size
-            length = self._checker.header(span[start - HEADER.size : start], number, low)
-            if length != end - start or len(span) < end + CRC.size:
-                raise self._checker.damaged(number, low, f"it has {length} bytes, the index says {end - start}")
-            data = memory[start:end]
-            self._checker.data(data, span[end : end + CRC.size], number, low)
-            yield self._decode(data, number, low, align=False)
-
-    def _read_on(self, first: int, count: int) -> Iterator[Sample]:
-        """Samples of a compressed file: on from the last read, or again from the start."""
-        if first < 0:
-            raise self._beyond(first, count, self.count())
-        cursor, self._cursor = self._cursor, None  # of no use after an error
-        if cursor is None or cursor.number > first:
-            cursor = self._start()
-        while cursor.number < first and cursor.next(verify=False) is not None:
-            pass
-        for _ in range(count):
-            data = cursor.next(self._decoder.lead)
-            if data is None:
-                raise self._beyond(first, count, cursor.number)
-            yield self._decode(data, cursor.number - 1, cursor.offset - len(data) - FRAMING)
-        self._cursor = cursor
-
-    def _decode(self, data: Octets, number: int, offset: int, *, align: bool = True) -> Sample:
-        try:
-            return self._decoder.decode(data, align=align)
-        except ValueError as error:
-            raise DataError(
-                f"{self._path}: record {number} at byte {offset}: {error}",
-                hint="correct dataset.fields, or replace the file",
-            ) from error
-
-    def _beyond(self, first: int, count: int, samples: int) -> DataError:
-        return DataError(
-            f"{self._path} holds {samples} samples, not sample {first if first < 0 else first + count - 1}",
-            hint="the file was replaced or cut; remove it and generate again",
-        )
-
-    def close(self) -> None:
-        os.close(self._descriptor)

@@ -6,6 +6,7 @@ DALI and others keep this in a text file beside each file.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,8 +75,13 @@ def read_index(path: Path) -> Index | None:
     return Index(offsets)
 
 
-def scan(descriptor: int, checker: Checker) -> Index:
+def scan(descriptor: int, checker: Checker, pread: Callable[[int, int, int], bytes] = os.pread) -> Index:
     """The index of an uncompressed file, made from the header of each record.
+
+    Args:
+        descriptor: of the open file.
+        checker: looks at the headers.
+        pread: reads them.
 
     Raises:
         DataError: a header is damaged, or the file is cut.
@@ -84,17 +90,17 @@ def scan(descriptor: int, checker: Checker) -> Index:
     offsets = [0]
     while offsets[-1] < size:
         number, offset = len(offsets) - 1, offsets[-1]
-        length = checker.header(os.pread(descriptor, HEADER.size, offset), number, offset)
+        length = checker.header(pread(descriptor, HEADER.size, offset), number, offset)
         checker.fits(length, size - offset, number, offset)
         offsets.append(offset + length + FRAMING)
     return Index(np.array(offsets, np.int64))
 
 
-def read_exactly(descriptor: int, offset: int, size: int) -> bytes:
+def read_exactly(descriptor: int, offset: int, size: int, pread: Callable[[int, int, int], bytes] = os.pread) -> bytes:
     """``size`` bytes at ``offset``, or less where the file ends: one call, or more for over 2 GiB."""
-    made = os.pread(descriptor, size, offset)
+    made = pread(descriptor, size, offset)
     while len(made) < size:
-        more = os.pread(descriptor, size - len(made), offset + len(made))
+        more = pread(descriptor, size - len(made), offset + len(made))
         if not more:
             break
         made += more

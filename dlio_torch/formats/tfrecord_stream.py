@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.tfexample import Octets
 from dlio_torch.formats.tfrecord_io import CRC, FRAMING, HEADER, Checker
+
+Pread = Callable[[int, int, int], bytes]
+"""``os.pread``, or what reads past the page cache in its place: descriptor, size, offset -> bytes."""
 
 _ALIGNMENT = 64  # bytes; what NumPy's and torch's fast paths want at most
 _PLAUSIBLE = 64 << 20  # a longer record is believed only if the file can hold it
@@ -57,9 +61,10 @@ class ByteStream(ABC):
 class FileBytes(ByteStream):
     """The bytes of an open file, ``transfer_size`` at a time."""
 
-    def __init__(self, descriptor: int, transfer_size: int) -> None:
+    def __init__(self, descriptor: int, transfer_size: int, pread: Pread = os.pread) -> None:
         super().__init__()
         self._descriptor = descriptor
+        self._pread = pread
         self._size = transfer_size
         self._offset = 0
         self._ended = False
@@ -67,7 +72,7 @@ class FileBytes(ByteStream):
     def _fill(self) -> bytes:
         made = b""
         while len(made) < self._size and not self._ended:
-            more = os.pread(self._descriptor, self._size - len(made), self._offset)
+            more = self._pread(self._descriptor, self._size - len(made), self._offset)
             self._ended = not more
             self._offset += len(more)
             made = made + more if made else more
@@ -84,9 +89,9 @@ class GzipBytes(ByteStream):
         DataError: from ``readinto``, where the file is cut or is no gzip file.
     """
 
-    def __init__(self, descriptor: int, transfer_size: int, path: Path) -> None:
+    def __init__(self, descriptor: int, transfer_size: int, path: Path, pread: Pread = os.pread) -> None:
         super().__init__()
-        self._file = FileBytes(descriptor, transfer_size)
+        self._file = FileBytes(descriptor, transfer_size, pread)
         self._path = path
         self._engine = zlib.decompressobj(_GZIP)
         self._waiting = b""

@@ -1,0 +1,80 @@
+"""What the checks of the contract are made of; of use in a format's own tests as well."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import Format, Reader
+from dlio_torch.formats.batch import Batch, BatchBuffer, samples_of
+
+
+def write(fmt: Format, path: Path, first_sample: int, num_samples: int, threads: int = 2) -> Path:
+    """Write a file with a pool of ``threads`` threads; returns its path."""
+    with ThreadPoolExecutor(threads) as pool:
+        fmt.write(path, first_sample, num_samples, pool)
+    return path
+
+
+def read(fmt: Format, reader: Reader, rows: Iterable[int], indices: Sequence[int] | None = None) -> Batch:
+    """The batch of these samples of a file, one call each; ``indices``: what the batch calls them."""
+    rows = list(rows)
+    buffer = BatchBuffer(fmt.specs(), rows if indices is None else indices)
+    for at, row in enumerate(rows):
+        reader.read(row, 1, buffer, at)
+    return buffer.finish()
+
+
+def check_batch(fmt: Format, batch: Batch, samples: Iterable[int]) -> None:
+    """Assert that the batch holds these generated samples, in this order."""
+    samples = list(samples)
+    found = [sample for _, sample in samples_of(batch, fmt.specs())]
+    assert len(found) == len(samples), f"the batch holds {len(found)} samples, expected {len(samples)}"
+    for number, sample in zip(samples, found, strict=True):
+        difference = fmt.differences(number, sample)
+        assert difference is None, f"sample {number}: {difference}"
+
+
+def assert_equal(one: Batch, other: Batch) -> None:
+    """Assert that two batches hold the same tensors."""
+    assert list(one) == list(other), f"{list(one)} and {list(other)}"
+    for name, tensor in one.items():
+        assert tensor.dtype == other[name].dtype, f"{name}: {tensor.dtype} and {other[name].dtype}"
+        assert torch.equal(tensor, other[name]), f"{name} differs"
+
+
+def refusal(attempt: Callable[[], object], closed: Path | None = None) -> str:
+    """The line of the DataError that ``attempt()`` raises; fails if it raises none, or more than a line.
+
+    Args:
+        attempt: what must fail.
+        closed: a file that must not be open any more, even while the error is held.
+    """
+    try:
+        attempt()
+    except DataError as error:
+        line = str(error)
+        assert "\n" not in line, f"the message has several lines: {line!r}"
+        assert closed is None or not is_open(closed), f"{closed} was left open"
+        return line
+    raise AssertionError("no DataError was raised")
+
+
+def is_open(path: Path) -> bool:
+    """Whether this process has ``path`` open, or a file in it (Linux: by ``/proc``; elsewhere never)."""
+    folder = Path("/proc/self/fd")
+    if not folder.is_dir():
+        return False
+    links = []
+    for entry in folder.iterdir():
+        try:
+            links.append(os.readlink(entry))
+        except OSError:  # the descriptor of this very listing
+            continue
+    name = str(path.resolve())
+    return any(link == name or link.startswith(f"{name}/") for link in links)

@@ -1,0 +1,61 @@
+"""Variable-length samples in a stored array: where each one's rows lie, and cutting them out of one read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.batch import BatchBuffer
+
+EXTENTS_SUFFIX = "_extents"
+"""Of the table beside an array: first row and number of rows of each sample."""
+
+
+def table_of(rows: npt.NDArray[np.int64], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+    """First row and number of rows of samples that lie one after another: shape (samples, 2)."""
+    starts = np.concatenate([[0], np.cumsum(rows)[:-1]])
+    return np.stack([starts, rows], axis=1).astype(dtype)
+
+
+def read_pieces(
+    read: Callable[[int, int], npt.NDArray[Any]],
+    starts: Sequence[int],
+    lengths: Sequence[int],
+    buffer: BatchBuffer,
+    at: int,
+    *,
+    name: str,
+    first: int,
+    path: Path,
+) -> None:
+    """Read the rows of consecutive samples in one call, and give each sample its piece.
+
+    Args:
+        read: gives a number of rows from a first one on, in a new array.
+        starts: first row of each sample.
+        lengths: rows of each sample.
+        buffer: receives sample ``first + i`` at position ``at + i``.
+        at: first position in the buffer.
+        name: of the array.
+        first: position of the first sample inside the file, for messages.
+        path: its file, for messages.
+
+    Raises:
+        DataError: the samples do not lie one after another.
+    """
+    begin, end = starts[0], starts[0]
+    for start, length in zip(starts, lengths, strict=True):
+        if start != end:
+            raise DataError(
+                f"{path}: samples {first} to {first + len(starts) - 1} of {name} do not lie one after another",
+                hint="read them with access.unit=sample",
+            )
+        end += length
+    rows = read(begin, end - begin)
+    for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        buffer.put(name, at + i, rows[start - begin : start - begin + length])

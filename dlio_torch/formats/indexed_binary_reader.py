@@ -1,0 +1,166 @@
+"""Finding and reading the samples of a flat binary file: see :mod:`dlio_torch.formats.indexed_binary`."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import Reader
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.binfile import BinFile
+from dlio_torch.formats.megatron_index import Index
+from dlio_torch.formats.places.base import ArrayPlaces, Listed, Strided
+from dlio_torch.formats.stacking import check_range
+
+
+class BinaryReader(Reader):
+    """What the three ways of finding a sample share."""
+
+    num_samples: int
+
+    def __init__(self, file: BinFile, spec: ArraySpec) -> None:
+        self._file = file
+        self._path = file.path
+        self._spec = spec
+        self._bytes = math.prod(spec.shape) * spec.dtype.itemsize
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        check_range(self._path, self.num_samples, first, count)
+        self._read(first, count, buffer, at)
+
+    @abstractmethod
+    def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        """Read samples that the file holds."""
+
+    def _room(self, buffer: BatchBuffer, at: int, count: int) -> memoryview:
+        """The bytes of fixed-length samples in the batch."""
+        return buffer.fixed[self._spec.name][at : at + count].reshape(-1).view(np.uint8).data
+
+    def places(self) -> ArrayPlaces:
+        """Where the samples lie; of records of equal size, one after another."""
+        return Strided(self._path, 0, self._bytes)
+
+    def describe(self) -> dict[str, Any]:
+        """Figures of the layout; looks at the whole index."""
+        return {"bytes": self._file.size}
+
+    def close(self) -> None:
+        self._file.close()
+        vars(self).pop("_index", None)  # the last reference unmaps it
+
+    def _misfit(self, what: str) -> DataError:
+        return DataError(f"{self._path}: {what}", hint="the file is damaged, or dataset.fields is another data set's")
+
+
+class RecordReader(BinaryReader):
+    """Records of equal size, without an index."""
+
+    def __init__(self, file: BinFile, spec: ArraySpec) -> None:
+        super().__init__(file, spec)
+        self.num_samples, rest = divmod(file.size, self._bytes)
+        if rest:
+            raise self._misfit(f"{file.size} bytes are no whole number of samples of {self._bytes} bytes")
+
+    def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        self._file.read(first * self._bytes, self._room(buffer, at, count))
+
+
+class SequenceReader(BinaryReader):
+    """Each sample is a sequence of the index."""
+
+    def __init__(self, file: BinFile, spec: ArraySpec, index: Index) -> None:
+        super().__init__(file, spec)
+        self._index = index
+        self.num_samples = len(index)
+        if index.end() > file.size:
+            raise self._misfit(f"its index ends at byte {index.end()}, the file has {file.size} bytes")
+
+    def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        starts = self._index.pointers[first : first + count].tolist()
+        sizes = [n * self._index.dtype.itemsize for n in self._index.lengths[first : first + count].tolist()]
+        if not self._spec.variable:
+            for i, size in enumerate(sizes):
+                if size != self._bytes:
+                    raise self._misfit(f"sample {first + i} has {size} bytes, expected {self._bytes}")
+        low = 0
+        while low < count:
+            # Sequences that lie one after another are one piece.
+            high = low + 1
+            while high < count and starts[high] == starts[high - 1] + sizes[high - 1]:
+                high += 1
+            if self._spec.variable:
+                self._read_rows(first + low, starts[low], sizes[low:high], buffer, at + low)
+            else:
+                self._file.read(starts[low], self._room(buffer, at + low, high - low))
+            low = high
+
+    def places(self) -> ArrayPlaces:
+        index = self._index
+        sizes = index.lengths if index.dtype.itemsize == 1 else index.lengths * np.int64(index.dtype.itemsize)
+        variable = self._spec.variable
+        return Listed(self._path, index.pointers, sizes, self._bytes, variable=variable, limit=self._file.size)
+
+    def _read_rows(self, first: int, start: int, sizes: list[int], buffer: BatchBuffer, at: int) -> None:
+        for i, size in enumerate(sizes):
+            if size < 0 or size % self._bytes or start + size > self._file.size:  # before memory is asked for
+                raise self._misfit(f"sample {first + i} has {size} bytes, rows have {self._bytes}")
+        rows = [size // self._bytes for size in sizes]
+        piece = np.empty((sum(rows), *self._spec.shape), self._spec.dtype)
+        if piece.size:
+            self._file.read(start, piece.reshape(-1).view(np.uint8).data)
+        row = 0
+        for i, length in enumerate(rows):
+            buffer.put(self._spec.name, at + i, piece[row : row + length])
+            row += length
+
+    def describe(self) -> dict[str, Any]:
+        self._index.check(self._file.size)
+        if not self._spec.variable:
+            row = self._bytes // self._index.dtype.itemsize
+            wrong = np.flatnonzero(self._index.lengths != row)
+            if len(wrong):
+                length = int(self._index.lengths[wrong[0]])
+                raise self._misfit(f"sample {int(wrong[0])} has {length} elements, expected {row}")
+        return {**super().describe(), "sequences": len(self._index), "documents": len(self._index.documents) - 1}
+
+
+class DocumentReader(BinaryReader):
+    """Samples are cut from the sequences end to end; a sample is read in a piece for each."""
+
+    def __init__(self, file: BinFile, spec: ArraySpec, index: Index) -> None:
+        super().__init__(file, spec)
+        self._index = index
+        self.num_samples = index.end() // self._bytes
+        if index.end() > file.size:
+            raise self._misfit(f"its index ends at byte {index.end()}, the file has {file.size} bytes")
+
+    def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+        for i in range(count):
+            self._read_one((first + i) * self._bytes, self._room(buffer, at + i, 1))
+
+    def places(self) -> ArrayPlaces:
+        self._index.check_gapless()
+        return super().places()
+
+    def _read_one(self, offset: int, room: memoryview) -> None:
+        index = self._index
+        sequence = int(np.searchsorted(index.pointers, offset, side="right")) - 1
+        while len(room):
+            if sequence >= len(index):
+                raise self._misfit(f"its index has no sequence at byte {offset}")
+            end = int(index.pointers[sequence]) + int(index.lengths[sequence]) * index.dtype.itemsize
+            taken = min(len(room), end - offset)
+            if taken > 0:
+                self._file.read(offset, room[:taken])
+                room, offset = room[taken:], offset + taken
+            sequence += 1
+            if len(room) and sequence < len(index) and int(index.pointers[sequence]) != offset:
+                raise self._misfit(f"sequence {sequence} of its index does not begin where the one before ends")
+
+    def describe(self) -> dict[str, Any]:
+        self._index.check(self._file.size)
+        return {**super().describe(), "sequences": len(self._index)}
