@@ -28,12 +28,12 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     """
     config, launch = composed.config, detect()
     world_size = 1 if config.dist.backend == "single" else launch.world_size
-    fmt = registry.create(config.dataset, config.seed)
+    fmt = registry.create(config.dataset, config.seed, places=config.loader.engine == "decoupled")
     details: dict[str, Any] = {}
     if config.dataset.path is None:
         manifests = layout.generated(config, fmt)
         if "generate" not in phases and fmt.needs_files:
-            layout.check_present(manifests)
+            layout.check_present(manifests, fmt)
     else:
         manifest, details = layout.existing(config, fmt)
         manifests = {"train": manifest}
@@ -58,7 +58,7 @@ def _data(config: Config, fmt: Format, manifests: dict[str, Manifest], details: 
         if config.dataset.path is not None:
             yield from found_lines(config.dataset.path, details)
         elif fmt.needs_files:
-            there = sum(manifest.path(file).is_file() for file in range(manifest.num_files))
+            there = sum(fmt.is_there(manifest.path(file)) for file in range(manifest.num_files))
             size = format_size(manifest.num_samples * fmt.stored_bytes())
             yield f"{what}, about {size} in {layout.data_folder(config, fmt)} ({there} already there)"
         else:

@@ -9,8 +9,12 @@
     steps.csv         one line per step of every rank; steps.rank<r>.csv while ranks write their own
     events/           spans of every process, appended as the run goes
     trace.json.gz     the merged trace for Perfetto
+    checkpoints/      what the run saved
     tensorboard/      what TensorBoard is pointed at
     report.html       the report, one file
+
+The folder of a recorded program (the verb ``trace``) is laid out in the same way, with ``command.json`` (what
+was run, how it ended) instead of the configuration.
 
 Files get their names only when they are complete, so a run that was killed has whole files or none,
 and :meth:`RunDir.missing` tells which.
@@ -22,6 +26,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,7 +45,7 @@ _PARTS = (
     "events",
     "trace.json.gz",
 )
-_MARKS = ("config.yaml", "environment.json", "summary.json", "events")
+_TRACE_PARTS = ("command.json", "environment.json", "summary.json", "events", "trace.json.gz")
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,11 @@ class RunDir:
         return self.path / "environment.json"
 
     @property
+    def command(self) -> Path:
+        """What the verb ``trace`` ran and how it ended (JSON)."""
+        return self.path / "command.json"
+
+    @property
     def summary(self) -> Path:
         """The figures of the run (JSON)."""
         return self.path / "summary.json"
@@ -123,6 +133,11 @@ class RunDir:
     def events(self) -> Path:
         """Folder of the span files of every process."""
         return self.path / "events"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
 
     @property
     def trace(self) -> Path:
@@ -144,8 +159,9 @@ class RunDir:
         return self.path / ("steps.csv" if rank is None else f"steps.rank{rank}.csv")
 
     def missing(self) -> tuple[str, ...]:
-        """Names of the parts that every finished run has and this one lacks, or has empty."""
-        return tuple(name for name in _PARTS if not _filled(self.path / name))
+        """Names of the parts that every finished run (or trace) has and this one lacks, or has empty."""
+        parts = _TRACE_PARTS if self.command.exists() else _PARTS
+        return tuple(name for name in parts if not _filled(self.path / name))
 
     def write_text(self, path: Path, text: str) -> None:
         """Write a file of this directory: afterwards it is complete, or as it was before.
@@ -205,16 +221,35 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
                 os.unlink(temporary)
 
 
-def find_runs(root: Path | str) -> Iterator[RunDir]:
-    """Every run directory below ``root``, whole or broken, oldest name first."""
-    top = Path(root).expanduser().absolute()
-    for folder, subfolders, _files in os.walk(top):
-        path = Path(folder)
-        if path != top and any((path / mark).exists() for mark in _MARKS):
-            subfolders.clear()
-            yield RunDir(path)
-        else:
-            subfolders.sort()
+def require_claimable(path: Path, key: str, source: str, *, empty: bool = True) -> None:
+    """Raise where a folder of results could not be made or written; nothing is written.
+
+    Args:
+        path: the folder.
+        key: what names it, for messages.
+        source: where that was set.
+        empty: whether it must not hold anything.
+
+    Raises:
+        PreconditionError: a file stands there, it is not empty, it may not be written, or the device is full.
+    """
+    try:
+        problem = _unusable(path.expanduser().absolute(), empty)
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
+        problem = f"cannot be used: {error}"
+    if problem:
+        raise PreconditionError(f"{key}={path} ({source}): {problem}", hint="choose another folder")
+
+
+def _unusable(path: Path, empty: bool) -> str:
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not there.is_dir():
+        return "is a file" if there == path else f"cannot be made: {there} is a file"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{there} may not be written"
+    if not shutil.disk_usage(there).free:
+        return "its file system is full"
+    return "is not empty" if empty and there == path and any(path.iterdir()) else ""
 
 
 def _claim(path: Path) -> Path:

@@ -26,6 +26,7 @@ from dlio_torch.errors import (
     RunFailed,
     ThresholdMissed,
 )
+from dlio_torch.sweep.keys import KEYS
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "HOROVOD_RANK", "HOROVOD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 Fake = Callable[..., None]
@@ -142,10 +143,89 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"dlio_torch {dlio_torch.__version__}\n"
 
 
+@pytest.mark.parametrize("verb", list(KEYS))
+def test_the_verbs_of_studies_list_their_own_keys(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert cli.main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {key}={found.example}" in text for key, found in KEYS[verb].items())
+    assert f"python -m dlio_torch {verb} recipe=minimal" in text
+    assert ("accelerator utilisation" in text) == (verb == "tune")
+    assert "--dry-run" in text
+    assert "--scale-free" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    for key, found in KEYS[verb].items():
+        assert cli.main(["explain", key]) == 0
+        assert found.doc in capsys.readouterr().out
+
+
+def test_explain_knows_the_keys_of_studies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "output"]) == 0
+    text = capsys.readouterr().out
+    assert "output (of sweep, tune, headspace): folder of the study" in text
+    assert "output.root" in text  # which is a group of options, too
+    assert cli.main(["explain", "objective"]) == 0
+    assert "resources" in capsys.readouterr().out
+    assert cli.main(["explain", "minutes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["minutes"]["verbs"]["tune"]["default"] == "10"
+    assert cli.main(["explain"]) == 0
+    assert "keys of tune: objective, min_au" in capsys.readouterr().out
+    assert cli.main(["explain", "repeat"]) == 2
+    assert "did you mean repeats?" in said(capsys)
+
+
+@pytest.mark.parametrize("verb", ["sweep", "tune", "headspace"])
+def test_a_folder_that_cannot_be_used_is_said_first_and_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("x")
+    for output, text in (("file", "is a file"), ("file/below", "is a file"), ("full", "is not empty")):
+        assert cli.main([verb, "recipe=minimal", "scale=tiny", f"output={output}"]) == 3
+        line = said(capsys)
+        assert line.startswith(f"dlio_torch: error: output={output} (command line): ")
+        assert text in line
+    assert cli.main([verb, "recipe=minimal", "scale=tiny", "output.root=file/below"]) == 3
+    assert "output.root=file/below (command line): cannot be made" in said(capsys)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]
+
+
+def test_a_folder_of_a_run_that_cannot_be_used_is_said_before_it_begins(
+    calls: list[Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    assert cli.main(["recipe=minimal", "output.dir=file"]) == 3
+    assert said(capsys).startswith("dlio_torch: error: output.dir=file (command line): is a file")
+    assert calls == []
+    assert cli.main(["recipe=minimal", "output.dir=new"]) == 0
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("verb", ["sweep", "tune", "headspace"])
+def test_a_study_that_is_there_hides_no_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "study.yaml").write_text("of another study")
+    for wrong, text in (
+        ("loader.num_worker=1", "did you mean loader.num_workers?"),
+        ("loader.num_workers=-1", "must be at least 0"),
+        ("repeats=0", "repeats=0 (command line): expected a number"),
+    ):
+        assert cli.main([verb, "recipe=minimal", "scale=tiny", wrong, "output=there"]) == 2
+        assert text in said(capsys)
+
+
+def test_nothing_is_left_of_a_study_without_points(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for arguments in (["ranks=999", "output=p"], ["loader.num_workers=", "output=p"], ["ranks=999", "--dry-run"]):
+        assert cli.main(["sweep", "recipe=minimal", "scale=tiny", *arguments]) == 2
+        assert said(capsys).startswith("dlio_torch: error: no point is left: ")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
         ([], ["no recipe=", "minimal"]),
+        (["recipe=minimal", "repeats=3"], ["repeats=3 (command line)", "not a key of run", "sweep, tune, headspace"]),
         (["rnu", "recipe=minimal"], ["rnu (command line)", "did you mean run?", "explain, doctor, clean"]),
         (["minimal"], ["minimal (command line)", "did you mean recipe=minimal?"]),
         (["./x.yaml"], ["./x.yaml (command line)", "did you mean recipe=./x.yaml?"]),
@@ -275,6 +355,10 @@ def process(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
         (["explain", "loader"], ["numpy"]),
         (["show", "recipe=minimal"], ["numpy"]),
         (["recipe=minimal", "loader.num_worker=1"], ["numpy"]),
+        (["tune", "--help"], ["omegaconf", "yaml", "numpy"]),
+        (["sweep", "recipe=minimal", "loader.num_worker=1"], ["numpy", "optuna"]),
+        (["tune", "recipe=minimal", "loader.num_workers=-1"], ["numpy", "optuna"]),
+        (["headspace", "recipe=minimal", "output=/dev/null"], ["numpy", "optuna"]),
     ],
 )
 def test_nothing_heavy_is_imported_to_answer(tmp_path: Path, arguments: list[str], absent: list[str]) -> None:

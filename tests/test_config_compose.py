@@ -18,6 +18,7 @@ from dlio_torch.config.compose import Composed, compose
 from dlio_torch.config.emit import as_dict, sources_to_yaml, to_yaml
 from dlio_torch.config.resources import find, shipped
 from dlio_torch.config.schema import Config
+from dlio_torch.config.yamlfile import dump_scalar, parse_document
 from dlio_torch.errors import ConfigError
 
 MINIMAL = ["recipe=minimal"]
@@ -33,6 +34,35 @@ def write(folder: Path, name: str, text: str) -> Path:
 def of(tmp_path: Path, text: str, *args: str) -> Composed:
     write(tmp_path, "mine.yaml", text)
     return compose(["recipe=./mine.yaml", *args], cwd=tmp_path, environ={})
+
+
+# --- what one composition leaves to the next ---
+
+
+def test_a_recipe_that_was_changed_is_read_anew(tmp_path: Path) -> None:
+    head = "dataset: {fields: [{name: x, shape: [4]}]}\n"
+    assert of(tmp_path, f"{head}seed: 2\n").config.seed == 2
+    changed = of(tmp_path, f"{head}\nseed: 3\n")
+    assert (changed.config.seed, changed.sources["seed"]) == (3, "./mine.yaml:3")
+    assert of(tmp_path, head).config.seed == 1
+
+
+def test_one_composition_does_not_change_the_settings_of_another(tmp_path: Path) -> None:
+    recipe = "defaults: [{loader: workers}]\ndataset:\n  hdf5:\n  fields: [{name: x, shape: [4]}]\n"
+    before = of(tmp_path, recipe)
+    other = of(tmp_path, recipe, "dataset.fields.0.shape.0=9", "loader.num_workers=7", "dataset.larcv3.images=5")
+    assert (other.config.dataset.fields[0].shape, other.config.loader.num_workers) == ([9], 7)
+    assert of(tmp_path, recipe) == before
+
+
+def test_what_a_text_says_can_be_changed_without_changing_the_text() -> None:
+    parse_document("a: {b: [1]}", "x").tree["a"]["b"].append("2")
+    assert parse_document("a: {b: [1]}", "x").tree == {"a": {"b": ["1"]}}
+
+
+def test_equal_values_that_are_not_written_alike() -> None:
+    assert dump_scalar([1, True, 1.0, "1", 0.0, -0.0, 0, False]) == "[1, true, 1.0, '1', 0.0, -0.0, 0, false]"
+    assert [dump_scalar(value) for value in ("a, b", ["a, b"], [{"c": [1]}])] == ["a, b", "['a, b']", "[{c: [1]}]"]
 
 
 # --- layers and sources --------------------------------------------------------------------------

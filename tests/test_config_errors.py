@@ -61,7 +61,7 @@ ARGUMENTS = [
     ("compute.step_s=nan", ["compute.step_s=nan", "finite"]),
     ("train.min_au=inf", ["train.min_au=inf", "finite"]),
     ("verify=maybe", ["verify=maybe", "expected true or false"]),
-    ("loader=5", ["loader=5", "choices are in_memory, main_process, threads, workers"]),
+    ("loader=5", ["loader=5", "choices are decoupled, in_memory, main_process, threads, workers"]),
     ("dataset.hdf5=gzip", ["dataset.hdf5=gzip", "is a group of options", "dataset.hdf5.<option>"]),
     ("dataset.fields=x", ["dataset.fields=x", "expected a list"]),
     ("dataset.fields=[{nam: x}]", ["dataset.fields.0.nam=x", "did you mean dataset.fields.0.name?"]),

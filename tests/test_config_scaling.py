@@ -217,7 +217,7 @@ def test_scaled_times_have_no_dust() -> None:
 @pytest.mark.parametrize(
     ("dataset", "samples", "first_touch", "expected"),
     [
-        ("larcv3", 100, True, (1, 49152)),
+        ("larcv3", 100, True, (1, 43008)),
         ("larcv3", 100, False, (0, 0)),
         ("larcv3", 0, True, (0, 0)),  # nothing shrank
         ("hdf5", 100, True, (0, 0)),  # only larcv3 has such caches

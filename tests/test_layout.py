@@ -181,12 +181,12 @@ def test_no_description_is_none(tmp_path: Path) -> None:
 
 
 def test_missing_files_are_named_and_counted(tmp_path: Path) -> None:
-    _, manifest = make_raw(tmp_path)
-    layout.check_present({"train": manifest})
+    fmt, manifest = make_raw(tmp_path)
+    layout.check_present({"train": manifest}, fmt)
     manifest.path(1).unlink()
     manifest.path(2).unlink()
     with pytest.raises(PreconditionError, match=r"0000001\.raw does not exist \(2 of 3") as caught:
-        layout.check_present({"train": manifest})
+        layout.check_present({"train": manifest}, fmt)
     assert caught.value.exit_code == 3
 
 

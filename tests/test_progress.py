@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from dlio_torch import run
 from dlio_torch.report import progress
 from dlio_torch.report.progress import Progress
+from dlio_torch.run import closing
 
 SECOND = 1_000_000_000
 
@@ -100,10 +100,10 @@ class Hanging:
 
 
 def test_what_hangs_after_a_failure_does_not_hold_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_CLOSE_S", 0.05)
+    monkeypatch.setattr(closing, "CLOSE_S", 0.05)
     loader = Hanging()
     start = time.monotonic()
-    with pytest.raises(ValueError, match="the first error"), run._closing(loader.close):
+    with pytest.raises(ValueError, match="the first error"), closing.closing(loader.close):
         raise ValueError("the first error")
     assert loader.called.is_set()
     assert time.monotonic() - start < 20  # and not the 30 s of the loader
@@ -117,9 +117,9 @@ def test_an_error_of_closing_does_not_hide_the_first_one() -> None:
         closed.append("failed")
         raise RuntimeError("a worker died")
 
-    with pytest.raises(ValueError, match="the first error"), run._closing(lambda: closed.append("log")):  # noqa: SIM117
-        with run._closing(fail):
+    with pytest.raises(ValueError, match="the first error"), closing.closing(lambda: closed.append("log")):  # noqa: SIM117
+        with closing.closing(fail):
             raise ValueError("the first error")
     assert closed == ["failed", "log"]
-    with pytest.raises(RuntimeError, match="a worker died"), run._closing(fail):
+    with pytest.raises(RuntimeError, match="a worker died"), closing.closing(fail):
         pass

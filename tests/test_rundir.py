@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.rundir import RunDir, find_runs
+from dlio_torch.rundir import RunDir
 
 NOON = datetime(2024, 5, 6, 12, 0, 0)
 
@@ -124,11 +124,3 @@ def test_steps_of_a_rank_have_their_own_file(tmp_path: Path) -> None:
 def test_a_run_directory_can_be_sent_to_other_ranks(tmp_path: Path) -> None:
     run = RunDir.create(tmp_path, "r")
     assert pickle.loads(pickle.dumps(run)) == run
-
-
-def test_find_runs_lists_whole_and_broken_runs_only(tmp_path: Path) -> None:
-    whole, broken = RunDir.create(tmp_path, "b", now=NOON), RunDir.create(tmp_path, "a", now=NOON)
-    whole.write_text(whole.summary, "{}")
-    broken.events.mkdir()
-    (tmp_path / "c" / "other").mkdir(parents=True)
-    assert list(find_runs(tmp_path)) == [broken, whole]

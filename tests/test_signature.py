@@ -1,8 +1,9 @@
 """The system calls of the emulated Cosmic Tagger beside those of the application.
 
 Published: the application's own Darshan log with extended tracing, 8 ranks, 302,771 reads of the
-training file: two size classes (label chunks of about 2.7 KB and image chunks of about 6.6 KB, half
+training file: two size classes (label chunks of about 2.4 KB and image chunks of about 6.4 KB, half
 each), sequential 95.77 %, consecutive 88.31 %, 2,096-byte B-tree nodes 3.97 %, two opens per rank.
+Where the log itself is at hand, a run is compared with its ranks.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from ranks import clean_environ, run_ranks
+from real_data import real_input
 from strace import OPENS, READS, WRITES, Call, need_strace, parse, trace
 
+from dlio_torch.analysis.fidelity.compare import compare
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.events import EventTable, read_events
+from dlio_torch.trace.sources import open_recording
 
 EVENTS, STEPS = 48, 24
 ARGUMENTS = (
@@ -71,17 +76,25 @@ def follow(calls: Sequence[Call]) -> tuple[float, float]:
 
 def test_two_size_classes_half_each(traced: Traced) -> None:
     sizes = [call.result for call in traced.reads]
-    label = [size for size in sizes if 2000 <= size <= 3600 and size != BTREE_NODE]
+    label = [size for size in sizes if 1700 <= size <= 3600 and size != BTREE_NODE]
     image = [size for size in sizes if 5000 <= size <= 7600]
-    for chunks, mean in ((label, 2742), (image, 6641)):
+    for chunks, mean in ((label, 2407), (image, 6376)):
         assert 0.44 <= len(chunks) / len(sizes) <= 0.50
-        assert sum(chunks) / len(chunks) == pytest.approx(mean, rel=0.05)
+        assert sum(chunks) / len(chunks) == pytest.approx(mean, rel=0.02)
+
+
+def test_small_tables_have_the_published_sizes(traced: Traced) -> None:
+    sizes = Counter(call.result for call in traced.reads)
+    # image_meta of labels, extents, voxel_extents; event_id has 25 bytes where 100 events fill a chunk.
+    assert sizes[128] + sizes[130] + sizes[132]
+    assert sum(sizes[size] for size in range(40, 48))
+    assert sum(sizes[size] for size in range(700, 730))
 
 
 def test_sequential_and_consecutive_as_published(traced: Traced) -> None:
     sequential, consecutive = follow(traced.reads)
-    assert 0.94 <= sequential <= 0.985
-    assert 0.86 <= consecutive <= 0.94
+    assert 0.94 <= sequential <= 0.975
+    assert 0.86 <= consecutive <= 0.92
 
 
 def test_nodes_of_the_index_are_a_few_per_cent(traced: Traced) -> None:
@@ -91,8 +104,8 @@ def test_nodes_of_the_index_are_a_few_per_cent(traced: Traced) -> None:
 
 def test_reads_and_bytes_per_event_as_published(traced: Traced) -> None:
     events = STEPS * 2
-    assert len(traced.reads) / events == pytest.approx(125.3, rel=0.1)
-    assert sum(call.result for call in traced.reads) / events == pytest.approx(523_701, rel=0.1)
+    assert len(traced.reads) / events == pytest.approx(123.7, rel=0.1)
+    assert sum(call.result for call in traced.reads) / events == pytest.approx(516_855, rel=0.1)
 
 
 def test_a_rank_opens_the_file_twice(traced: Traced) -> None:
@@ -124,6 +137,38 @@ def test_reads_are_one_batch_ahead(traced: Traced) -> None:
     # The first batch is read before it is asked for; batch k + 1 from the moment on when batch k was taken.
     assert starts[0] < popped[0]
     assert (starts[1:] >= popped[:-1]).all()
+
+
+# Distances of an emulated rank from those of the real run, scale-free, on the training file.  Two real ranks (28
+# pairs) differ by at most: sizes 0.0115, jumps 0.0024, sequential 0.0011, consecutive 0.0032, order 0.0046, reads per
+# MiB 0.0014.  The emulated run at scale=laptop has 0.0071, 0.0038, 0.0007, 0.0009, 0.0098 and 0.0005: beyond the real
+# ranks are the order of index nodes and tables, and the jumps to them.  The run made here is shorter.
+LIMITS = {
+    "read sizes": 0.025,
+    "read jumps": 0.010,
+    "sequential reads": 0.006,
+    "consecutive reads": 0.010,
+    "order": 0.020,
+    "reads per MiB": 0.010,
+}
+
+
+def test_a_rank_is_near_the_ranks_of_the_real_run(tmp_path: Path) -> None:
+    log = real_input("cosmic_tagger_8ranks.darshan")
+    options = ("scale.max_samples=200", "scale.max_steps=100", "trace.posix=true", "output.dir=run")
+    run = run_ranks("single", 1, ["-m", "dlio_torch", *ARGUMENTS, *options], cwd=tmp_path)[0]
+    assert run.exit_code == 0, run.stderr
+    compared = compare(
+        open_recording(log),
+        open_recording(tmp_path / "run"),
+        files=[("*cosmic_tagging_train.h5", "*/train_0000000.h5")],
+        per_rank=True,
+        scale_free=True,
+        same_storage=False,
+    )
+    found = {component.name: component.distance for component in compared.components}
+    assert found.keys() >= LIMITS.keys()
+    assert {name: found[name] for name, limit in LIMITS.items() if found[name] > limit} == {}
 
 
 LOG = """\

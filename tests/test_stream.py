@@ -22,8 +22,8 @@ from pattern_data import CountingFormat, NamingPreprocess, configured, flat, loa
 from dlio_torch.config.schema import AccessConfig, Config, DatasetConfig, LoaderConfig
 from dlio_torch.config.validate import validate
 from dlio_torch.data import patterns, stream
-from dlio_torch.data.assemble import _Loading
 from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.loading import Loading
 from dlio_torch.data.patterns import drawn, in_batches, interleaved
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.data.turns import Turns
@@ -393,7 +393,7 @@ def test_a_file_with_other_samples_than_the_data_set_is_refused(there: int, said
     fmt.counts_known = known
     config = configured({"pattern": "stream", "partition": "none"}, {"batch_size": 4})
     plan = StreamPlan([4, 4], batch_size=4, partition="none")
-    loader = BatchLoader(config.loader, _Loading(config, fmt, NULL).source(manifest, plan, 1), plan)
+    loader = BatchLoader(config.loader, Loading(config, fmt, NULL).source(manifest, plan, 1), plan)
     with pytest.raises(DataError, match=said.replace("5", "5" if known else "more than 4")):
         list(loader.epoch(0))
     assert fmt.seen.open_now == 0
@@ -439,8 +439,7 @@ def stream_of(threads: int, preprocess: Any) -> tuple[BatchLoader, StreamPlan]:
         {"read_threads": threads, "prefetch_batches": threads},
     )
     plan = StreamPlan(UNEVEN, batch_size=1, partition="none")
-    loading = _Loading(config, fmt, NULL)
-    loading._options["preprocess"] = preprocess
+    loading = Loading(config, fmt, NULL, preprocess=preprocess, verify=config.verify)
     return BatchLoader(config.loader, loading.source(fmt.manifest(), plan, 1), plan), plan
 
 
@@ -462,8 +461,8 @@ def test_samples_by_number_are_preprocessed_in_the_reader_threads_in_order() -> 
     fmt = CountingFormat(UNEVEN)
     config = configured({}, {"batch_size": 2}, {"read_threads": 3, "prefetch_batches": 3})
     made = loaders(config, fmt)
-    loading, preprocess = _Loading(config, fmt, NULL), NamingPreprocess()
-    loading._options["preprocess"] = preprocess
+    preprocess = NamingPreprocess()
+    loading = Loading(config, fmt, NULL, preprocess=preprocess, verify=config.verify)  # type: ignore[arg-type]
     plan = made.sampler
     loader = BatchLoader(config.loader, loading.source(fmt.manifest(), plan, 1), plan)  # type: ignore[arg-type]
     assert flat([batch[INDEX].tolist() for batch in loader.epoch(0)]) == list(range(36))

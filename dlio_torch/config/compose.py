@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dlio_torch.config import resources
 from dlio_torch.config.blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
@@ -49,6 +50,7 @@ class Composed:
         notes: what the scale changed and by how much, one line each.
         scaled: keys that the scale changed.
         recipe_file: name of the recipe's file as messages show it.
+        adjusted: what gave way to an option of the command line, one line each.
     """
 
     config: Config
@@ -56,6 +58,7 @@ class Composed:
     notes: list[str]
     scaled: frozenset[str] = frozenset()
     recipe_file: str = ""
+    adjusted: list[str] = field(default_factory=list)
 
 
 def compose(
@@ -113,11 +116,32 @@ def compose(
         fixed = {key for key, source in sources.items() if source == COMMAND_LINE}
         config, changes = scale(config, fixed=fixed, world_size=world_size)
         for change in changes:
-            notes.append(f"{change.key} {change.before} -> {change.after} (scale={scale_name})")
-            changed[change.key] = f"scale {scale_name} (published {change.before})"
+            notes.append(f"{change.key} {_short(change.before)} -> {_short(change.after)} (scale={scale_name})")
+            changed[change.key] = f"scale {scale_name} (published {_short(change.before)})"
     sources |= changed
+    config, adjusted = _one_way_of_reading(config, sources)
     validate(config, sources)
-    return Composed(config, sources, notes, frozenset(changed), document.label)
+    return Composed(config, sources, notes, frozenset(changed), document.label, adjusted)
+
+
+def _one_way_of_reading(config: Config, sources: dict[str, str]) -> tuple[Config, list[str]]:
+    """Workers and reader threads exclude each other: what the command line asks for replaces the recipe's choice."""
+    loader = config.loader
+    if not (loader.num_workers and loader.read_threads):
+        return config, []
+    asked = [key for key in ("loader.num_workers", "loader.read_threads") if sources[key] == COMMAND_LINE]
+    if len(asked) != 1:
+        return config, []
+    if asked == ["loader.num_workers"]:
+        off: dict[str, Any] = {"read_threads": 0}
+    else:
+        off = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
+    off = {name: value for name, value in off.items() if sources[f"loader.{name}"] != COMMAND_LINE}
+    notes = []
+    for name, value in off.items():
+        notes.append(f"loader.{name} {getattr(loader, name)} -> {value}, since {asked[0]} is set")
+        sources[f"loader.{name}"] = f"off beside {asked[0]} (command line)"
+    return replace(config, loader=replace(loader, **off)), notes
 
 
 def split_argument(argument: str) -> tuple[str, str]:
@@ -275,3 +299,10 @@ def _check_format(config: Config, stack: Stack, formats: Collection[str] | None)
         f"dataset.format={show(name)} ({stack.source('dataset.format')}): no such format",
         hint=f"{meant}formats are {', '.join(known)}",
     )
+
+
+def _short(value: object) -> str:
+    """A value in a note: of a list of parts, the numbers that the scale can change."""
+    if isinstance(value, list) and value and is_dataclass(value[0]):
+        return f"[{', '.join('/'.join(str(v) for v in astuple(part) if isinstance(v, int)) for part in value)}]"
+    return str(value)

@@ -15,7 +15,7 @@ from dlio_torch.config.blocks import accelerators
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.emit import as_dict, to_yaml
 from dlio_torch.config.fields import Option, children, element, groups, leaves, lookup, suggest
-from dlio_torch.config.yamlfile import Document, dump_scalar
+from dlio_torch.config.yamlfile import Document, dump_scalar, parse_document
 from dlio_torch.errors import ConfigError
 
 
@@ -93,7 +93,7 @@ def listing(
     """Recipes, fragments, scales and formats: section -> name -> one line of description.
 
     Args:
-        what: sections to list, of ``recipes``, ``scales``, ``formats`` and the groups of ``conf/``;
+        what: sections to list, of ``recipes``, ``scales``, ``studies``, ``formats`` and the groups of ``conf/``;
             empty: all of them.
         formats: names of the file formats.
         cwd: folder that relative entries of ``DLIO_TORCH_PATH`` start from.
@@ -113,6 +113,7 @@ def listing(
         chosen = {name: _first_comment(path) for name, path in places.choices(group).items()}
         if chosen:
             sections["scales" if group == "scale" else group] = chosen
+    sections["studies"] = {name: _title(path) for name, path in places.choices("study").items()}
     sections["formats"] = dict.fromkeys(sorted(formats), "")
     if not what:
         return sections
@@ -122,16 +123,28 @@ def listing(
     return {name: sections[name] for name in what}
 
 
+# What a name of the section is an argument of.
+_SINGLE = {"recipes": "recipe", "scales": "scale", "studies": "sweep study", "formats": "dataset.format"}
+
+
 def listing_text(sections: Mapping[str, Mapping[str, str]]) -> str:
     """:func:`listing` for the terminal."""
     lines: list[str] = []
     for section, entries in sections.items():
-        single = {"recipes": "recipe", "scales": "scale", "formats": "dataset.format"}.get(section, section)
-        lines.append(f"{section}  ({single}=<name>)")
+        lines.append(f"{section}  ({_SINGLE.get(section, section)}=<name>)")
         width = max((len(name) for name in entries), default=0)
         lines += [f"  {name:<{width}}  {text}".rstrip() for name, text in entries.items()] or ["  none"]
         lines.append("")
     return "\n".join(lines)
+
+
+def _title(path: Path) -> str:
+    """The title of a study file."""
+    try:
+        title = parse_document(path.read_text(encoding="utf-8"), str(path)).tree.get("title")
+    except (OSError, ConfigError) as error:
+        return f"unreadable: {error}"
+    return str(title or "")
 
 
 def _recipe_line(document: Document) -> str:

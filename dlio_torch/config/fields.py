@@ -7,7 +7,7 @@ import difflib
 import functools
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -118,10 +118,14 @@ def _kind(hint: Any) -> tuple[str, Any, str, tuple[str, ...]]:
     return hint.__name__, None, "", ()
 
 
-def children(option: Option) -> dict[str, Option]:
+def children(option: Option) -> Mapping[str, Option]:
     """Options of a group, or of one element of a list of groups, by name."""
-    found = _fields(option.group) if option.group is not None else {}
-    return {name: dataclasses.replace(child, path=(*option.path, name)) for name, child in found.items()}
+    return {} if option.group is None else _children(option.group, option.path)
+
+
+@functools.lru_cache(maxsize=4096)  # bounded, as the elements of lists are among the paths
+def _children(group: Any, path: tuple[str, ...]) -> Mapping[str, Option]:
+    return {name: dataclasses.replace(child, path=(*path, name)) for name, child in _fields(group).items()}
 
 
 def element(option: Option, index: str) -> Option:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from dlio_torch.config.schema import Config, FieldConfig
+from dlio_torch.config.check import Check
+from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
-from dlio_torch.errors import ConfigError
-
-_DTYPES = frozenset(
-    ["bool", "float16", "float32", "float64"] + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-)
+from dlio_torch.config.validate_cache import check_cache
+from dlio_torch.config.validate_dataset import check_dataset
+from dlio_torch.config.validate_decoupled import check_decoupled
+from dlio_torch.config.validate_replay import check_replay
 
 
 def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
@@ -24,10 +23,13 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     Raises:
         ConfigError: naming the keys, their values and what to change.
     """
-    check = _Check(config, sources or {})
+    check = Check(config, sources or {})
     _loader(config, check)
-    _dataset(config, check)
+    check_decoupled(config, check.fail)
+    check_dataset(config, check.fail)
     check_access(config, check.fail)
+    check_cache(config, check.fail)
+    check_replay(config, check.fail)
     _compute(config, check)
     _train(config, check)
     _checkpoint(config, check)
@@ -53,7 +55,7 @@ def check_world(
     Raises:
         ConfigError: naming the keys, their values and what to change.
     """
-    check = _Check(config, sources or {})
+    check = Check(config, sources or {})
     train, data = config.train, config.dataset
     ranks = f"{world_size} rank{'' if world_size == 1 else 's'}"
     if train.batch_scope == "global" and train.batch_size % world_size:
@@ -79,7 +81,7 @@ def check_world(
         _check_share(check, world_size, num_samples, num_files, ranks)
 
 
-def _check_share(check: _Check, world_size: int, num_samples: int, num_files: int | None, ranks: str) -> None:
+def _check_share(check: Check, world_size: int, num_samples: int, num_files: int | None, ranks: str) -> None:
     train, access = check.config.train, check.config.access
     cut = world_size if train.batch_scope == "global" else 1
     batch = train.batch_size // cut
@@ -108,30 +110,7 @@ def _check_share(check: _Check, world_size: int, num_samples: int, num_files: in
         )
 
 
-class _Check:
-    """Builds the messages."""
-
-    def __init__(self, config: Config, sources: Mapping[str, str]) -> None:
-        self.config = config
-        self.sources = sources
-        self.amount = "dataset.samples_per_file" if config.dataset.path is None else "dataset.path"
-
-    def fail(self, keys: list[str], problem: str, way_out: str) -> None:
-        raise ConfigError(f"{' with '.join(self.text(key) for key in keys)}: {problem}", hint=way_out)
-
-    def text(self, key: str) -> str:
-        value: Any = self.config
-        for part in key.split("."):
-            value = value[int(part)] if isinstance(value, list) else getattr(value, part)
-        if isinstance(value, bool) or value is None:
-            value = {True: "true", False: "false", None: "null"}[value]
-        elif isinstance(value, list) and not all(isinstance(item, (int, str)) for item in value):
-            value = f"[{len(value)} elements]"
-        source = self.sources.get(key)
-        return f"{key}={value} ({source})" if source else f"{key}={value}"
-
-
-def _loader(config: Config, check: _Check) -> None:
+def _loader(config: Config, check: Check) -> None:
     loader = config.loader
     if loader.num_workers == 0:
         needs = "worker processes are needed for that"
@@ -175,75 +154,7 @@ def _loader(config: Config, check: _Check) -> None:
             )
 
 
-def _dataset(config: Config, check: _Check) -> None:
-    data = config.dataset
-    if config.verify and data.path is not None:
-        check.fail(
-            ["verify", "dataset.path"],
-            "only generated samples have a known content",
-            "set verify=false, or leave dataset.path out",
-        )
-    if data.format == "synthetic" and data.path is not None:
-        check.fail(
-            ["dataset.format", "dataset.path"],
-            "synthetic samples are made in memory, no file is read",
-            "leave dataset.path out, or choose the format of the files",
-        )
-    names: set[str] = set()
-    for i, item in enumerate(data.fields):
-        key = f"dataset.fields.{i}"
-        if item.dtype not in _DTYPES:
-            check.fail([f"{key}.dtype"], "no such element type", f"types are {', '.join(sorted(_DTYPES))}")
-        if item.name in names or not item.name.strip("/"):
-            check.fail([f"{key}.name"], "names must be unique and not empty", "rename one of them")
-        names.add(item.name)
-        _positive(item.shape, f"{key}.shape", check)
-        _positive(item.chunk or [], f"{key}.chunk", check)
-        if item.length_stdev and not item.length_mean:
-            check.fail(
-                [f"{key}.length_stdev", f"{key}.length_mean"],
-                "a spread needs a mean length",
-                f"set {key}.length_mean, or {key}.length_stdev=0",
-            )
-    _positive(data.larcv3.image_shape, "dataset.larcv3.image_shape", check)
-    for key, level in (("hdf5", data.hdf5.compression_level), ("larcv3", data.larcv3.compression_level)):
-        if level > 9:
-            check.fail([f"dataset.{key}.compression_level"], "levels are 0 to 9", "set 9 or less")
-    if data.hdf5.compressibility > 1:
-        check.fail(["dataset.hdf5.compressibility"], "a share is 0 to 1", "set 1 or less")
-    if data.format == "hdf5":
-        if not data.fields and data.path is None:
-            check.fail(
-                ["dataset.fields", "dataset.format"],
-                "no arrays to write",
-                "set dataset.fields=[{name: data, shape: [64]}]",
-            )
-        for i, item in enumerate(data.fields):
-            _chunking(config, item, i, check)
-    if data.format == "larcv3" and not data.larcv3.producers:
-        check.fail(
-            ["dataset.larcv3.producers", "dataset.format"],
-            "no groups to read",
-            "set dataset.larcv3.producers=[{name: sparse2d_image}]",
-        )
-
-
-def _chunking(config: Config, item: FieldConfig, index: int, check: _Check) -> None:
-    hdf5 = config.dataset.hdf5
-    if hdf5.compression != "none" and not hdf5.chunk_bytes and item.chunk is None:
-        check.fail(
-            ["dataset.hdf5.compression", "dataset.hdf5.chunk_bytes"],
-            f"only chunked arrays can be compressed, and dataset.fields.{index} ({item.name}) is contiguous",
-            "set dataset.hdf5.chunk_bytes=64KiB, or dataset.hdf5.compression=none",
-        )
-
-
-def _positive(shape: list[int], key: str, check: _Check) -> None:
-    if any(length < 1 for length in shape):
-        check.fail([key], "every length must be at least 1", f"set {key}=[64,64], for example")
-
-
-def _compute(config: Config, check: _Check) -> None:
+def _compute(config: Config, check: Check) -> None:
     compute = config.compute
     keys = ["compute.stdev_s", "compute.distribution"]
     if compute.stdev_s and compute.distribution == "constant":
@@ -256,7 +167,7 @@ def _compute(config: Config, check: _Check) -> None:
         )
 
 
-def _train(config: Config, check: _Check) -> None:
+def _train(config: Config, check: Check) -> None:
     train, data = config.train, config.dataset
     if train.min_au > 1:
         check.fail(["train.min_au"], "a utilisation is 0 to 1", "set 0.9 for 90 %")
@@ -272,7 +183,7 @@ def _train(config: Config, check: _Check) -> None:
                 )
 
 
-def _checkpoint(config: Config, check: _Check) -> None:
+def _checkpoint(config: Config, check: Check) -> None:
     saved = config.checkpoint
     interval = "checkpoint.every_steps" if saved.every_steps else "checkpoint.every_epochs"
     if saved.kind == "none":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from dlio_torch.config.check import Fail
 from dlio_torch.config.schema import Config
-
-Fail = Callable[[list[str], str, str], None]
 
 
 def check_access(config: Config, fail: Fail) -> None:

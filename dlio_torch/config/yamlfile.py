@@ -7,6 +7,8 @@ null.  Nothing is constructed from tags, and aliases may not blow a small file u
 
 from __future__ import annotations
 
+import copy
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,12 +58,18 @@ def parse_document(text: str, label: str) -> Document:
     Raises:
         ConfigError: malformed YAML, a tag, a duplicate key, too large, or no mapping at the top.
     """
-    value, lines = _parse(text, label)
+    value, lines = _parsed(text, label)
     if value is None:
         value = {}
     if not isinstance(value, dict):
         raise ConfigError(f"{label}: expected 'key: value' lines at the top level", hint="see `dlio_torch explain`")
-    return Document(value, lines, label)
+    return Document(copy.deepcopy(value), lines, label)
+
+
+@functools.lru_cache(maxsize=32)
+def _parsed(text: str, label: str) -> tuple[Any, dict[Path, int]]:
+    """What :func:`_parse` gives, kept: the points of a study are composed of the same few files, hundreds of times."""
+    return _parse(text, label)
 
 
 def parse_value(text: str, label: str) -> Any:
@@ -73,16 +81,29 @@ def dump_scalar(value: Any) -> str:
     """``value`` (a scalar or a list of scalars) in one line of YAML."""
     if isinstance(value, list):
         # An item is written as the only one of its list, where commas and brackets are quoted.
-        return f"[{', '.join(_dump([item])[1:-1] for item in value)}]"
-    return _dump(value)
+        return f"[{', '.join(_text(item, True)[1:-1] for item in value)}]"
+    return _text(value, False)
 
 
-def _dump(value: Any) -> str:
-    item = value[0] if isinstance(value, list) else value
+def _text(item: Any, listed: bool) -> str:
+    return _dump(item, listed) if isinstance(item, (dict, list)) else _dumped(repr(item), item, listed)
+
+
+@functools.lru_cache(maxsize=4096)
+def _dumped(_key: str, item: Any, listed: bool) -> str:
+    """``_key`` tells apart what is equal and not written alike: 1, 1.0 and true, 0.0 and -0.0."""
+    return _dump(item, listed)
+
+
+def _dump(item: Any, listed: bool) -> str:
     # Escapes keep line ends and invisible characters on one line and as they are.
     plain = not isinstance(item, str) or (item.isascii() and item.isprintable())
     text: str = yaml.safe_dump(
-        value, default_flow_style=True, default_style=None if plain else '"', width=float("inf"), allow_unicode=False
+        [item] if listed else item,
+        default_flow_style=True,
+        default_style=None if plain else '"',
+        width=float("inf"),
+        allow_unicode=False,
     )
     return text.removesuffix("\n").removesuffix("\n...")
 

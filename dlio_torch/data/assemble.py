@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from torch.utils.data import IterDataPipe
-
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
-from dlio_torch.data.datasets import CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.data.hold import HeldLoader, HeldPlan
-from dlio_torch.data.lanes import LanesPlan, LanesStart, rows_of
+from dlio_torch.data.lanes import LanesPlan, rows_of
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.loader import BatchLoader, Source
+from dlio_torch.data.loading import Loading
+from dlio_torch.data.memory_reads import serve
 from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.data.stream import BatchAssembler, PipeStream, Record, RecordBatches, StreamDataset, StreamStart
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import ArraySpec, Batch
 from dlio_torch.trace.spans import Recorder
 
 
@@ -34,8 +30,8 @@ class Loaders:
         train: training batches.
         sampler: the order of the training samples, step by step.
         eval: evaluation batches; ``None`` if this rank evaluates nothing.
-        load_s: seconds that reading the share into memory took; ``None`` if it is read on the fly.
-        load_bytes: bytes of the share in memory; ``None`` likewise.
+        load_s: seconds that reading the share, or what is replayed, into memory took; ``None`` if nothing was.
+        load_bytes: bytes of that in memory; ``None`` likewise.
     """
 
     train: BatchLoader
@@ -169,82 +165,34 @@ def _sampler(
 def assemble(
     config: Config, fmt: Format, manifests: dict[str, Manifest], recorder: Recorder, rank: int, world_size: int
 ) -> Loaders:
-    """Loaders of one rank; reads its share into memory first where ``loader.in_memory`` asks for that."""
+    """Loaders of one rank; reads into memory first what ``loader.in_memory`` or ``loader.replay`` ask for.
+
+    Raises:
+        ConfigError: the batch or the steps do not fit the data.
+        DataError: what is read first cannot be read.
+    """
     sampler = train_sampler(config, manifests["train"], rank, world_size, fmt)
-    loading = _Loading(config, fmt, recorder)
+    preprocess = Preprocess(config.compute) if config.compute.preprocess_s > 0 else None
+    loading = Loading(config, fmt, recorder, preprocess=preprocess, verify=config.verify)
     evaluation = None
     began = time.perf_counter()
-    source = loading.source(manifests["train"], sampler, config.train.epochs)
+    if config.loader.replay == "reads" and fmt.needs_files:
+        train = manifests["train"]
+        files = (file for number in range(train.num_files) for file in fmt.files(train.path(number)))
+        loading.in_memory_bytes = serve(file for file in files if file.exists())
+    source: Source
+    if config.loader.replay in ("samples", "batches"):
+        source = loading.replayed(manifests["train"], sampler)
+    else:
+        source = loading.source(manifests["train"], sampler, config.train.epochs)
     if "eval" in manifests:
         order = eval_sampler(config, manifests["eval"], rank, world_size, sampler.batch_size)
         if order is not None:
             evaluation = BatchLoader(config.loader, loading.source(manifests["eval"], order, 1), order)
-    load_s = time.perf_counter() - began if config.loader.in_memory else None
-    train = (
+    load_s = time.perf_counter() - began if loading.in_memory_bytes is not None else None
+    feed = (
         HeldLoader(config.loader, source, sampler)
         if isinstance(sampler, HeldPlan)
         else BatchLoader(config.loader, source, sampler)
     )
-    return Loaders(train, sampler, evaluation, load_s, loading.in_memory_bytes)
-
-
-class _Loading:
-    """Makes what loaders read from."""
-
-    def __init__(self, config: Config, fmt: Format, recorder: Recorder) -> None:
-        self._config = config
-        self._format = fmt
-        self._recorder = recorder
-        self.in_memory_bytes: int | None = None
-        self._options: dict[str, Any] = {
-            "preprocess": Preprocess(config.compute) if config.compute.preprocess_s > 0 else None,
-            "max_open_files": config.loader.max_open_files,
-            "verify": config.verify,
-        }
-
-    def source(self, manifest: Manifest, plan: Plan, epochs: int) -> CatchingDataset | PipeStream:
-        """What gives the batches of a plan; reads them into memory where ``loader.in_memory`` asks for that."""
-        plan = plan.fetched if isinstance(plan, HeldPlan) else plan
-        if isinstance(plan, StreamPlan):
-            return self._stream(manifest, plan)
-        if isinstance(plan, LanesPlan):
-            return self._lanes(manifest, plan)
-        dataset = SampleDataset(self._format, manifest, self._recorder, unit=self._config.access.unit, **self._options)
-        if not self._config.loader.in_memory:
-            return CatchingDataset(dataset)
-        loaded = InMemoryDataset(dataset, _wanted(plan, epochs))
-        self.in_memory_bytes = (self.in_memory_bytes or 0) + loaded.nbytes()
-        return CatchingDataset(loaded)
-
-    def _stream(self, manifest: Manifest, plan: StreamPlan) -> PipeStream:
-        options = self._options
-        dataset = StreamDataset(self._format, manifest, self._recorder, unit=self._config.access.unit)
-        check = dataset.check if options["verify"] else None
-        return self._pipe(plan, StreamStart(plan, dataset), self._format.specs(), options["preprocess"], check)
-
-    def _lanes(self, manifest: Manifest, plan: LanesPlan) -> PipeStream:
-        # One file at a time; samples are preprocessed and checked where they are read, as whole ones.
-        options = self._options | {"max_open_files": 1}
-        start = LanesStart(plan, SampleDataset(self._format, manifest, self._recorder, **options), self._format.specs())
-        return self._pipe(plan, start, start.specs())
-
-    def _pipe(
-        self,
-        plan: PipePlan,
-        start: Callable[[int, int], Iterator[list[Record]]],
-        specs: Sequence[ArraySpec],
-        preprocess: Preprocess | None = None,
-        check: Callable[[Batch], None] | None = None,
-    ) -> PipeStream:
-        def assemble_batches(records: IterDataPipe[list[Record]]) -> BatchAssembler:
-            return BatchAssembler(records, specs, self._recorder, preprocess, check)
-
-        return PipeStream(RecordBatches(plan, start), assemble_batches, max(1, self._config.loader.read_threads))
-
-
-def _wanted(sampler: Plan, epochs: int) -> list[int]:
-    """Every sample that this rank will ask for, by number: what is read into memory."""
-    wanted = np.zeros(sampler.num_samples, bool)
-    for epoch in range(epochs):
-        wanted |= sampler.expected_counts(epoch) > 0
-    return [int(index) for index in np.flatnonzero(wanted)]
+    return Loaders(feed, sampler, evaluation, load_s, loading.in_memory_bytes)

@@ -12,17 +12,20 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from dlio_torch.compute.emulate import Preprocess
+from dlio_torch.data.checks import check_contents, check_count
 from dlio_torch.data.layout import Manifest
+from dlio_torch.data.making import Made, Making
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.base import Format, Reader
-from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes, samples_of
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
+from dlio_torch.trace.spans import NULL, Recorder
 
 _Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file and its path
 
@@ -150,25 +153,17 @@ class SampleDataset(Dataset[Batch]):
         began = time.perf_counter_ns()
         reader = self._format.open(path, self._recorder)
         self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
-        expected = self._manifest.count(file)
-        if self._format.needs_files and reader.num_samples not in (None, expected):
-            reader.close()
-            raise DataError(
-                f"{path} holds {reader.num_samples} samples, the data set has {expected} in it",
-                hint="the file was replaced or damaged; remove it and generate again",
-            )
+        if self._format.needs_files and reader.num_samples is not None:
+            try:
+                check_count(path, reader.num_samples, self._manifest.count(file))
+            except DataError:
+                reader.close()
+                raise
         opened[file] = reader, str(path)
         return opened[file]
 
     def _check(self, batch: Batch) -> None:
-        for index, sample in samples_of(batch, self._specs):
-            difference = self._format.differences(self._manifest.first_sample + index, sample)
-            if difference is not None:
-                file, row = self._manifest.locate(index)
-                raise DataError(
-                    f"{self._manifest.path(file)}: sample {row} is not what was generated: {difference}",
-                    hint="the file is damaged; remove it and generate again",
-                )
+        check_contents(batch, self._format, self._manifest)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -180,22 +175,39 @@ class SampleDataset(Dataset[Batch]):
         self._local = threading.local()
 
 
-class CatchingDataset(Dataset[Batch | Failure]):
-    """Turns errors that the user should see into :class:`Failure`, so that they survive a worker."""
+class BatchSource(Protocol):
+    """A map-style dataset whose ``__getitems__`` gives a whole batch."""
 
-    def __init__(self, inner: SampleDataset | InMemoryDataset) -> None:
+    def __len__(self) -> int:
+        """Samples."""
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """The batch of these samples."""
+
+
+class CatchingDataset(Dataset[Batch | Made | Failure]):
+    """Turns errors that the user should see into :class:`Failure`, so that they survive a worker.
+
+    Args:
+        inner: gives the batches.
+        recorder: takes how each batch came to be (:mod:`dlio_torch.data.making`).
+    """
+
+    def __init__(self, inner: BatchSource, recorder: Recorder = NULL) -> None:
         self._inner = inner
+        self._making = Making(recorder)
 
     def __len__(self) -> int:
         return len(self._inner)
 
-    def __getitem__(self, index: int) -> Batch | Failure:
+    def __getitem__(self, index: int) -> Batch | Made | Failure:
         return self.__getitems__([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch | Failure:
-        """The batch, or the error in its place."""
+    def __getitems__(self, indices: Sequence[int]) -> Batch | Made | Failure:
+        """The batch, with its number where that is recorded; or the error in its place."""
+        begun = self._making.begin()
         try:
-            return self._inner.__getitems__(indices)
+            return self._making.end(begun, self._inner.__getitems__(indices))
         except DlioError as error:
             return Failure(error)
 
@@ -206,17 +218,22 @@ class InMemoryDataset(Dataset[Batch]):
     Fixed-length arrays are read in place.  The rows of a variable-length array are put together when all
     are there, which takes their size once more for that moment.
 
+    Batches are gathered by NumPy, in the thread that asks: torch's indexing would share the work out to a pool of
+    threads in every thread that loads, which wait for each other where cores are busy, and take them from training.
+
     Args:
         source: where they are read from; its ``unit`` says in which pieces.
         wanted: numbers of the samples in ascending order, which is that of reading.
+        recorder: takes spans ``collate``.
     """
 
-    def __init__(self, source: SampleDataset, wanted: Sequence[int]) -> None:
+    def __init__(self, source: SampleDataset, wanted: Sequence[int], recorder: Recorder = NULL) -> None:
         self._length = len(source)
-        self._all = source.__getitems__(wanted)
+        self._recorder = recorder
+        self._all = source.__getitems__(wanted)  # tensors: workers that begin anew share their memory
         # After each sample, the rows so far of a variable-length array.
         self._ends = {
-            name.removesuffix(LENGTHS): torch.cumsum(lengths, 0)
+            name.removesuffix(LENGTHS): np.cumsum(lengths.numpy())
             for name, lengths in self._all.items()
             if name.endswith(LENGTHS)
         }
@@ -234,20 +251,23 @@ class InMemoryDataset(Dataset[Batch]):
         Raises:
             KeyError: a sample was not among those wanted.
         """
-        numbers = self._all[INDEX]
-        asked = torch.as_tensor(indices)
-        at = torch.searchsorted(numbers, asked).clamp_(max=len(numbers) - 1)
-        if not torch.equal(numbers[at], asked):
+        began = time.perf_counter_ns()
+        arrays = {name: tensor.numpy() for name, tensor in self._all.items()}  # the same memory
+        numbers, asked = arrays[INDEX], np.asarray(indices)
+        at = np.minimum(np.searchsorted(numbers, asked), len(numbers) - 1)
+        if not np.array_equal(numbers[at], asked):
             raise KeyError(f"samples {indices} are not all in memory")
         batch: Batch = {}
-        for name, array in self._all.items():
+        for name, array in arrays.items():
             ends = self._ends.get(name)
             if ends is None:
-                batch[name] = array[at]
+                batch[name] = torch.from_numpy(np.take(array, at, axis=0))
                 continue
             last = ends[at]
-            first = last - self._all[name + LENGTHS][at]
-            batch[name] = torch.cat([array[i:j] for i, j in zip(first.tolist(), last.tolist(), strict=True)])
+            first = last - arrays[name + LENGTHS][at]
+            rows = [array[i:j] for i, j in zip(first.tolist(), last.tolist(), strict=True)]
+            batch[name] = torch.from_numpy(np.concatenate(rows))
+        self._recorder.add("collate", began, time.perf_counter_ns(), bytes=batch_bytes(batch))
         return batch
 
     def nbytes(self) -> int:

@@ -24,7 +24,9 @@ import numpy.typing as npt
 from dlio_torch.config.schema import Config
 from dlio_torch.data import layout
 from dlio_torch.data.layout import Manifest
+from dlio_torch.data.stored import give_name, remove, size_of
 from dlio_torch.dist.base import Communicator
+from dlio_torch.environment.cores import whole_cores
 from dlio_torch.errors import PreconditionError, RunFailed
 from dlio_torch.formats.base import Format
 from dlio_torch.trace.spans import Recorder
@@ -83,13 +85,13 @@ def generate(
         found = None
         if comm.rank == 0:
             each = fmt.stored_bytes()  # of a sample; some formats try it out
-            found = _to_write(jobs, fmt.companions(), each, folder, config.generate.overwrite), each
+            found = _to_write(jobs, fmt, each, folder, config.generate.overwrite), each
         found = comm.broadcast_object(found)
         assert found is not None
         todo, sample_bytes = found
         mine = todo[comm.rank :: comm.world_size].tolist()
         size = 0
-        with ThreadPoolExecutor(config.generate.num_workers or _cores()) as pool:
+        with ThreadPoolExecutor(config.generate.num_workers or whole_cores()) as pool:
             for done, number in enumerate(mine):
                 if progress is not None:
                     progress(done, len(mine))
@@ -123,9 +125,7 @@ class _Jobs:
         raise IndexError(number)
 
 
-def _to_write(
-    jobs: _Jobs, companions: tuple[str, ...], sample_bytes: float, folder: Path, overwrite: bool
-) -> npt.NDArray[np.int64]:
+def _to_write(jobs: _Jobs, fmt: Format, sample_bytes: float, folder: Path, overwrite: bool) -> npt.NDArray[np.int64]:
     """Numbers of the files that are missing, or that miss what belongs to them, or of all.
 
     Raises:
@@ -133,13 +133,14 @@ def _to_write(
     """
 
     def complete(number: int) -> bool:
-        return all(path.is_file() for path in _family(jobs[number].path, companions))
+        *beside, path = _family(jobs[number].path, fmt.companions())
+        return fmt.is_there(path) and all(other.is_file() for other in beside)
 
     todo = [number for number in range(len(jobs)) if overwrite or not complete(number)]
     needed = sum(jobs[number].num_samples for number in todo) * sample_bytes
     if overwrite:  # the files that are there give their space back one by one
-        there = (path for number in todo for path in _family(jobs[number].path, companions) if path.is_file())
-        needed -= sum(path.stat().st_size for path in there)
+        there = (path for number in todo for path in _family(jobs[number].path, fmt.companions()) if path.exists())
+        needed -= sum(size_of(path) for path in there)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise PreconditionError(
@@ -147,11 +148,6 @@ def _to_write(
             hint="choose another dataset.root, or a smaller scale",
         )
     return np.array(todo, np.int64)
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
@@ -174,8 +170,8 @@ def _exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
         except OSError:
             pass  # a file system without locks: final names still appear only when files are complete
         with _unwritable(folder):
-            for stale in folder.rglob(f".*{PART}*"):
-                stale.unlink(missing_ok=True)
+            for stale in list(folder.rglob(f".*{PART}*")):
+                remove(stale)
         comm.barrier()
         yield
 
@@ -207,15 +203,7 @@ def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicat
 def _publish(path: Path, text: str, *, fsync: bool) -> None:
     part = _part(path)
     part.write_text(text, encoding="utf-8")
-    _give_name(part, path, fsync=fsync)
-
-
-def _give_name(part: Path, path: Path, *, fsync: bool) -> None:
-    if fsync:
-        _fsync(part)
-    part.replace(path)
-    if fsync:
-        _fsync(path.parent)
+    give_name(part, path, fsync=fsync)
 
 
 def _part(path: Path) -> Path:
@@ -232,9 +220,9 @@ def _write(job: _Job, fmt: Format, pool: ThreadPoolExecutor, needed: float, *, f
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fmt.write(part, job.first_sample, job.num_samples, pool)
         parts, paths = _family(part, fmt.companions()), _family(job.path, fmt.companions())
-        size = sum(written.stat().st_size for written in parts)
+        size = sum(size_of(written) for written in parts)
         for written, path in zip(parts, paths, strict=True):
-            _give_name(written, path, fsync=fsync)
+            give_name(written, path, fsync=fsync)
     except (OSError, RuntimeError) as error:  # h5py raises the latter where closing fails
         _remove(part, fmt)
         raise RunFailed(f"{job.path} could not be written: {_reason(error)}", hint=_way_out(error)) from error
@@ -252,7 +240,7 @@ def _family(path: Path, companions: tuple[str, ...]) -> list[Path]:
 def _remove(part: Path, fmt: Format) -> None:
     for written in _family(part, fmt.companions()):
         with contextlib.suppress(OSError):
-            written.unlink()
+            remove(written)
 
 
 def _reason(error: OSError | RuntimeError) -> str:
@@ -264,11 +252,3 @@ def _reason(error: OSError | RuntimeError) -> str:
 def _way_out(error: OSError | RuntimeError) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return "free space, or choose another dataset.root; finished files are kept" if full else "see dataset.root"
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,12 +7,10 @@ the loader for nothing.
 from __future__ import annotations
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.datasets import CatchingDataset
-from dlio_torch.data.loader import Batches, BatchLoader
+from dlio_torch.data.loader import Batches, BatchLoader, Source
 from dlio_torch.data.orders import Indices
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.data.stream import PipeStream
 from dlio_torch.formats.batch import Batch
 
 
@@ -99,7 +97,7 @@ class HeldLoader(BatchLoader):
         plan: the batches and how long each is held.
     """
 
-    def __init__(self, config: LoaderConfig, source: CatchingDataset | PipeStream, plan: HeldPlan) -> None:
+    def __init__(self, config: LoaderConfig, source: Source, plan: HeldPlan) -> None:
         super().__init__(config, source, plan.fetched)
         self._plan = plan
 

@@ -16,6 +16,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.base import Format
@@ -76,6 +79,15 @@ class Manifest:
         file = bisect.bisect_right(self._ends, sample)
         return file, sample - (self._ends[file - 1] if file else 0)
 
+    def locate_all(self, samples: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """As :meth:`locate`, of many samples at once."""
+        if len(self._ends) == 1:
+            files, rows = np.divmod(samples, self._ends[0])
+            return files, rows
+        ends = np.asarray(self._ends, np.int64)
+        found = np.searchsorted(ends, samples, side="right").astype(np.int64)
+        return found, samples - np.where(found > 0, ends[found - 1], 0)
+
 
 def data_folder(config: Config, fmt: Format) -> Path:
     """The folder of the generated data set that ``config`` describes."""
@@ -95,6 +107,7 @@ def fingerprint(config: Config, fmt: Format) -> str:
         "samples_per_file": [dataset.samples_per_file, dataset.samples_per_file_eval],
         "subfolders": dataset.num_subfolders,
         "layout": fmt.layout_options(),
+        "layout_version": fmt.layout_version,
     }
     return hashlib.sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -128,11 +141,11 @@ def existing(config: Config, fmt: Format) -> tuple[Manifest, dict[str, Any]]:
     path = Path(config.dataset.path or "")
     if not path.exists():
         raise DataError(f"dataset.path={str(path)!r} does not exist", hint="correct the path, or leave it out")
-    if path.is_file():
+    if fmt.is_there(path) or path.is_file():
         folder, names = path.parent, [path.name]
     else:
         folder = path
-        names = sorted(str(p.relative_to(path)) for p in path.rglob(f"*{fmt.suffix}") if p.is_file())
+        names = sorted(str(p.relative_to(path)) for p in path.rglob(f"*{fmt.suffix}") if fmt.is_there(p))
         if not names:
             raise DataError(
                 f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",
@@ -184,14 +197,14 @@ def read_description(folder: Path) -> dict[str, Any] | None:
     return dict(found)
 
 
-def check_present(manifests: dict[str, Manifest]) -> None:
+def check_present(manifests: dict[str, Manifest], fmt: Format) -> None:
     """Raise unless every file is there.
 
     Raises:
         PreconditionError: names the first missing file and how many are missing.
     """
     for manifest in manifests.values():
-        missing = [file for file in range(manifest.num_files) if not manifest.path(file).is_file()]
+        missing = [file for file in range(manifest.num_files) if not fmt.is_there(manifest.path(file))]
         if missing:
             raise PreconditionError(
                 f"{manifest.path(missing[0])} does not exist "

@@ -1,7 +1,7 @@
-"""The only place that builds a DataLoader: one interface over three engines.
+"""The only place that builds a DataLoader: one interface over four engines.
 
-``dataloader`` (torch), ``stateful`` (torchdata's StatefulDataLoader) and ``nodes`` (torchdata.nodes)
-deliver the same batches in the same order; what differs is their machinery.  Reader threads are an
+``dataloader`` (torch), ``stateful`` (torchdata's StatefulDataLoader), ``nodes`` (torchdata.nodes) and
+``decoupled`` (ours) deliver the same batches in the same order; what differs is their machinery.  Reader threads are an
 option of each: the rank's own process reads ahead, as larcv's queue or TensorFlow's pipelines do.
 """
 
@@ -21,17 +21,24 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
+from dlio_torch.data.decoupled.engine import DecoupledEngine
+from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.failures import WorkerSignals, explain, uninterrupted
+from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
+from dlio_torch.data.replay import ReplayedBatches
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.stream import PipeStream
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.batch import Batch
 
-_Item = Batch | Failure
+Source = CatchingDataset | PipeStream | ReplayedBatches | DecoupledSource
+"""What a loader moves batches from."""
+
+_Item = Batch | Made | Failure
 _ENDING_S = 2.0
 
 
@@ -79,16 +86,15 @@ class BatchLoader:
 
     Args:
         config: the options of ``loader``.
-        source: reads a batch of sample numbers; or the pipes that ``sampler`` is the plan of.
+        source: reads a batch of sample numbers; or the pipes that ``sampler`` is the plan of; or the batches
+            themselves.
         sampler: which numbers, in which order.
 
     Raises:
         PreconditionError: ``loader.pin_memory`` without a GPU.
     """
 
-    def __init__(
-        self, config: LoaderConfig, source: CatchingDataset | PipeStream, sampler: BatchSampler | PipePlan
-    ) -> None:
+    def __init__(self, config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan) -> None:
         if config.pin_memory and not torch.cuda.is_available():
             raise PreconditionError(
                 "loader.pin_memory=true, and torch finds no GPU to pin memory for", hint="set loader.pin_memory=false"
@@ -97,13 +103,19 @@ class BatchLoader:
         self._sampler = sampler
         self._epoch = 0
         self._taken = 0  # batches of this epoch that the trainer has taken
+        #: Number of the batch that was taken last (see :mod:`dlio_torch.data.making`); -1 where none is recorded.
+        self.number = -1
         self._resume: tuple[int, int] | None = None
         self._items: Iterator[_Item] | None = None
         self._engine: Engine
-        if isinstance(source, PipeStream):
+        if isinstance(source, ReplayedBatches):
+            self._engine = source
+        elif isinstance(source, PipeStream):
             self._engine = _DataLoaderEngine(config, source.begin, _pipe_loaders(config, source), source.end)
         elif isinstance(sampler, PipePlan):
             raise ValueError("a plan of pipes needs the pipes")
+        elif isinstance(source, DecoupledSource):
+            self._engine = DecoupledEngine(config, source, sampler)
         elif config.engine == "nodes":
             self._engine = NodesEngine(config, source, sampler)
         else:
@@ -138,6 +150,9 @@ class BatchLoader:
         if isinstance(item, Failure):
             raise item.error
         self._taken += 1
+        if isinstance(item, Made):
+            self.number = item.number
+            return item.batch
         return item
 
     def state_dict(self) -> dict[str, Any]:

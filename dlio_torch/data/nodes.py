@@ -19,6 +19,7 @@ import torchdata.nodes as tn
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure
 from dlio_torch.data.failures import no_batch, worker_died
+from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import EpochBatches
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DlioError, RunFailed
@@ -42,7 +43,7 @@ class NodesEngine:
         self._batches = EpochBatches(sampler)
         self._running: _Running | None = None
 
-    def start(self, epoch: int, step: int) -> Iterator[Batch | Failure]:
+    def start(self, epoch: int, step: int) -> Iterator[Batch | Made | Failure]:
         """Batches of ``epoch`` from ``step`` on."""
         self.close()
         self._batches.begin(epoch, step)
@@ -98,7 +99,7 @@ class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has
         return {}  # the position is BatchLoader's
 
 
-class _Running(Iterator[Batch | Failure]):
+class _Running(Iterator[Batch | Made | Failure]):
     """One epoch of a chain of nodes, and the thread that watches it."""
 
     def __init__(self, node: Any, config: LoaderConfig) -> None:
@@ -121,10 +122,10 @@ class _Running(Iterator[Batch | Failure]):
             self._watch = threading.Thread(target=self._look, name="watch of nodes", daemon=True)
             self._watch.start()
 
-    def __next__(self) -> Batch | Failure:
+    def __next__(self) -> Batch | Made | Failure:
         self._asked = time.monotonic()
         try:
-            item: Batch | Failure = next(self._items)
+            item: Batch | Made | Failure = next(self._items)
         except Exception:  # what a part says that was ended, or whose worker died while it sent a batch
             trouble = self._trouble or self._find_trouble()
             if trouble is not None:

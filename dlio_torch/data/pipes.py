@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import IterableDataset, IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.data.datasets import CatchingDataset, Failure
+from dlio_torch.data.making import Made
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.formats.batch import Batch
 
@@ -64,7 +65,7 @@ class BatchIndices(IterDataPipe[list[int]]):
 
 
 @functional_datapipe("read_samples")
-class SampleReader(IterDataPipe[Batch | Failure]):
+class SampleReader(IterDataPipe[Batch | Made | Failure]):
     """Reads each batch of sample numbers: ``BatchIndices(batches).read_samples(dataset)``."""
 
     def __init__(self, source: IterDataPipe[list[int]], dataset: CatchingDataset) -> None:
@@ -72,12 +73,12 @@ class SampleReader(IterDataPipe[Batch | Failure]):
         self._source = source
         self._dataset = dataset
 
-    def __iter__(self) -> Iterator[Batch | Failure]:
+    def __iter__(self) -> Iterator[Batch | Made | Failure]:
         for indices in self._source:
             yield self._dataset.__getitems__(indices)
 
 
-class PlainIterable(IterableDataset[Batch | Failure]):
+class PlainIterable(IterableDataset[Batch | Made | Failure]):
     """A DataPipe that a DataLoader does not know for one.
 
     For each epoch of a DataPipe the DataLoader makes a process group and broadcasts a seed where
@@ -85,8 +86,8 @@ class PlainIterable(IterableDataset[Batch | Failure]):
     that seed.
     """
 
-    def __init__(self, pipe: IterDataPipe[Batch | Failure]) -> None:
+    def __init__(self, pipe: IterDataPipe[Batch | Made | Failure]) -> None:
         self._pipe = pipe
 
-    def __iter__(self) -> Iterator[Batch | Failure]:
+    def __iter__(self) -> Iterator[Batch | Made | Failure]:
         return iter(self._pipe)

@@ -19,12 +19,13 @@ from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.datasets import Failure, SampleDataset
+from dlio_torch.data.making import Made, Making
 from dlio_torch.data.patterns import in_batches
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.streamplan import Numbers, StreamPlan
 from dlio_torch.data.turns import Turns
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, samples_of
+from dlio_torch.formats.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
 from dlio_torch.trace.spans import NULL, Recorder
 
 Record = tuple[int, Sample]  # number of the sample in the data set, and its arrays
@@ -188,7 +189,7 @@ class StreamStart:
 
 
 @functional_datapipe("assemble_batches")
-class BatchAssembler(IterDataPipe["Batch | Failure"]):
+class BatchAssembler(IterDataPipe["Batch | Made | Failure"]):
     """Makes tensors of records: ``batches.assemble_batches(fmt.specs())``; the last stage of every pipe.
 
     An error that the user should see becomes the last item, so that it survives a loader worker.
@@ -196,7 +197,7 @@ class BatchAssembler(IterDataPipe["Batch | Failure"]):
     Args:
         source: batches of records.
         specs: arrays of a record.
-        recorder: takes spans ``preprocess`` and ``collate``.
+        recorder: takes spans ``preprocess`` and ``collate``, and how each batch came to be.
         preprocess: CPU time to spend on each sample.
         check: looks at each batch, and raises what is wrong with it.
     """
@@ -213,16 +214,23 @@ class BatchAssembler(IterDataPipe["Batch | Failure"]):
         self._source = source
         self._specs = list(specs)
         self._recorder = recorder
+        self._making = Making(recorder)
         self._preprocess = preprocess
         self._check = check
 
-    def __iter__(self) -> Iterator[Batch | Failure]:
+    def __iter__(self) -> Iterator[Batch | Made | Failure]:
         return self._run()
 
-    def _run(self) -> Iterator[Batch | Failure]:
+    def _run(self) -> Iterator[Batch | Made | Failure]:
+        making = self._making
         try:
-            for records in self._source:
-                yield self._assemble(records)
+            source = iter(self._source)
+            while True:
+                begun = making.begin()
+                records = next(source, None)
+                if records is None:
+                    return
+                yield making.end(begun, self._assemble(records))
         except DlioError as error:
             yield Failure(error)
 
@@ -233,16 +241,7 @@ class BatchAssembler(IterDataPipe["Batch | Failure"]):
             self._preprocess.burn(len(records))
             add("preprocess", began, clock())
         began = clock()
-        buffer = BatchBuffer(self._specs, [number for number, _ in records])
-        for spec in self._specs:
-            if spec.variable:
-                for place, (_, sample) in enumerate(records):
-                    buffer.put(spec.name, place, sample[spec.name])
-            else:
-                into = buffer.fixed[spec.name]
-                for place, (_, sample) in enumerate(records):
-                    into[place] = sample[spec.name]
-        batch = buffer.finish()
+        batch = collated(self._specs, records)
         add("collate", began, clock(), bytes=batch_bytes(batch))
         if self._check is not None:
             self._check(batch)
@@ -268,17 +267,20 @@ class PipeStream:
         batches: batches of records of the rank.
         assemble: gives a pipe of batches of tensors over a pipe of batches of records.
         threads: threads that take batches in turn; they read one after another and assemble side by side.
+        recorder: takes the threads' waits for their turn.
     """
 
     def __init__(
         self,
         batches: RecordBatches,
-        assemble: Callable[[IterDataPipe[list[Record]]], IterDataPipe[Batch | Failure]],
+        assemble: Callable[[IterDataPipe[list[Record]]], IterDataPipe[Batch | Made | Failure]],
         threads: int,
+        recorder: Recorder = NULL,
     ) -> None:
         self._batches = batches
         self._threads = threads
-        self.turns: Turns[list[Record]] = Turns(batches, threads)
+        self._recorder = recorder
+        self.turns: Turns[list[Record]] = Turns(batches, threads, recorder)
         shares = [_Share(self, number) for number in range(threads)] if threads > 1 else [batches]
         self.pipes = [assemble(share) for share in shares]
         """The pipe of each thread."""
@@ -287,7 +289,7 @@ class PipeStream:
         """The next iteration of all pipes is ``epoch``, from batch ``step`` on."""
         self.end()
         self._batches.begin(epoch, step)
-        self.turns = Turns(self._batches, self._threads)
+        self.turns = Turns(self._batches, self._threads, self._recorder)
 
     def end(self) -> None:
         """Let no thread wait for another any more."""

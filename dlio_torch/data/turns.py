@@ -7,8 +7,11 @@ threads at once: the parallel map of TensorFlow's pipelines.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
+
+from dlio_torch.trace.spans import NULL, Recorder
 
 T = TypeVar("T")
 
@@ -19,11 +22,13 @@ class Turns(Generic[T]):
     Args:
         source: iterated over by whichever thread has the first turn.
         shares: iterators to deal to.
+        recorder: takes spans ``turn``, the waits of a thread while another one reads.
     """
 
-    def __init__(self, source: Iterable[T], shares: int) -> None:
+    def __init__(self, source: Iterable[T], shares: int, recorder: Recorder = NULL) -> None:
         self._source = source
         self._shares = shares
+        self._recorder = recorder
         self._changed = threading.Condition()
         self._items: Iterator[T] | None = None
         self._due = 0
@@ -32,8 +37,10 @@ class Turns(Generic[T]):
     def share(self, number: int) -> Iterator[T]:
         """The items of share ``number``."""
         while True:
+            began = time.perf_counter_ns()
             with self._changed:
                 self._changed.wait_for(lambda: self._over or self._due == number)
+                self._recorder.add("turn", began, time.perf_counter_ns())
                 if self._over:
                     return
                 if self._items is None:

@@ -9,66 +9,27 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from dlio_torch.compute.emulate import Emulator
 from dlio_torch.config.schema import TrainConfig
 from dlio_torch.data.loader import Batches, BatchLoader
 from dlio_torch.dist.base import Communicator
-from dlio_torch.environment import IoCounters
+from dlio_torch.environment.cores import idle_core_s
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.batch import INDEX, Batch, batch_bytes
 from dlio_torch.trace.profiler import ProfilerSession
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.result import EpochFigures, Seen, TrainResult
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, StepLog, Steps
 
 Progress = Callable[[int, int], None]
-Seen = npt.NDArray[np.int64]
-# Step of the epoch and of the run, readings of the clock, samples and bytes: what becomes a record.
-_Step = tuple[int, int, int, int, int, int, int, int, int, int, int]
-
-
-@dataclass
-class EpochFigures:
-    """What one epoch of one rank moved, beside its steps.
-
-    Attributes:
-        epoch: number, from 1.
-        seconds: wall time of the epoch, evaluation and checkpoints included.
-        io: what the kernel counted; ``None`` where it does not tell.
-        seen: with ``verify``, how often each sample came; else ``None``.
-    """
-
-    epoch: int
-    seconds: float
-    io: IoCounters | None
-    seen: Seen | None = None
-
-
-@dataclass
-class TrainResult:
-    """What a rank brings home.
-
-    Attributes:
-        steps: one record a step.
-        epochs: one entry an epoch.
-        checkpoints: checkpoints saved.
-        checkpoint_bytes: bytes saved.
-        restore_s: time of the restore before the first step, ``None`` on a rank that restores nothing.
-        restore_bytes: bytes restored, ``None`` likewise.
-    """
-
-    steps: Steps
-    epochs: list[EpochFigures] = field(default_factory=list)
-    checkpoints: int = 0
-    checkpoint_bytes: int = 0
-    restore_s: float | None = None
-    restore_bytes: int | None = None
+# Step of the epoch and of the run, readings of the clock, samples and bytes: what becomes a record; and the
+# number of the batch.
+_Step = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 
 
 class Trainer:
@@ -88,6 +49,8 @@ class Trainer:
         num_samples: samples of the data set.
         restore: read a checkpoint before the first step.
         verify: count how often each sample comes.
+        before_epoch: called on all ranks before an epoch, with its number, from the second one on; what it takes
+            is a pause.
     """
 
     def __init__(
@@ -106,6 +69,7 @@ class Trainer:
         num_samples: int,
         restore: bool = False,
         verify: bool = False,
+        before_epoch: Callable[[int], object] | None = None,
     ) -> None:
         self._config = config
         self._comm = comm
@@ -124,9 +88,11 @@ class Trainer:
         self._num_samples = num_samples
         self._restore = restore
         self._verify = verify
+        self._before_epoch = before_epoch
         reduces = config.allreduce_bytes > 0
         self._reduce = comm.gradient_reducer(config.allreduce_bytes).step if reduces else None
         self._done = 0  # training steps of the whole run
+        self._numbers: list[int] = []  # of the batch of each recorded training step
         self._eval_done = 0
         self._eval_epoch = 0
 
@@ -154,24 +120,32 @@ class Trainer:
         self._checkpointer.prepare_restore()
         self._comm.barrier()
         if self._checkpointer.saves:
-            began = time.perf_counter()
+            began = time.perf_counter_ns()
             result.restore_bytes = self._checkpointer.restore()
-            result.restore_s = time.perf_counter() - began
+            ended = time.perf_counter_ns()
+            self._recorder.add("restore", began, ended, bytes=result.restore_bytes)
+            result.restore_s = (ended - began) * 1e-9
 
     def _epochs(self, result: TrainResult) -> None:
         with self._profiler:
             for epoch in range(1, self._config.epochs + 1):
+                if self._before_epoch is not None and epoch > 1:
+                    paused = time.perf_counter_ns()
+                    self._before_epoch(epoch)
+                    result.pauses.append((paused, time.perf_counter_ns()))
                 self._comm.barrier()
-                before, began = tree_counters(), time.perf_counter()
+                before, idle, began = tree_counters(begins=True), idle_core_s(), time.perf_counter_ns()
                 seen = np.zeros(self._num_samples, np.int64) if self._verify else None
                 self._epoch(epoch, seen, result)
                 every = self._config.eval_every_epochs
                 if every and epoch % every == 0:
                     self._evaluate(epoch)
                 self._log.flush()
-                seconds, after = time.perf_counter() - began, tree_counters()
+                ended, idle_then, after = time.perf_counter_ns(), idle_core_s(), tree_counters()
+                self._recorder.add("epoch", began, ended)
                 io = after - before if after is not None and before is not None else None
-                result.epochs.append(EpochFigures(epoch, seconds, io, seen))
+                idle = idle_then - idle if idle_then is not None and idle is not None else None
+                result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, seen, idle))
 
     def _epoch(self, epoch: int, seen: Seen | None, result: TrainResult) -> None:
         clock = time.perf_counter_ns
@@ -218,7 +192,8 @@ class Trainer:
                     result.checkpoints += 1
                     saved = clock()
                 last = (
-                    step, self._done, start, fetched, computed_ns, requested, computed, reduced, saved, samples, size
+                    step, self._done, start, fetched, computed_ns, requested, computed, reduced, saved, samples, size,
+                    self._loader.number,
                 )  # fmt: skip
                 if profile is not None:
                     profile()
@@ -232,7 +207,7 @@ class Trainer:
         show(self._done, total)
 
     def _record(self, epoch: int, last: _Step) -> None:
-        step, done, start, fetched, computed_ns, requested, computed, reduced, saved, samples, size = last
+        step, done, start, fetched, computed_ns, requested, computed, reduced, saved, samples, size, number = last
         self._log.append(
             epoch,
             step,
@@ -246,6 +221,7 @@ class Trainer:
             samples=samples,
             bytes=size,
         )
+        self._numbers.append(number)
 
     def _fetch(self, batches: Batches) -> Callable[[], Batch]:
         """``next(batches)``, inside the profiler's annotation where it is on."""
@@ -289,19 +265,27 @@ class Trainer:
         self._eval_epoch += 1
 
     def _record_spans(self, steps: Steps) -> None:
-        """The trainer's spans, made from its records; a checkpoint ends what its step recorded."""
+        """The trainer's spans, made from its records; a checkpoint ends what its step recorded.
+
+        ``offset`` of a span ``fetch`` is the number of the batch that came.
+        """
         if not self._recorder.enabled:
             return
         done = 0
         for row in steps:
             evaluates = row["phase"] == EVAL
             done += not evaluates
+            number = -1 if evaluates else self._numbers[done - 1]
             at = int(row["start_ns"])
             for op in ("fetch", "compute", "allreduce", "checkpoint"):
                 end = at + int(row[f"{op}_ns"])
                 if end > at:
                     self._recorder.add(
-                        "eval_" + op if evaluates else op, at, end, step=int(row["step"]) if evaluates else done
+                        "eval_" + op if evaluates else op,
+                        at,
+                        end,
+                        step=int(row["step"]) if evaluates else done,
+                        offset=number if op == "fetch" else -1,
                     )
                 at = end
 

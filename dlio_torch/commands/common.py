@@ -1,0 +1,73 @@
+"""What several verbs share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlio_torch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dlio_torch.commands.arguments import Command
+    from dlio_torch.config.compose import Composed
+    from dlio_torch.dist.launcher import Launch
+
+
+def composed(command: Command, launch: Launch) -> Composed:
+    """The configuration of a command line.
+
+    Raises:
+        ConfigError: it is wrong.
+    """
+    from dlio_torch.config.compose import compose, split_argument
+    from dlio_torch.config.fields import lookup
+    from dlio_torch.formats.registry import available
+    from dlio_torch.sweep.keys import verbs_of
+
+    for argument in command.settings:
+        key, _ = split_argument(argument)
+        if (verbs := verbs_of(key)) and lookup(key.split(".")) is None:
+            raise ConfigError(
+                f"{argument} (command line): not a key of {command.verb}", hint=f"it belongs to {', '.join(verbs)}"
+            )
+    return compose(command.settings, world_size=launch.world_size, formats=available())
+
+
+def refuse_launcher(command: Command, launch: Launch) -> None:
+    """Raise where a verb of studies was started as one of several ranks.
+
+    Raises:
+        ConfigError: it was.
+    """
+    if launch.world_size > 1:
+        raise ConfigError(
+            f"{command.verb} (command line): started as one of {launch.world_size} ranks",
+            hint="start it without a launcher and set ranks=; it starts the ranks of each run itself",
+        )
+
+
+def goes_on(output: str | None, found: Composed) -> bool:
+    """Whether ``output=`` holds a study already.
+
+    Args:
+        output: as given; None: a new folder below ``output.root``.
+        found: configuration of a run.
+
+    Raises:
+        PreconditionError: neither a study can go on there nor a new one begin.
+    """
+    from dlio_torch.rundir import require_claimable
+    from dlio_torch.sweep.store import is_study
+
+    there = output is not None and is_study(Path(output))
+    if output is None:
+        require_claimable(Path(found.config.output.root), "output.root", found.sources["output.root"], empty=False)
+    else:
+        require_claimable(Path(output), "output", "command line", empty=not there)
+    return there
+
+
+def as_json(value: object) -> str:
+    """``value`` as it is printed for ``--json``."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,60 @@
+"""The verbs ls, explain and show: what there is, and what it means."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from dlio_torch.commands.arguments import Command
+from dlio_torch.commands.common import as_json, composed
+from dlio_torch.config.fields import lookup, nearest
+from dlio_torch.dist.launcher import Launch
+from dlio_torch.errors import ConfigError
+from dlio_torch.sweep import keys
+
+_KEYS = "".join(f"keys of {verb}: {', '.join(own)}\n" for verb, own in keys.KEYS.items())
+
+
+def main(command: Command, launch: Launch) -> int:
+    """Print the answer; returns the exit code."""
+    text = {"ls": _ls, "explain": _explain, "show": _show}[command.verb](command, launch)
+    print(text, end="")
+    return 0
+
+
+def _ls(command: Command, launch: Launch) -> str:
+    from dlio_torch.config.describe import listing, listing_text
+    from dlio_torch.formats.registry import available
+
+    if command.settings:
+        raise ConfigError(
+            f"argument {command.settings[0]!r} (command line): ls takes names of sections",
+            hint=f"show {command.settings[0]} prints a configuration",
+        )
+    sections = listing(command.words, formats=sorted(available()))
+    return as_json(sections) if "--json" in command.flags else listing_text(sections)
+
+
+def _explain(command: Command, launch: Launch) -> str:
+    from dlio_torch.config.describe import explain, explain_data
+
+    found = composed(command, launch) if command.settings else None
+    key = command.words[0] if command.words else ""
+    own = keys.verbs_of(key)
+    option = key == "" or lookup(key.split(".")) is not None
+    close = nearest(key, [name for several in keys.KEYS.values() for name in several], cutoff=keys.ALIKE)
+    if not option and not own and close and "." not in key:
+        raise ConfigError(f"explain {key}: no such key", hint=f"did you mean {close[0]}?")
+    if "--json" in command.flags:
+        data = {key: {"verbs": {verb: asdict(keys.KEYS[verb][key]) for verb in own}}} if own else {}
+        return as_json(data | (explain_data(key, found) if option or not own else {}))
+    text = "".join(f"{line}\n" for line in keys.explained(key)) if own else ""
+    if option or not own:
+        text += explain(key, found)
+    return text if key else text + _KEYS
+
+
+def _show(command: Command, launch: Launch) -> str:
+    from dlio_torch.config.describe import show, show_data
+
+    found = composed(command, launch)
+    return as_json(show_data(found)) if "--json" in command.flags else show(found)

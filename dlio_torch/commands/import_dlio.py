@@ -1,0 +1,42 @@
+"""The verb import-dlio: a workload file of DLIO or MLPerf Storage becomes a recipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from dlio_torch.commands.arguments import Command
+from dlio_torch.config import resources
+from dlio_torch.config.dlio import convert
+from dlio_torch.config.dlio.files import read_workload, write_recipe
+from dlio_torch.dist.launcher import Launch
+from dlio_torch.errors import ConfigError
+
+
+def main(command: Command, launch: Launch) -> int:
+    """Print or write the recipe, and what could not be honoured to stderr; returns the exit code."""
+    if len(command.words) != 1:
+        given = " ".join(command.words) or "no file"
+        raise ConfigError(f"import-dlio: {given} (command line): expected one file", hint="import-dlio FILE.yaml")
+    (name,), output = command.words, command.value("--output")
+    ranks = command.value("--ranks") or "0"
+    if not (ranks.isascii() and ranks.isdecimal() and len(ranks) < 8) or (
+        "--ranks" in command.flags and not int(ranks)
+    ):
+        raise ConfigError(f"--ranks {ranks} (command line): expected a number of ranks", hint="write --ranks 8")
+    places = resources.find(Path.cwd(), os.environ)
+    made = convert(read_workload(name), places, strict="--strict" in command.flags, ranks=int(ranks))
+    if launch.rank != 0:
+        return 0
+    if output is not None:
+        write_recipe(made.text, output, name)
+    else:
+        print(made.text, end="")
+        sys.stdout.flush()
+    counts = f"{made.mapped} keys mapped, {len(made.not_honoured)} not honoured, {len(made.unknown)} unknown"
+    lines = [f"dlio_torch: {name}: {counts}", *(f"  {line}" for line in made.report())]
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+    return 0

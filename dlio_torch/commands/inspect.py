@@ -1,0 +1,127 @@
+"""The verbs report and compare: what was recorded, looked at afterwards."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dlio_torch.commands.arguments import Command
+from dlio_torch.commands.common import as_json
+from dlio_torch.dist.launcher import Launch
+from dlio_torch.errors import ConfigError, ThresholdMissed
+from dlio_torch.rundir import replaced
+from dlio_torch.trace.sources import open_recording
+
+
+def main(command: Command, launch: Launch) -> int:
+    """Do it on the first rank; returns the exit code."""
+    if launch.rank != 0:
+        return 0
+    if command.verb == "report":
+        return _report(command)
+    return _compare(command)
+
+
+def _report(command: Command) -> int:
+    if len(command.words) != 1:
+        raise ConfigError(
+            f"report: {' '.join(command.words) or 'nothing'} (command line): expected one path",
+            hint="report runs/<recipe>/<time>, a folder of trace, or a log",
+        )
+    path = Path(command.words[0])
+    output = _output(command.value("--output"), "json" if "--json" in command.flags else "html")
+    if "--json" in command.flags:
+        from dlio_torch.analysis.io.metrics import analyse
+        from dlio_torch.analysis.io.selection import data_only
+
+        text = as_json(analyse(data_only(open_recording(path))))
+        if output is None:
+            print(text, end="")
+            return 0
+        with replaced(output) as file:
+            file.write(text.encode("utf-8"))
+        print(f"report: {output}")
+        return 0
+    from dlio_torch.report.html import report_run
+    from dlio_torch.report.html.study.report import is_study
+
+    if is_study(path):
+        from dlio_torch.commands.sweep_run import write_page
+
+        print(f"report: {write_page(path, output)}")
+        return 0
+    print(f"report: {report_run(path, output)}")
+    return 0
+
+
+def _output(value: str | None, suffix: str) -> Path | None:
+    """The file to write, where one is named.
+
+    Raises:
+        ConfigError: it is a folder, or its folder is not there.
+    """
+    if value is None:
+        return None
+    path = Path(value).expanduser().absolute()
+    if path.is_dir() or value.endswith("/"):
+        raise ConfigError(
+            f"--output {value} (command line): it is a folder", hint=f"give a file name: {path / 'report'}.{suffix}"
+        )
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"--output {value} (command line): there is no folder {path.parent}", hint="make it first, or name another"
+        )
+    return path
+
+
+def _compare(command: Command) -> int:
+    from dlio_torch.analysis.fidelity import compare as fidelity
+    from dlio_torch.analysis.fidelity.pairing import mappings
+    from dlio_torch.report.comparison import print_comparison, to_json
+
+    if len(command.words) != 2:
+        raise ConfigError(
+            f"compare: {len(command.words)} paths (command line): expected two",
+            hint="compare runs/x/1 application.darshan",
+        )
+    # Mistakes in the flags are told before the work is done.
+    repeats = _repeats(command.all_values("--repeat"))
+    storage = command.value("--storage")
+    if storage not in (None, "same", "other"):
+        raise ConfigError(f"--storage {storage} (command line): unknown", hint="write --storage same or other")
+    files = mappings(command.all_values("--files"))
+    limits = command.all_values("--fail")
+    fidelity.parse_limits(limits)
+    a, b = (open_recording(Path(word)) for word in command.words)
+    found = fidelity.compare(
+        a,
+        b,
+        files=files or None,
+        per_rank="--per-rank" in command.flags,
+        scale_free="--scale-free" in command.flags,
+        same_storage=None if storage is None else storage == "same",
+        repeats_a=[open_recording(path) for path in repeats["A"]],
+        repeats_b=[open_recording(path) for path in repeats["B"]],
+    )
+    if "--json" in command.flags:
+        print(as_json(to_json(found)), end="")
+    else:
+        print_comparison(found, sys.stdout)
+    missed = fidelity.check(found, limits)
+    if missed:
+        sys.stdout.flush()
+        raise ThresholdMissed("; ".join(missed), hint="see the components above")
+    return 0
+
+
+def _repeats(values: list[str]) -> dict[str, list[Path]]:
+    """Further recordings of either side, from ``A=PATH`` and ``B=PATH``."""
+    found: dict[str, list[Path]] = {"A": [], "B": []}
+    for value in values:
+        side, _, path = value.partition("=")
+        if side not in found or not path:
+            raise ConfigError(
+                f"--repeat {value} (command line): does not say of which side", hint="write --repeat A=PATH or B=PATH"
+            )
+        found[side].append(Path(path))
+    return found

@@ -1,0 +1,95 @@
+"""The verb trace: record every I/O call of a program, whatever it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from dlio_torch import __version__
+from dlio_torch.commands.arguments import Command
+from dlio_torch.dist.launcher import Launch
+from dlio_torch.environment import describe
+from dlio_torch.errors import ConfigError
+from dlio_torch.rundir import RunDir
+from dlio_torch.units import parse_size
+
+_LEAST_LIMIT = 65536
+_METHODS = ("auto", "preload", "strace")
+
+
+def main(command: Command, launch: Launch) -> int:
+    """Run the program, write its trace folder, print what it did; returns the program's exit code."""
+    from dlio_torch.trace.posix.record import record
+    from dlio_torch.trace.posix.within import patterns
+
+    if command.settings:
+        raise ConfigError(
+            f"trace: {command.settings[0]!r} (command line): expected a flag or --",
+            hint="write trace [--output DIR] -- python train.py",
+        )
+    if not command.program:
+        raise ConfigError("trace (command line): no program", hint="write trace -- python train.py")
+    if launch.world_size > 1:
+        raise ConfigError(
+            f"trace (command line): started as one of {launch.world_size} ranks",
+            hint="record the launcher instead: trace -- torchrun ...",
+        )
+    method = command.value("--method") or "auto"
+    if method not in _METHODS:
+        raise ConfigError(f"--method {method} (command line): unknown", hint=f"one of {', '.join(_METHODS)}")
+    options: dict[str, Any] = {}
+    limit = command.value("--limit")
+    if limit is not None:
+        options["limit_bytes"] = _size(limit)
+    directory = RunDir.create("runs", "trace", command.value("--output"))
+    directory.write_json(
+        directory.environment,
+        {**describe({"runs": directory.path, "cwd": Path.cwd()}), "dlio_torch": __version__},
+    )
+    # Told before the program starts: a recording that is killed keeps what it was of.
+    about = {"command": list(command.program), "cwd": os.getcwd(), "started_time_ns": time.time_ns()}
+    directory.write_json(directory.command, about)
+    recorded = record(
+        list(command.program),
+        directory.events,
+        include=patterns(command.all_values("--include")),
+        exclude=patterns(command.all_values("--exclude")),
+        method=cast(Literal["auto", "preload", "strace"], method),
+        **options,
+    )
+    directory.write_json(directory.command, {**about, **asdict(recorded)})
+    _say(directory)
+    return recorded.exit_code
+
+
+def _say(directory: RunDir) -> None:
+    """Analyse what was recorded, draw the timeline, and print the figures to stderr: stdout is the program's."""
+    from dlio_torch.analysis.io.metrics import analyse
+    from dlio_torch.analysis.io.selection import data_only
+    from dlio_torch.report.io_text import print_io
+    from dlio_torch.trace.chrome import write_trace
+    from dlio_torch.trace.sources import open_recording
+
+    recording = open_recording(directory.path)
+    analysis = analyse(data_only(recording))
+    directory.write_json(directory.summary, {"posix": analysis})
+    write_trace(recording.events, directory.trace)
+    last = f"Results: {directory.path} (python -m dlio_torch report {directory.path})"
+    print_io(analysis, sys.stderr, [last])
+
+
+def _size(text: str) -> int:
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"--limit {text} (command line): {error}", hint="write --limit 4GiB") from error
+    if size < _LEAST_LIMIT:
+        raise ConfigError(
+            f"--limit {text} (command line): no process could record anything",
+            hint="give 64KiB or more",
+        )
+    return size

@@ -1,0 +1,49 @@
+"""How a check of the configuration refuses: keys, their values, where they were set, what is wrong, a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dlio_torch.config.schema import Config
+from dlio_torch.errors import ConfigError
+
+Fail = Callable[[list[str], str, str], None]
+"""Refuses the values of some keys: keys, problem, way out."""
+
+
+class Check:
+    """Builds the messages.
+
+    Args:
+        config: the configuration that is checked.
+        sources: where each value was set.
+
+    Attributes:
+        amount: the key that says how many samples there are.
+    """
+
+    def __init__(self, config: Config, sources: Mapping[str, str]) -> None:
+        self.config = config
+        self.sources = sources
+        self.amount = "dataset.samples_per_file" if config.dataset.path is None else "dataset.path"
+
+    def fail(self, keys: list[str], problem: str, way_out: str) -> None:
+        """Refuse the values of ``keys``.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(f"{' with '.join(self.text(key) for key in keys)}: {problem}", hint=way_out)
+
+    def text(self, key: str) -> str:
+        """``key=value (source)``."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value[int(part)] if isinstance(value, list) else getattr(value, part)
+        if isinstance(value, bool) or value is None:
+            value = {True: "true", False: "false", None: "null"}[value]
+        elif isinstance(value, list) and not all(isinstance(item, (int, str)) for item in value):
+            value = f"[{len(value)} elements]"
+        source = self.sources.get(key)
+        return f"{key}={value} ({source})" if source else f"{key}={value}"

@@ -1,0 +1,87 @@
+"""Options of ``dist``, ``trace`` and ``output``; of ``system``, ``scale`` and ``expect``, the published run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dlio_torch.config.opt import opt
+
+
+@dataclass(frozen=True)
+class DistConfig:
+    """How ranks talk."""
+
+    backend: Literal["auto", "single", "torch", "horovod"] = opt(
+        "auto", "communicator; auto: whatever launcher started this process"
+    )
+    timeout_s: float = opt(300.0, "longest wait for the other ranks", unit="s", minimum=1)
+
+
+@dataclass(frozen=True)
+class TraceConfig:
+    """What is recorded beside the step times."""
+
+    spans: bool = opt(True, "record named intervals of every process and thread")
+    posix: bool = opt(False, "record every I/O call of the training on the files of posix_paths")
+    posix_paths: list[str] = opt(
+        [], "folders, files or patterns whose calls are recorded; empty: the data set and the checkpoints"
+    )
+    posix_limit_bytes: int = opt(
+        4294967296, "most bytes of recorded calls that a process may write (48 each)", unit="B", minimum=65536
+    )
+    profiler: bool = opt(False, "write torch.profiler output for TensorBoard's profiler plugin")
+    profiler_steps: int = opt(8, "steps that torch.profiler records after the warm-up", minimum=1)
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """Where results go."""
+
+    root: str = opt("runs", "folder below which run directories lie")
+    dir: str | None = opt(None, "this very run directory instead of <root>/<recipe>/<time>")
+    progress: bool = opt(True, "show progress on rank 0")
+
+
+@dataclass(frozen=True)
+class SystemConfig:
+    """The system on which the published numbers were taken; a run is compared with it."""
+
+    name: str = opt("unknown", "name of the system")
+    world_size: int = opt(1, "ranks of the published run", minimum=1)
+    ranks_per_node: int = opt(1, "ranks of one node in the published run", minimum=1)
+
+
+@dataclass(frozen=True)
+class ScaleConfig:
+    """How much of the published amount is done; the shape of the I/O stays."""
+
+    name: str = opt("laptop", "which scale this is")
+    max_samples: int = opt(0, "upper limit of the training samples; 0: as published", minimum=0)
+    max_files: int = opt(0, "upper limit of the training files; 0: as published", minimum=0)
+    max_samples_per_file: int = opt(0, "upper limit of the samples of a file; 0: as published", minimum=0)
+    max_volume_edge: int = opt(0, "upper limit of the edges of a volume; 0: as published", minimum=0)
+    max_shuffle_pool: int = opt(0, "upper limit of the shuffle pool; 0: as published", minimum=0)
+    max_samples_eval: int = opt(0, "upper limit of the evaluation samples; 0: as published", minimum=0)
+    max_steps: int = opt(0, "upper limit of the steps of an epoch; 0: as published", minimum=0)
+    max_epochs: int = opt(0, "upper limit of the epochs; 0: as published", minimum=0)
+    compute: float = opt(1.0, "factor on every emulated compute and preprocess time", minimum=0)
+    checkpoint: float = opt(1.0, "factor on the interval between checkpoints", minimum=0)
+    checkpoint_size: float = opt(1.0, "factor on the size of a checkpoint; its write calls keep their size", minimum=0)
+    allreduce: float = opt(1.0, "factor on the gradient that ranks reduce", minimum=0)
+    first_touch: bool = opt(
+        False, "shrink the library's caches with the data, so that reads find as little there as in the published run"
+    )
+    keep_rank_batch: bool = opt(
+        False, "give each rank the batch that it has in the published run, whatever the number of ranks now"
+    )
+
+
+@dataclass(frozen=True)
+class ExpectConfig:
+    """One published figure of the application."""
+
+    metric: str = opt("", "name of a figure of summary.json, dotted, or one of the trace's")
+    value: float = opt(0.0, "the published value")
+    tolerance: float = opt(0.1, "relative difference that still counts as alike", minimum=0)
+    source: str = opt("", "where the value was published")

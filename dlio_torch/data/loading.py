@@ -1,0 +1,163 @@
+"""What the loaders of a rank read from: datasets and pipes, or what is kept of them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from torch.utils.data import IterDataPipe
+
+from dlio_torch.compute.emulate import Preprocess
+from dlio_torch.config.schema import Config
+from dlio_torch.data.datasets import CatchingDataset, InMemoryDataset, SampleDataset
+from dlio_torch.data.decoupled.groups import DecoupledSource
+from dlio_torch.data.hold import HeldPlan
+from dlio_torch.data.lanes import LanesPlan, LanesStart
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.loader import Source
+from dlio_torch.data.pipeplan import PipePlan, Plan
+from dlio_torch.data.replay import (
+    Start,
+    keep_batches,
+    keep_batches_of_records,
+    keep_records,
+    keep_samples,
+)
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.stream import BatchAssembler, PipeStream, Record, RecordBatches, StreamDataset, StreamStart
+from dlio_torch.data.streamplan import StreamPlan
+from dlio_torch.formats.base import Format
+from dlio_torch.formats.batch import ArraySpec, Batch
+from dlio_torch.trace.spans import NULL, Recorder
+
+
+class Loading:
+    """Makes what loaders read from.
+
+    Args:
+        config: the experiment.
+        fmt: reads the files.
+        recorder: takes the spans.
+        preprocess: CPU time to spend on each sample.
+        verify: compare each sample with what was generated.
+
+    Attributes:
+        in_memory_bytes: bytes that were read into memory; ``None`` if nothing was.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        fmt: Format,
+        recorder: Recorder,
+        *,
+        preprocess: Preprocess | None = None,
+        verify: bool = False,
+    ) -> None:
+        self._config = config
+        self._format = fmt
+        self._recorder = recorder
+        self.in_memory_bytes: int | None = None
+        self._preprocess = preprocess
+        self._verify = verify
+
+    def source(self, manifest: Manifest, plan: Plan, epochs: int) -> Source:
+        """What gives the batches of a plan; reads them into memory where ``loader.in_memory`` asks for that."""
+        plan = plan.fetched if isinstance(plan, HeldPlan) else plan
+        if isinstance(plan, PipePlan):
+            start, specs = self._start(manifest, plan)
+            if isinstance(plan, LanesPlan):
+                return self._pipe(plan, start, specs)
+            check = self._stream(manifest).check if self._verify else None
+            return self._pipe(plan, start, specs, self._preprocess, check)
+        if self._config.loader.engine == "decoupled":
+            return DecoupledSource(self._format, manifest, self._recorder, self._preprocess, self._verify)
+        dataset = self._dataset(manifest)
+        if not self._config.loader.in_memory:
+            return CatchingDataset(dataset, self._recorder)
+        loaded = InMemoryDataset(dataset, _wanted(plan, epochs), self._recorder)
+        self._took(loaded.nbytes())
+        return CatchingDataset(loaded, self._recorder)
+
+    def replayed(self, manifest: Manifest, plan: Plan) -> Source:
+        """What takes the place of :meth:`source` where ``loader.replay`` is ``samples`` or ``batches``.
+
+        Raises:
+            DataError: what is to be kept cannot be read.
+        """
+        plan = plan.fetched if isinstance(plan, HeldPlan) else plan
+        # Nothing but the reading, and no spans: only the training is of interest.
+        reading = Loading(self._config, self._format, NULL)
+        if isinstance(plan, PipePlan):
+            return self._records(manifest, plan, reading)
+        assert isinstance(plan, BatchSampler)
+        return self._samples(manifest, plan, reading)
+
+    def _samples(self, manifest: Manifest, plan: BatchSampler, reading: Loading) -> Source:
+        options, dataset = self._config.loader, reading._dataset(manifest)
+        if options.replay == "batches":
+            batches = keep_batches(options, dataset, plan)
+            self._took(batches.nbytes())
+            return batches
+        samples = keep_samples(options, dataset, plan, self._format.specs(), self._recorder)
+        self._took(samples.nbytes())
+        return CatchingDataset(samples, self._recorder)
+
+    def _records(self, manifest: Manifest, plan: PipePlan, reading: Loading) -> Source:
+        options, (start, specs) = self._config.loader, reading._start(manifest, plan)
+        if options.replay == "batches":
+            batches = keep_batches_of_records(options, start, specs, plan)
+            self._took(batches.nbytes())
+            return batches
+        records = keep_records(options, start, specs, plan)
+        self._took(records.nbytes())
+        return self._pipe(plan, records, specs)
+
+    def _took(self, size: int) -> None:
+        self.in_memory_bytes = (self.in_memory_bytes or 0) + size
+
+    def _dataset(self, manifest: Manifest, max_open_files: int = 0) -> SampleDataset:
+        config = self._config
+        return SampleDataset(
+            self._format,
+            manifest,
+            self._recorder,
+            unit=config.access.unit,
+            preprocess=self._preprocess,
+            max_open_files=max_open_files or config.loader.max_open_files,
+            verify=self._verify,
+        )
+
+    def _start(self, manifest: Manifest, plan: PipePlan) -> tuple[Start, Sequence[ArraySpec]]:
+        """What begins the records of a pipe, and the arrays of a record."""
+        if isinstance(plan, LanesPlan):
+            # One file at a time; samples are preprocessed and checked where they are read, as whole ones.
+            lanes = LanesStart(plan, self._dataset(manifest, max_open_files=1), self._format.specs())
+            return lanes, lanes.specs()
+        assert isinstance(plan, StreamPlan)
+        return StreamStart(plan, self._stream(manifest)), self._format.specs()
+
+    def _stream(self, manifest: Manifest) -> StreamDataset:
+        return StreamDataset(self._format, manifest, self._recorder, unit=self._config.access.unit)
+
+    def _pipe(
+        self,
+        plan: PipePlan,
+        start: Start,
+        specs: Sequence[ArraySpec],
+        preprocess: Preprocess | None = None,
+        check: Callable[[Batch], None] | None = None,
+    ) -> PipeStream:
+        def assemble_batches(records: IterDataPipe[list[Record]]) -> BatchAssembler:
+            return BatchAssembler(records, specs, self._recorder, preprocess, check)
+
+        threads = max(1, self._config.loader.read_threads)
+        return PipeStream(RecordBatches(plan, start), assemble_batches, threads, self._recorder)
+
+
+def _wanted(sampler: Plan, epochs: int) -> list[int]:
+    """Every sample that this rank will ask for, by number: what is read into memory."""
+    wanted = np.zeros(sampler.num_samples, bool)
+    for epoch in range(epochs):
+        wanted |= sampler.expected_counts(epoch) > 0
+    return [int(index) for index in np.flatnonzero(wanted)]

@@ -1,0 +1,53 @@
+"""What bears a name of the data set on disk: a file, or the folder that some libraries write for one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    if path.is_dir():
+        return sum(inner.stat().st_size for inner in path.rglob("*") if inner.is_file())
+    return path.stat().st_size
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder and what is in it; one that is not there is no error."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def give_name(part: Path, path: Path, *, fsync: bool) -> None:
+    """Let what was written as ``part`` take the place of ``path``; nothing incomplete ever bears that name.
+
+    Args:
+        part: beside ``path``, complete.
+        path: the name; what has it goes.
+        fsync: have everything on the device before.
+    """
+    if fsync:
+        for inner in part.rglob("*") if part.is_dir() else ():
+            _fsync(inner)
+        _fsync(part)
+    if path.is_dir():  # which nothing can be renamed to
+        old = part.with_name(f"{part.name}.old")
+        path.rename(old)
+        part.rename(path)
+        remove(old)
+    else:
+        part.replace(path)
+    if fsync:
+        _fsync(path.parent)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

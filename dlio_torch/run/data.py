@@ -1,0 +1,67 @@
+"""Before the training: where the samples lie, and generating them."""
+
+from __future__ import annotations
+
+import sys
+
+from dlio_torch.data import layout
+from dlio_torch.data.generate import Generated, generate
+from dlio_torch.data.layout import Manifest
+from dlio_torch.errors import DataError
+from dlio_torch.report.found import found_lines
+from dlio_torch.run.setting import Setting
+from dlio_torch.trace.spans import Recorder
+from dlio_torch.units import format_size
+
+
+def where_samples_lie(run: Setting) -> dict[str, Manifest]:
+    """The manifests ``train`` and ``eval``; of existing data the first file is looked at."""
+    path = run.config.dataset.path
+    if path is None:
+        return layout.generated(run.config, run.format)
+    # One rank looks at the files; an error there ends the others through the communicator.
+    found = layout.existing(run.config, run.format) if run.first else None
+    found = run.comm.broadcast_object(found)
+    assert found is not None
+    manifest, details = found
+    run.details = {"files": manifest.num_files, "samples": manifest.num_samples, **details}
+    if run.first:
+        print("\n".join(found_lines(path, run.details)), file=sys.stderr)
+    # Existing data have no evaluation files of their own: evaluation reads the same ones.
+    return {"train": manifest, "eval": manifest}
+
+
+def make_samples(run: Setting, recorder: Recorder) -> Generated | None:
+    """Generate the data, where they are generated and lie in files."""
+    if run.config.dataset.path is not None or not run.format.needs_files:
+        return None
+    with run.progress.task("generating", "files") as update:
+        made = generate(run.config, run.format, run.comm, recorder, update)
+    if run.first:
+        folder = layout.data_folder(run.config, run.format)
+        rate = f", {format_size(made.bytes / made.seconds)}/s" if made.bytes and made.seconds else ""
+        print(
+            f"data: {folder}: {made.written} file(s) written ({format_size(made.bytes)}{rate}), {made.reused} reused",
+            file=sys.stderr,
+        )
+    return made
+
+
+def use_existing(run: Setting, manifests: dict[str, Manifest]) -> None:
+    """Check that the generated data are there, and take the parameters that they were made with.
+
+    Raises:
+        DataError: they are not.
+    """
+    if run.config.dataset.path is not None or not run.format.needs_files:
+        return
+    found = None
+    if run.first:
+        folder = layout.data_folder(run.config, run.format)
+        layout.check_present(manifests, run.format)
+        found = layout.read_description(folder)
+        if found is None:
+            raise DataError(f"{folder / layout.DESCRIPTION} does not exist", hint="run the verb generate")
+    found = run.comm.broadcast_object(found)
+    assert found is not None
+    run.format.use_parameters(found["parameters"])

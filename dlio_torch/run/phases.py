@@ -1,0 +1,81 @@
+"""The phases of a run, as each rank goes through them: data, run directory, training, results."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlio_torch import __version__
+from dlio_torch.compute.calibrate import load_or_measure
+from dlio_torch.config.emit import sources_to_yaml, to_yaml
+from dlio_torch.config.validate import check_world
+from dlio_torch.data.assemble import fit_steps
+from dlio_torch.data.generate import Generated
+from dlio_torch.data.layout import Manifest
+from dlio_torch.environment import describe
+from dlio_torch.errors import ThresholdMissed
+from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
+from dlio_torch.run.outcome import finish
+from dlio_torch.run.setting import Setting
+from dlio_torch.run.training import prepare_cache, train
+from dlio_torch.rundir import RunDir
+from dlio_torch.trace.spans import NULL, Recorder
+
+
+def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
+    """Generate and train; returns the threshold that the finished run missed, the same on every rank."""
+    if run.first:
+        for note in run.composed.notes:
+            print(f"scale: {note}", file=sys.stderr)
+    manifests = where_samples_lie(run)
+    samples = manifests["train"]
+    run.config = fit_steps(run.config, manifests, run.comm.world_size, run.composed.scaled)
+    check_world(run.config, run.comm.world_size, samples.num_samples, samples.num_files, run.composed.sources)
+    if "generate" not in phases:
+        use_existing(run, manifests)
+    directory = _run_directory(run) if "train" in phases else None
+    recorder = NULL
+    if directory is not None and run.config.trace.spans:
+        recorder = Recorder(directory.events, run.comm.rank)
+    made = make_samples(run, recorder) if "generate" in phases else None
+    if directory is None:
+        return None
+    return _train(run, directory, manifests, recorder, made)
+
+
+def _run_directory(run: Setting) -> RunDir:
+    config, made = run.config, None
+    if run.first:
+        made = RunDir.create(config.output.root, config.recipe, config.output.dir)
+        made.write_text(made.config, to_yaml(config))
+        made.write_text(made.sources, sources_to_yaml(run.composed.sources))
+        data = Path(config.dataset.path or config.dataset.root)
+        environment = describe({"data": data, "runs": made.path})
+        run.mount = environment["mounts"]["data"]
+        ranks = {"backend": run.comm.name, "detail": run.comm.detail, "world_size": run.comm.world_size}
+        made.write_json(made.environment, {**environment, "ranks": ranks, "dlio_torch": __version__})
+    found = run.comm.broadcast_object(made)
+    assert found is not None
+    return found
+
+
+def _train(
+    run: Setting, directory: RunDir, manifests: dict[str, Manifest], recorder: Recorder, made: Generated | None
+) -> ThresholdMissed | None:
+    calibration = load_or_measure()
+    with contextlib.ExitStack() as stack:
+        keeper = prepare_cache(run, manifests, stack) if run.format.needs_files else None
+        own = train(run, directory, manifests, recorder, calibration, keeper, stack)
+    everyone = run.comm.gather_objects(own)
+    summary = None
+    if everyone is not None:
+        summary = finish(run, directory, everyone, made, keeper, calibration)
+    au = run.comm.broadcast_object(summary["au"]["mean"] if summary is not None else None)
+    least = run.config.train.min_au
+    if least and au is not None and au < least:
+        return ThresholdMissed(
+            f"accelerator utilisation is {au:.4f}, below train.min_au={least}", hint=f"see {directory.path}"
+        )
+    return None

@@ -1,0 +1,127 @@
+"""The training of a rank: page cache, loaders, emulator, checkpoints and trainer; what is measured is in here."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dlio_torch.analysis.collect import RankResult
+from dlio_torch.compute.calibrate import Calibration
+from dlio_torch.compute.emulate import make_emulator
+from dlio_torch.data import layout
+from dlio_torch.data.assemble import assemble
+from dlio_torch.data.cachestate import CacheKeeper, DataFiles
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.pipeplan import Plan
+from dlio_torch.environment.preparing import Outside
+from dlio_torch.errors import DataError
+from dlio_torch.report.cache_text import prepared_line
+from dlio_torch.run.closing import closing
+from dlio_torch.run.setting import Setting
+from dlio_torch.rundir import RunDir
+from dlio_torch.trace.posix.within import patterns, recording
+from dlio_torch.trace.profiler import ProfilerSession
+from dlio_torch.trace.spans import Recorder
+from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.result import TrainResult
+from dlio_torch.train.steps import StepLog
+from dlio_torch.train.trainer import Trainer
+
+
+def prepare_cache(run: Setting, manifests: dict[str, Manifest], stack: contextlib.ExitStack) -> CacheKeeper:
+    """Bring the page cache into the state that the run is to begin with."""
+    cache = run.config.cache
+    keeper = CacheKeeper(cache, DataFiles(run.format, manifests.values()), run.comm)
+    found = keeper.prepare(1)
+    if run.first and cache.state != "as_is":
+        print(prepared_line(cache.state, found, keeper.size), file=sys.stderr)
+    if cache.every_epoch and run.config.trace.posix:
+        # Started before the recording begins, so that what it does is not taken for the run's.
+        outside = Outside()
+        stack.enter_context(closing(outside.close))
+        keeper.use(outside)
+    return keeper
+
+
+def train(
+    run: Setting,
+    directory: RunDir,
+    manifests: dict[str, Manifest],
+    recorder: Recorder,
+    calibration: Calibration,
+    keeper: CacheKeeper | None,
+    stack: contextlib.ExitStack,
+) -> RankResult:
+    """The training of this rank; what must be closed afterwards is left on ``stack``."""
+    config = run.config
+    if config.trace.posix:
+        data = config.dataset.path or layout.data_folder(config, run.format)
+        where: Sequence[Path | str] = config.trace.posix_paths or [data, directory.checkpoints]
+        stack.enter_context(
+            recording(
+                directory.events,
+                rank=run.comm.rank,
+                include=patterns(where),
+                limit_bytes=config.trace.posix_limit_bytes,
+            )
+        )
+    stack.enter_context(closing(recorder.close))
+    before = tree_counters(begins=True) if config.loader.in_memory else None
+    loaders = assemble(config, run.format, manifests, recorder, run.comm.rank, run.comm.world_size)
+    after = tree_counters() if before is not None else None
+    load_io = after - before if after is not None and before is not None else None
+    stack.enter_context(closing(loaders.close))
+    checkpointer = Checkpointer(config.checkpoint, directory.checkpoints, run.comm.rank, recorder)
+    emulator = make_emulator(
+        config.compute, seed=config.seed, rank=run.comm.rank, spin_tail_ns=calibration.spin_tail_ns
+    )
+    stack.enter_context(closing(emulator.close))
+    log = StepLog(directory.steps(run.comm.rank), run.comm.rank)
+    stack.enter_context(closing(log.close))
+    profiler = ProfilerSession(
+        directory.tensorboard,
+        f"rank{run.comm.rank}",
+        warmup=config.train.warmup_steps,
+        active=config.trace.profiler_steps,
+        enabled=config.trace.profiler,
+        rank=run.comm.rank,
+        events=directory.events if config.trace.spans else None,
+    )
+    with run.progress.task("training", "steps") as update:
+        trainer = Trainer(
+            config.train,
+            run.comm,
+            loader=loaders.train,
+            eval_loader=loaders.eval,
+            emulator=emulator,
+            checkpointer=checkpointer,
+            log=log,
+            recorder=recorder,
+            profiler=profiler,
+            progress=update,
+            num_samples=manifests["train"].num_samples,
+            restore=config.checkpoint.restore,
+            verify=config.verify,
+            before_epoch=keeper.prepare if keeper is not None and config.cache.every_epoch else None,
+        )
+        result = trainer.run()
+    _check_counts(result, loaders.sampler)
+    return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe())
+
+
+def _check_counts(result: TrainResult, sampler: Plan) -> None:
+    """With ``verify``: each sample came exactly as often as the access pattern says."""
+    for figures in result.epochs:
+        if figures.seen is None:
+            continue
+        wrong = np.flatnonzero(figures.seen != sampler.expected_counts(figures.epoch - 1))
+        if len(wrong):
+            raise DataError(
+                f"epoch {figures.epoch}: {len(wrong)} samples did not come as often as access.order says, sample "
+                f"{wrong[0]} came {figures.seen[wrong[0]]} times"
+            )

@@ -1,0 +1,58 @@
+"""What a rank has when its training is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.environment import IoCounters
+from dlio_torch.train.steps import Steps
+
+Seen = npt.NDArray[np.int64]
+"""How often each sample came."""
+
+
+@dataclass
+class EpochFigures:
+    """What one epoch of one rank moved, beside its steps.
+
+    Attributes:
+        epoch: number, from 1.
+        seconds: wall time of the epoch, evaluation and checkpoints included.
+        io: what the kernel counted; ``None`` where it does not tell.
+        seen: with ``verify``, how often each sample came; else ``None``.
+        idle_core_s: seconds that cores were idle meanwhile, added up over those that the rank may run on; ``None``
+            where the kernel does not tell.
+    """
+
+    epoch: int
+    seconds: float
+    io: IoCounters | None
+    seen: Seen | None = None
+    idle_core_s: float | None = None
+
+
+@dataclass
+class TrainResult:
+    """What a rank brings home.
+
+    Attributes:
+        steps: one record a step.
+        epochs: one entry an epoch.
+        checkpoints: checkpoints saved.
+        checkpoint_bytes: bytes saved.
+        restore_s: time of the restore before the first step, ``None`` on a rank that restores nothing.
+        restore_bytes: bytes restored, ``None`` likewise.
+        pauses: begin and end, by ``time.perf_counter_ns``, of what was done between epochs for the sake of the
+            measurement alone; no part of any time.
+    """
+
+    steps: Steps
+    epochs: list[EpochFigures] = field(default_factory=list)
+    checkpoints: int = 0
+    checkpoint_bytes: int = 0
+    restore_s: float | None = None
+    restore_bytes: int | None = None
+    pauses: list[tuple[int, int]] = field(default_factory=list)
