@@ -313,7 +313,7 @@ def test_a_run_is_a_share_of_the_limit_at_its_own_requests(tmp_path: Path, monke
         4,
     )
     assert storage_text(found) == (
-        "2 MiB/s is 50.0 % of 4 MiB/s (fio-9: random reads of 128 KiB by 4 threads, evicted before), "
+        "2 MiB/s over whole epochs: 50.0 % of 4 MiB/s (fio-9: random reads of 128 KiB by 4 threads, evicted before), "
         "12.5 % of the most, 16 MiB/s"
     )
 

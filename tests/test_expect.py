@@ -33,6 +33,21 @@ def test_worst_first_and_what_was_not_measured_last() -> None:
     ]
 
 
+def test_a_figure_that_follows_from_a_scaled_option_is_not_scored() -> None:
+    expected = [ExpectConfig("au.mean", 0.9, 0.1), ExpectConfig("reads.calls", 10, 0.1)]
+    summary = {"au": {"mean": 0.3}, "reads": {"calls": 20}, "scaled": ["compute.step_s 1.36 -> 0.0136 (scale=tiny)"]}
+    rows = compare(expected, summary)
+    assert [(row.metric, row.alike, row.distance) for row in rows] == [
+        ("reads.calls", "no", 1.0),
+        ("au.mean", "scaled", None),
+    ]
+    assert rows[1].measured == 0.3
+    assert [row.alike for row in compare(expected, {**summary, "scaled": ["train.steps 9 -> 3 (scale=tiny)"]})] == [
+        "no",
+        "no",
+    ]
+
+
 def test_figures_of_recorded_calls() -> None:
     reads = [Call(offset=place * 10, bytes=10, start=place, end=place + 1) for place in range(9)]
     jump = Call(op="pread", offset=10**6, bytes=60, start=9, end=10)

@@ -50,8 +50,11 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def said(rank: Ended) -> list[str]:
-    """What a rank complained about, from our own words on: gloo, whose threads write to the same
-    stderr a character at a time, may have put a "[" before them."""
+    """What a rank complained about.
+
+    From our own words on: gloo, whose threads write to the same stderr a character at a time, may have put a "["
+    before them.
+    """
     return re.findall(r"(?:dlio_torch: |rank \d+ failed: ).*", rank.stderr)
 
 

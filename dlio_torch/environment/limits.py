@@ -38,6 +38,7 @@ _BLOCK_BYTES = 4 << 20
 _FREE_PART = 10  # of the free space, one in so many bytes may be taken
 _WRITING = 4  # the file is written for at most so many times the time of a measurement
 _STILL_CACHED = 0.03
+_ATTEMPTS, _PAUSE_S = 4, 0.2
 
 
 @dataclass(frozen=True)
@@ -160,13 +161,19 @@ def _prepare(place: str, request: Request, folder: Path) -> None:
     if request.cached == "warm":
         read_through(place)
         return
-    evict(place)
-    share = cached_share(place)
-    in_memory = describe_mount("", folder, {})["file_system"] in MEMORY
-    if request.cached == "cold" and (in_memory or (share is not None and share > _STILL_CACHED)):
-        raise PreconditionError(
-            f"{folder} cannot be measured cold: {why_cached(folder)}", hint="choose another dataset.root"
-        )
+    if request.cached == "direct":
+        evict(place)
+        return
+    for attempt in range(_ATTEMPTS):  # a page that the system moves or writes at that moment stays
+        time.sleep(_PAUSE_S * attempt)
+        evict(place)
+        if describe_mount("", folder, {})["file_system"] in MEMORY:
+            break
+        if (cached_share(place) or 0.0) <= _STILL_CACHED:
+            return
+    raise PreconditionError(
+        f"{folder} cannot be measured cold: {why_cached(folder)}", hint="choose another dataset.root"
+    )
 
 
 @contextlib.contextmanager

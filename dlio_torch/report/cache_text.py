@@ -60,4 +60,4 @@ def storage_text(storage: Mapping[str, Any]) -> str:
         shares.append(f"{percent(storage['share_of_most'])} of the most, {most}")
     if not shares:
         return f"not measured: {storage['why']}"
-    return f"{format_rate(storage['bytes_per_s'])} is {', '.join(shares)}"
+    return f"{format_rate(storage['bytes_per_s'])} over whole epochs: {', '.join(shares)}"

@@ -29,18 +29,19 @@ class ExpectRow:
         published: the published value.
         measured: the value of this run; ``None``: not measured.
         ratio: measured / published; ``None`` without a measured value, or where 0 was published.
-        alike: whether the distance is at most ``tolerance``.
+        alike: whether the distance is at most ``tolerance``; ``scaled``: the figure follows from an option that
+            the scale has changed, so the published one is none to be compared with.
         tolerance: as configured; the limit of the distance.
         source: where the value was published.
         distance: |measured - published| / |published|, the absolute difference where 0 was published;
-            ``None``: not measured.
+            ``None``: not measured, or scaled.
     """
 
     metric: str
     published: float
     measured: float | None
     ratio: float | None
-    alike: Literal["yes", "no", "not measured"]
+    alike: Literal["yes", "no", "scaled", "not measured"]
     tolerance: float
     source: str
     distance: float | None = None
@@ -63,11 +64,20 @@ FIGURES = {
 """Short names of figures of the analysis of recorded calls, and where they are in it."""
 
 _CLASSES = ("read", "write", "all")
+_FOLLOWS = {
+    "au": "compute.step_s",
+    "step": "compute.step_s",
+    "shares": "compute.step_s",
+}  # a group of metrics, and what it hangs on
 
 
 def compare(expect: Sequence[ExpectConfig], summary: Mapping[str, Any]) -> list[ExpectRow]:
     """One row per published figure, worst first; figures that are equally far in the order of the recipe."""
-    rows = [_row(one, lookup(summary, one.metric)) for one in expect]
+    scaled = {note.split()[0] for note in summary.get("scaled", ())}
+    rows = [
+        _row(one, lookup(summary, one.metric), scaled=_FOLLOWS.get(one.metric.split(".")[0]) in scaled)
+        for one in expect
+    ]
     return sorted(rows, key=_severity, reverse=True)
 
 
@@ -95,10 +105,12 @@ def _path(metric: str) -> list[str]:
     return parts
 
 
-def _row(one: ExpectConfig, measured: float | None) -> ExpectRow:
+def _row(one: ExpectConfig, measured: float | None, *, scaled: bool) -> ExpectRow:
     if measured is None:
         return ExpectRow(one.metric, one.value, None, None, "not measured", one.tolerance, one.source)
     ratio = measured / one.value if one.value else None
+    if scaled:
+        return ExpectRow(one.metric, one.value, measured, ratio, "scaled", one.tolerance, one.source)
     distance = abs(measured - one.value) / (abs(one.value) or 1.0)
     alike: Literal["yes", "no"] = "yes" if distance <= _limit(one.tolerance) else "no"
     return ExpectRow(one.metric, one.value, measured, ratio, alike, one.tolerance, one.source, distance)

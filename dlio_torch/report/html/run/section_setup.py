@@ -47,7 +47,8 @@ def expect_section(view: View) -> Section:
     heads = ("<figure", "published", "measured", "ratio", "alike", "tolerance", "<source")
     where = view.summary.get("published_on")
     on = f"Published for {where['system']}, {where['world_size']} ranks. " if where else ""
-    note = on + "Ratio = measured / published; alike: the relative difference is within the tolerance."
+    note = on + "Ratio = measured / published; alike: the relative difference is within the tolerance (scaled: the "
+    note += "scale has changed what the figure hangs on)."
     return Section("expect", title, [Table("Published figures and this run", heads, rows, note)])
 
 

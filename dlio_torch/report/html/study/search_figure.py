@@ -154,8 +154,8 @@ def confirmation_figure(found: Confirmation, metric: Metric, name: str) -> str:
         gains.set_xlabel(f"gain in {clean(metric.label)} over the default (%)")
         gains.grid(visible=False, axis="y")
         gains.margins(x=0.12)
-        legend_of(figure, [handle("default", marker="o", color=BLACK), handle("recommended", marker="D", color=BLUE)])
-        return to_svg(figure, name, "Runs of the default and of the recommended setting in pairs, and the gain", tips)
+        legend_of(figure, [handle("default", marker="o", color=BLACK), handle("best found", marker="D", color=BLUE)])
+        return to_svg(figure, name, "Runs of the default and of the best setting found, in pairs, and the gain", tips)
 
 
 def paired_gains(found: Confirmation, metric: Metric) -> list[float]:

@@ -61,7 +61,7 @@ def recommended_section(study: Study) -> Section | None:
             )
         )
         svg = confirmation_figure(found, metric, "confirmation")
-        how = f"Default and recommended setting, run one after the other. {clean(found.how)}".strip()
+        how = f"Default and best setting found, run one after the other. {clean(found.how)}".strip()
         how = how if how.endswith(".") else f"{how}."
         blocks.append(
             Figure(svg, "Confirmation of the gain", how, "Exact values; the interval is estimated from them.")
