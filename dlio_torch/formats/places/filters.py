@@ -19,7 +19,7 @@ DEFLATE, SHUFFLE = "gzip", "shuffle"
 KNOWN = {1: DEFLATE, 2: SHUFFLE}
 """Filters that can be undone here, by HDF5's numbers."""
 
-_DAMAGE: tuple[type[Exception], ...] = (zlib.error,)
+_DAMAGE: tuple[Any, ...] = (zlib.error,)
 _inflate: Callable[..., Any] = zlib.decompress
 try:
     from isal import isal_zlib
