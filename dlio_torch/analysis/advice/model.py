@@ -22,7 +22,7 @@ read in turn, or under one lock, their reads follow one another.  Ranks that red
 
 What was not measured and may make the run slower is put in by :meth:`Model.cautious`, which gives the other end of
 an interval: two threads of a core that are no faster than one, readers that hold the interpreter's lock, a
-hand-over that uses a core, waits for one, or is all the trainer's own, other programs that go on using the cores that
+hand-over that uses a core, or is all the trainer's own, other programs that go on using the cores that
 they have.
 
 What it leaves out: that makers disturb each other by memory and caches, and that a storage which is asked for
@@ -46,7 +46,6 @@ from dlio_torch.analysis.makers import Floats
 
 _BLOCKS, _LEAST_BLOCK = 8, 4
 _OF_MADE = ("made", "asleep", "read", "preprocess")
-_SLICE_S = 0.003  # how long the kernel may let a thread wait for a core that another one keeps busy
 _THREADS = 4  # of other programs that may wait for each core that they keep busy
 _BUSY, _RECEIVING = 0.8, 0.3  # shares of the time
 _FULLY = 0.8  # of the cores that makers want: below it, they did not get them
@@ -189,10 +188,6 @@ class Model:
             times.append(replace(one, made=np.maximum(one.made - sum(spent.values()), 0) + instead_s, **nothing))
         return replace(self, times=times)
 
-    def on_time(self, late_s: float) -> Model:
-        """The same run, if the compute of a batch took so much less."""
-        return replace(self, times=[replace(one, before=np.maximum(one.before - late_s, 0)) for one in self.times])
-
     def slower(self, factor: float) -> Model:
         """The same run, if making a batch took longer by this factor."""
         scaled: list[dict[str, Any]] = [{name: getattr(one, name) * factor for name in _OF_MADE} for one in self.times]
@@ -267,6 +262,4 @@ class Model:
         if not ours or not self.knows_hand_over:
             return HandOver(0.0, 0.0)
         serial, handing = (np.median([(one.serial, one.handing) for one in known], axis=0)).tolist()
-        if self.careful and self.cores and reading.makers > max(self.reading.makers, (self.cores - 1) / self.cpu_share):
-            serial += _SLICE_S  # no core is left for the trainer and for what hands over
         return HandOver(serial, handing)

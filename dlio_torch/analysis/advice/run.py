@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 from dlio_torch.analysis.advice import workers as workers_rules
 from dlio_torch.analysis.advice.choice import Finding
 from dlio_torch.analysis.advice.evidence import LEAST, Advice, Evidence, Predicted
@@ -204,13 +202,6 @@ def late_compute(evidence: Evidence) -> Iterator[Finding]:
         yield f"late compute: {format_duration(late * asked)} a step is what timers are late by"
         return
     gain, model = share - busy, evidence.model
-    if model is not None:
-        # What waits for data meanwhile does not wait for compute.
-        late_s = late * asked * float(np.mean([one.steps.mean() for one in model.times]))
-        gain = min(gain, 1 - model.on_time(late_s).outcome(model.reading).step_s / model.modelled.step_s)
-        if gain < LEAST:
-            yield f"late compute: {percent(late)} longer than asked, which hides behind waits for data"
-            return
     config, cores = evidence.config, evidence.cores
     threads = config.compute.threads if config.compute.mode == "spin" else 0
     workers = config.loader.num_workers

@@ -32,11 +32,7 @@ def fewer_workers(evidence: Evidence) -> Iterator[Finding]:
         # The kernel shares cores out by threads: fewer workers would get less of them.
         yield "fewer workers: other programs, or the hand-over of batches, had some of the cores"
         return
-    outcome, worst = with_workers(model, most), with_workers(model.cautious(), most)
-    if worst.step_s > LONGER * model.modelled.step_s:
-        longer = percent(worst.step_s / model.modelled.step_s - 1)
-        yield f"fewer workers: steps may be {longer} longer with {most}, which leave no core for handing batches over"
-        return
+    outcome = with_workers(model, most)
     measured, within_steps = model.measured.step_s, 1 - (evidence.number("shares.between_epochs") or 0.0)
     predicted = Predicted(
         figure="step.duration_s.mean",
