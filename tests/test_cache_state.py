@@ -86,7 +86,7 @@ def test_cold_evicts_all_files_and_what_belongs_to_them(data: Path) -> None:
     assert (made.epoch, made.reached, made.why, made.cached_share_before) == (1, True, None, 1.0)
     assert made.cached_share is not None
     assert made.cached_share < 0.03
-    assert 1 <= made.attempts <= 3
+    assert 1 <= made.attempts <= 5
     for path in [*bins(data), *data.rglob("*.idx")]:
         assert (cached_share(path) or 0.0) < 0.2
     assert found.prepared == [made]
@@ -111,7 +111,7 @@ def test_a_mapped_file_stays_and_who_maps_it_is_said(data: Path) -> None:
         assert mapped_by(bins(data)[1])
         made = found.prepare(1)
     assert made.reached is False
-    assert made.attempts == 3
+    assert made.attempts == 5
     assert made.cached_share is not None
     assert 0.25 < made.cached_share < 0.35
     assert made.why is not None

@@ -29,9 +29,9 @@ from dlio_torch.units import format_size
 MOST_LEFT = 0.03
 """Share of the data up to which a cold state is reached; a warm one is from ``1 - MOST_LEFT`` on."""
 
-_ATTEMPTS = 3
+_ATTEMPTS = 5
 _AT_ONCE = 1024  # files that are handed over at a time
-_PAUSE_S = 0.2  # pages under write-back or read-ahead are free a little later
+_PAUSE_S = 0.1  # pages under write-back or read-ahead are free a little later
 _MOST_SIZED = 4096  # files whose size is asked for; of more the total is an estimate
 
 
