@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import stat
 import subprocess
@@ -163,7 +164,13 @@ def on_disk(path: Path, size: int) -> bool:
     return warm is not None and cached_share(path) != 1.0
 
 
-def test_cached_share_tells_cold_from_warm_and_does_not_warm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whose", ["ours", "of another user"])
+def test_cached_share_tells_cold_from_warm_and_does_not_warm(
+    whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if whose != "ours":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
     path = tmp_path / "file"
     if not on_disk(path, 16 * MIB):
         pytest.skip("this file system does not tell what is cached, or keeps everything in memory")
@@ -184,6 +191,21 @@ def test_cached_share_tells_cold_from_warm_and_does_not_warm(tmp_path: Path) -> 
     assert share < 0.1
     path.read_bytes()
     assert cached_share(path) == 1.0
+
+
+def test_pages_are_counted_and_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, page = tmp_path / "file", mmap.PAGESIZE
+    if not on_disk(path, 64 * page - 5):
+        pytest.skip("this file system does not tell what is cached, or keeps everything in memory")
+    monkeypatch.setattr("dlio_torch.environment.pagecache._WINDOW", 24 * page)
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for number in (3, 30, 31, 63):
+            os.pread(file.fileno(), 1, number * page)
+    for _ in range(3):
+        assert cached_share(path) == 4 / 64
+        assert cached_share(path, 30 * page + 9, page) == 1.0  # parts of two pages
+        assert cached_share(path, 62 * page) == 0.5
 
 
 @pytest.mark.parametrize("path", ["/proc/self/status", "/dev/null", "/", "/no/such/file"])

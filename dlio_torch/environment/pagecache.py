@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 import os
 import random
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 PROBES = 256
-_SETTLE_S = 0.01
+_WINDOW = 1 << 28  # bytes of a file that are asked for at once
+_LOWEST_BIT = bytes(number & 1 for number in range(256))  # the others mean nothing
+_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+]  # fmt: skip
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 @dataclass
 class _Look:
-    """What was found in one file; its descriptor stays open until the pages that were missed are given back."""
+    """What was found in one file; its descriptor stays open until the pages that were read are given back.
+
+    Attributes:
+        count: pages that were looked for.
+        missed: those that were not cached.
+        probed: places of pages that the look itself has made the system read.
+    """
 
     descriptor: int
     count: int
-    missed: list[int]
+    missed: int
+    probed: list[int]
 
 
 def cached_share(path: Path | str, offset: int = 0, length: int | None = None, probes: int = PROBES) -> float | None:
     """Estimated share (0 to 1) of a part of a file that lies in the page cache, None where it cannot be told.
 
-    Reads one byte at a random place of each of ``probes`` equal stretches with ``preadv2(RWF_NOWAIT)``, which
-    gives EAGAIN where a page is not cached.  (For files of others, ``mincore`` and ``cachestat`` do not tell
-    an ordinary user the truth.)  The standard error is at most ``0.5 / sqrt(probes)``.
-
-    A miss makes Linux read that page; without readahead, and it is given back to the system at once, so the
-    estimate leaves the cache nearly as it was.
+    ``mincore`` says it exactly and touches nothing, but tells the truth only to those who own the file or may write
+    to it.  For others one byte at a random place of each of ``probes`` equal stretches is read with
+    ``preadv2(RWF_NOWAIT)``, which gives EAGAIN where a page is not cached; the standard error is at most
+    ``0.5 / sqrt(probes)``.  A miss makes Linux read that page; without readahead, and it is given back to the system
+    at once, so the estimate leaves the cache nearly as it was.
 
     Args:
         path: an existing file.
@@ -48,25 +65,23 @@ def cached_shares(paths: Sequence[Path | str], probes: int = PROBES) -> list[flo
 
 
 def _shares(parts: Sequence[tuple[Path | str, int, int | None]], probes: int) -> list[float | None]:
-    page = os.sysconf("SC_PAGE_SIZE")
     looks: list[_Look | None] = []
     try:
         for path, offset, length in parts:
-            looks.append(_look(path, offset, length, probes, page))
-        missed = [look for look in looks if look is not None and look.missed]
-        for _ in range(2 if missed else 0):
-            time.sleep(_SETTLE_S)  # pages under way cannot be dropped
-            for look in missed:
-                for place in look.missed:
-                    os.posix_fadvise(look.descriptor, place, page, os.POSIX_FADV_DONTNEED)
-        return [None if look is None else 1.0 - len(look.missed) / look.count for look in looks]
+            looks.append(_look(path, offset, length, probes))
+        for look in filter(None, looks):
+            for place in look.probed:
+                with contextlib.suppress(OSError):
+                    os.pread(look.descriptor, 1, place)  # a page that is still being read cannot be dropped
+                os.posix_fadvise(look.descriptor, place, mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
+        return [None if look is None else 1.0 - look.missed / look.count for look in looks]
     finally:
         for done in looks:
             if done is not None:
                 os.close(done.descriptor)
 
 
-def _look(path: Path | str, offset: int, length: int | None, probes: int, page: int) -> _Look | None:
+def _look(path: Path | str, offset: int, length: int | None, probes: int) -> _Look | None:
     flag = getattr(os, "RWF_NOWAIT", None)
     if flag is None:
         return None
@@ -76,26 +91,62 @@ def _look(path: Path | str, offset: int, length: int | None, probes: int, page: 
         return None
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, descriptor)
-        size = os.fstat(descriptor).st_size
-        end = size if length is None else min(size, offset + length)
-        count = min(probes, -(-(end - offset) // page))
-        if count <= 0:
+        status = os.fstat(descriptor)
+        end = status.st_size if length is None else min(status.st_size, offset + length)
+        if end <= offset:
             return None
         try:
-            # "Random" turns readahead off, for this open file alone.
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-            byte, missed = bytearray(1), []
-            # Other places at each call: one that found a page missing may have left it cached.
-            pick = random.Random()
-            for number in range(count):
-                first = offset + (end - offset) * number // count
-                last = offset + (end - offset) * (number + 1) // count
-                place = pick.randrange(first, last)
-                try:
-                    os.preadv(descriptor, [byte], place, flag)
-                except BlockingIOError:
-                    missed.append(place - place % page)
-        except OSError:  # the file system does not support the flag
+            # Reads nothing.  A file system that refuses the flag has a cache of its own, which mincore does not see.
+            os.preadv(descriptor, [bytearray(1)], status.st_size, flag)
+            if status.st_uid == os.geteuid() or os.geteuid() == 0 or os.access(path, os.W_OK):
+                found = _resident(descriptor, offset, end)
+            else:
+                found = _probed(descriptor, offset, end, probes, flag)
+        except OSError:
             return None
         stack.pop_all()
-        return _Look(descriptor, count, missed)
+        return found
+
+
+def _resident(descriptor: int, offset: int, end: int) -> _Look:
+    """By ``mincore`` of a mapping that is never touched."""
+    count = missed = 0
+    for first, size in _windows(offset, end):
+        pages = -(-size // mmap.PAGESIZE)
+        told = ctypes.create_string_buffer(pages)
+        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, first)
+        if address == _FAILED:
+            raise OSError(ctypes.get_errno(), "mmap")
+        try:
+            if _libc.mincore(address, size, told):
+                raise OSError(ctypes.get_errno(), "mincore")
+        finally:
+            _libc.munmap(address, size)
+        count += pages
+        missed += pages - told.raw.translate(_LOWEST_BIT).count(1)
+    return _Look(descriptor, count, missed, [])
+
+
+def _windows(offset: int, end: int) -> Iterator[tuple[int, int]]:
+    """First byte and length of stretches that begin with a page."""
+    for first in range(offset - offset % mmap.PAGESIZE, end, _WINDOW):
+        yield first, min(_WINDOW, end - first)
+
+
+def _probed(descriptor: int, offset: int, end: int, probes: int, flag: int) -> _Look:
+    """By reading at some places without waiting."""
+    # "Random" turns readahead off, for this open file alone.
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    count = min(probes, -(-(end - offset) // mmap.PAGESIZE))
+    byte, missed = bytearray(1), []
+    # Other places at each call: one that found a page missing may have left it cached.
+    pick = random.Random()
+    for number in range(count):
+        first = offset + (end - offset) * number // count
+        last = offset + (end - offset) * (number + 1) // count
+        place = pick.randrange(first, last)
+        try:
+            os.preadv(descriptor, [byte], place, flag)
+        except BlockingIOError:
+            missed.append(place - place % mmap.PAGESIZE)
+    return _Look(descriptor, count, len(missed), missed)
