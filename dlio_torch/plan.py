@@ -73,6 +73,8 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     if loader.read_threads:
         ahead = loader.prefetch_batches
     held = (ahead + 1) * sampler.batch_size * fmt.sample_bytes()
+    if loader.engine == "decoupled":
+        held = loader.prefetch_bytes + sampler.batch_size * fmt.sample_bytes()
     if loader.in_memory:
         held += min(len(sampler.share), samples) * fmt.sample_bytes()
     if isinstance(fetched, PipePlan):

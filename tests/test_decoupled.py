@@ -253,7 +253,6 @@ def test_records_what_it_does(made: tuple[Format, Manifest], tmp_path: Path) -> 
 
 
 REFUSED = {
-    "loader.num_workers=2": "its readers are threads",
     "loader.style=pipe": "no DataPipe",
     "loader.prefetch_batches=3": "prefetch_bytes",
     "loader.in_memory=true": "in_memory=false",

@@ -127,7 +127,7 @@ def compose(
 def _one_way_of_reading(config: Config, sources: dict[str, str]) -> tuple[Config, list[str]]:
     """Workers and reader threads exclude each other: what the command line asks for replaces the recipe's choice."""
     loader = config.loader
-    if not (loader.num_workers and loader.read_threads):
+    if not (loader.num_workers and loader.read_threads) or loader.engine == "decoupled":
         return config, []
     asked = [key for key in ("loader.num_workers", "loader.read_threads") if sources[key] == COMMAND_LINE]
     if len(asked) != 1:

@@ -133,11 +133,11 @@ def _loader(config: Config, check: Check) -> None:
                 needs,
                 "set loader.num_workers=1 or more, or loader.multiprocessing_context=null",
             )
-    elif loader.read_threads:
+    elif loader.read_threads and loader.engine != "decoupled":
         check.fail(
             ["loader.read_threads", "loader.num_workers"],
             "reader threads live in the rank's own process, workers beside it",
-            "choose one: loader.num_workers=0 or loader.read_threads=0",
+            "choose one: loader.num_workers=0 or loader.read_threads=0; loader.engine=decoupled has both",
         )
     if loader.engine == "nodes":
         if loader.style == "pipe":

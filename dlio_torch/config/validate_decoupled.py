@@ -35,8 +35,8 @@ def check_decoupled(config: Config, fail: Fail) -> None:
         return
     only: dict[str, tuple[Any, str, str]] = {
         "access.pattern": ("samples", "it reads batches of sample numbers", "set access.pattern=samples"),
-        "loader.num_workers": (0, "its readers are threads", "set loader.num_workers=0, and loader.read_threads"),
         "loader.style": ("map", "it takes no DataPipe", "set loader.style=map"),
+        "loader.prefetch_factor": (None, "it reads ahead by bytes", "set loader.prefetch_factor=null"),
         "loader.prefetch_batches": (1, "it reads ahead by bytes", "set loader.prefetch_bytes instead"),
         "loader.in_memory": (False, "it reads into memory that is used again", "set loader.in_memory=false"),
         "dataset.direct_io": (False, "it reads through the page cache", "set dataset.direct_io=false"),

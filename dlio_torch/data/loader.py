@@ -1,4 +1,4 @@
-"""The only place that builds a DataLoader: one interface over four engines.
+"""One interface over four engines.
 
 ``dataloader`` (torch), ``stateful`` (torchdata's StatefulDataLoader), ``nodes`` (torchdata.nodes) and
 ``decoupled`` (ours) deliver the same batches in the same order; what differs is their machinery.  Reader threads are an
@@ -7,28 +7,23 @@ option of each: the rank's own process reads ahead, as larcv's queue or TensorFl
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, IterDataPipe
-from torch.utils.data._utils import signal_handling
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
+from dlio_torch.data.dataloaders import DataLoaderEngine, Item, over_pipe, over_samples, together
+from dlio_torch.data.datasets import CatchingDataset, Failure
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.failures import WorkerSignals, explain, uninterrupted
+from dlio_torch.data.decoupled.workers import WorkersEngine
+from dlio_torch.data.failures import explain, uninterrupted
 from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.pipeplan import PipePlan
-from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
-from dlio_torch.data.readahead import ReadAhead
+from dlio_torch.data.pipes import EpochBatches
 from dlio_torch.data.replay import ReplayedBatches
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.stream import PipeStream
@@ -38,14 +33,11 @@ from dlio_torch.formats.batch import Batch
 Source = CatchingDataset | PipeStream | ReplayedBatches | DecoupledSource
 """What a loader moves batches from."""
 
-_Item = Batch | Made | Failure
-_ENDING_S = 2.0
-
 
 class Engine(Protocol):
     """What moves batches; gives them, or the errors in their place."""
 
-    def start(self, epoch: int, step: int) -> Iterator[_Item]:
+    def start(self, epoch: int, step: int) -> Iterator[Item]:
         """The batches of ``epoch`` from ``step`` on; what was left of the epoch before is dropped."""
 
     def close(self) -> None:
@@ -59,7 +51,7 @@ class Batches(Iterator[Batch]):
     not gets the same batches, and the next one is read when it is asked for.
     """
 
-    def __init__(self, loader: BatchLoader, items: Iterator[_Item], timeout_s: float) -> None:
+    def __init__(self, loader: BatchLoader, items: Iterator[Item], timeout_s: float) -> None:
         self._take, self._timeout_s = loader.take, timeout_s
         self._next = items.__next__
         #: Let the reader threads start on the next batch; does nothing where others decide that.
@@ -106,23 +98,26 @@ class BatchLoader:
         #: Number of the batch that was taken last (see :mod:`dlio_torch.data.making`); -1 where none is recorded.
         self.number = -1
         self._resume: tuple[int, int] | None = None
-        self._items: Iterator[_Item] | None = None
+        self._items: Iterator[Item] | None = None
         self._engine: Engine
         if isinstance(source, ReplayedBatches):
             self._engine = source
         elif isinstance(source, PipeStream):
-            self._engine = _DataLoaderEngine(config, source.begin, _pipe_loaders(config, source), source.end)
+            self._engine = DataLoaderEngine(
+                config, source.begin, [over_pipe(config, pipe) for pipe in source.pipes], source.end
+            )
         elif isinstance(sampler, PipePlan):
             raise ValueError("a plan of pipes needs the pipes")
         elif isinstance(source, DecoupledSource):
-            self._engine = DecoupledEngine(config, source, sampler)
+            kind = WorkersEngine if config.num_workers else DecoupledEngine
+            self._engine = kind(config, source, sampler)
         elif config.engine == "nodes":
             self._engine = NodesEngine(config, source, sampler)
         else:
             shares = max(1, config.read_threads)
             batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
-            loaders = [_make_loader(config, source, share) for share in batches]
-            self._engine = _DataLoaderEngine(config, _together([share.begin for share in batches]), loaders)
+            loaders = [over_samples(config, source, share) for share in batches]
+            self._engine = DataLoaderEngine(config, together([share.begin for share in batches]), loaders)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -145,7 +140,7 @@ class BatchLoader:
         steps = len(self._sampler)
         return epoch * steps + step == self._epoch * steps + self._taken
 
-    def take(self, item: _Item) -> Batch:
+    def take(self, item: Item) -> Batch:
         """Count a batch as taken, or raise the error that came in its place."""
         if isinstance(item, Failure):
             raise item.error
@@ -175,124 +170,3 @@ class BatchLoader:
         """End workers and threads."""
         with uninterrupted():
             self._engine.close()
-
-
-class _DataLoaderEngine:
-    """One DataLoader, or one for each reader thread, over the rank's batches.
-
-    Args:
-        config: the options of ``loader``.
-        begin: chooses the epoch and the step that an iteration of the loaders begins with.
-        loaders: one for each thread.
-        end: lets nobody wait for another thread's read.
-    """
-
-    def __init__(
-        self,
-        config: LoaderConfig,
-        begin: Callable[[int, int], None],
-        loaders: list[DataLoader[_Item]],
-        end: Callable[[], None] = _nothing,
-    ) -> None:
-        self._persistent = config.persistent_workers
-        self._has_workers = config.num_workers > 0
-        self._begin = begin
-        self._end = end
-        self._loaders = loaders
-        self._running: list[Any] = []  # torch's iterators
-        self._read_ahead: ReadAhead[_Item] | None = (
-            ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
-        )
-
-    def start(self, epoch: int, step: int) -> Iterator[_Item]:
-        """See :class:`Engine`."""
-        if not self._persistent:
-            self._end_workers()
-        self._begin(epoch, step)
-        self._running = [iter(loader) for loader in self._loaders]
-        if self._has_workers:
-            WorkerSignals.install()
-        first: Iterator[_Item] = self._running[0]
-        return first if self._read_ahead is None else self._read_ahead.start(self._running)
-
-    def close(self) -> None:
-        """See :class:`Engine`."""
-        self._end()
-        if self._read_ahead is not None:
-            self._read_ahead.close()
-        self._end_workers()
-        self._loaders = []
-
-    def _end_workers(self) -> None:
-        # Torch ends workers when their iterator is collected; a traceback may hold it for long.
-        running, self._running = self._running, []
-        for iterator in running:
-            if self._has_workers:
-                _shut_down(iterator)
-
-
-def _shut_down(iterator: Any) -> None:
-    """End the workers of one of torch's iterators; those inside a read after a while are killed.
-
-    Torch waits five seconds for each worker, one after another.
-    """
-    if iterator._worker_pids_set:  # from here on the end of a worker is no failure
-        iterator._worker_pids_set = False
-        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
-    late = threading.Timer(_ENDING_S, lambda: [worker.kill() for worker in iterator._workers])
-    late.start()
-    try:
-        iterator._shutdown_workers()
-    finally:
-        late.cancel()
-        late.join()
-
-
-def _together(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int], None]:
-    def call(epoch: int, step: int) -> None:
-        for one in calls:
-            one(epoch, step)
-
-    return call
-
-
-def _make_loader(config: LoaderConfig, dataset: CatchingDataset, batches: EpochBatches) -> DataLoader[_Item]:
-    if config.style == "pipe":
-        return _over_pipe(config, BatchIndices(batches).read_samples(dataset))
-    kind, options = _kind_of_loader(config)
-    with _torch_warnings():
-        return kind(dataset, batch_sampler=batches, collate_fn=passed_through, **options)
-
-
-def _pipe_loaders(config: LoaderConfig, stream: PipeStream) -> list[DataLoader[_Item]]:
-    return [_over_pipe(config, pipe) for pipe in stream.pipes]
-
-
-def _over_pipe(config: LoaderConfig, pipe: IterDataPipe[_Item]) -> DataLoader[_Item]:
-    kind, options = _kind_of_loader(config)
-    with _torch_warnings():
-        return kind(PlainIterable(pipe), batch_size=None, **options)
-
-
-def _kind_of_loader(config: LoaderConfig) -> tuple[type[DataLoader[_Item]], dict[str, Any]]:
-    options: dict[str, Any] = {
-        "num_workers": config.num_workers,
-        "pin_memory": config.pin_memory,
-        "in_order": config.in_order,
-    }
-    if config.num_workers:
-        options |= {
-            "prefetch_factor": config.prefetch_factor,
-            "persistent_workers": config.persistent_workers,
-            "multiprocessing_context": config.multiprocessing_context,
-            "timeout": config.timeout_s,
-        }
-    return (StatefulDataLoader if config.engine == "stateful" else DataLoader), options
-
-
-@contextlib.contextmanager
-def _torch_warnings() -> Iterator[None]:
-    """Leave out what torch says to the authors of StatefulDataLoader."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "'set_vital' is deprecated")
-        yield

@@ -21,6 +21,10 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.base import open_error
 from dlio_torch.formats.directfile import DirectRaw
+from dlio_torch.formats.locks import library_lock
+
+# NumPy parses a header as Python; in Python 3.11 two threads that do so at once disturb each other (SystemError).
+_PARSING = library_lock()
 
 
 def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.BufferedReader:
@@ -131,7 +135,8 @@ def read_header(file: IO[bytes], size: int, path: Path, name: str) -> Header:
     known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in known:
         raise DataError(f"{path}: {name} has a header of version {version}", hint="plain arrays have 1.0 or 2.0")
-    shape, fortran_order, dtype = known[version](file)
+    with _PARSING:
+        shape, fortran_order, dtype = known[version](file)
     header = Header(shape, fortran_order, dtype, file.tell() - start)
     if dtype.hasobject:
         raise DataError(f"{path}: {name} holds pickled objects, which are never loaded", hint="store plain arrays")

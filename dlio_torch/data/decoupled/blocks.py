@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import threading
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,21 @@ from dlio_torch.errors import RunFailed
 
 Memory = npt.NDArray[np.uint8]
 _HUGE = 2 << 20  # from this size on the system may use huge pages
+
+
+class BlockPool(Protocol):
+    """Where the memory of batches comes from."""
+
+    @property
+    def made(self) -> int:
+        """Blocks made so far."""
+
+    def take(self, size: int) -> Memory:
+        """A block of ``size`` bytes; it is given to another batch when no view of it is left.
+
+        Raises:
+            RunFailed: there is not so much memory.
+        """
 
 
 class Blocks:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.decoupled.blocks import Blocks
-from dlio_torch.data.decoupled.epoch import Epoch, Item
+from dlio_torch.data.decoupled.blocks import BlockPool, Blocks
+from dlio_torch.data.decoupled.epoch import Epoch
 from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
 from dlio_torch.data.decoupled.plan import Planner
@@ -18,6 +17,7 @@ from dlio_torch.native.places import Mover, open_mover
 THREADS = 2
 """Reader threads where ``loader.read_threads`` is 0."""
 _GROUP_BYTES = 3 << 20  # small batches are made together up to this size
+_SHARES = 4  # groups of each worker at least, where there are enough batches
 _CLOSING_S = 2.0
 
 
@@ -29,31 +29,43 @@ class DecoupledEngine:
         source: what is read.
         sampler: which samples, in which order.
         mover: reads and copies; ``None``: the best of this machine.
+        blocks: the memory of batches; ``None``: of this process.
+        share: which of how many shares of the groups this engine makes.
 
     Attributes:
         blocks: the memory of batches.
     """
 
     def __init__(
-        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler, mover: Mover | None = None
+        self,
+        config: LoaderConfig,
+        source: DecoupledSource,
+        sampler: BatchSampler,
+        mover: Mover | None = None,
+        *,
+        blocks: BlockPool | None = None,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         self._config = config
         self._source = source
         self._sampler = sampler
+        self._share = share
         self._threads = config.read_threads or THREADS
         self._files = Files(source.fmt, source.manifest, source.recorder, config.max_open_files * self._threads)
-        self.blocks = Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
+        self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files)
         self._reading = Reading(mover or open_mover(), config.transfer_size, self._threads, source.recorder)
         self._epoch: Epoch | None = None
 
-    def start(self, epoch: int, step: int) -> Iterator[Item]:
+    def start(self, epoch: int, step: int) -> Epoch:
         """Batches of ``epoch`` from ``step`` on."""
         self._stop()
         config, size = self._config, max(1.0, self._source.fmt.sample_bytes() * self._sampler.batch_size)
         each = 1
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
             each = max(1, int(min(_GROUP_BYTES, config.prefetch_bytes // (self._threads + 1)) // size))
+        if self._share[1] > 1:  # each worker gets some
+            each = max(1, min(each, (len(self._sampler) - step) // (_SHARES * self._share[1])))
         groups = BatchGroups(
             self._source,
             range(step, len(self._sampler)),
@@ -63,6 +75,7 @@ class DecoupledEngine:
             self._planner,
             self._reading,
             self.blocks,
+            self._share,
         )
         self._epoch = Epoch(
             groups,

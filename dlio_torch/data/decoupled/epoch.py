@@ -78,26 +78,36 @@ class Epoch(Iterator[Item]):
             RunFailed: none came in time.
         """
         if not self._items:
-            self._next_group()
+            self._current, found = self.next_group()
+            self._items.extend(found)
         item = self._items.popleft()
         if not self._items:
-            with self._work:
-                self._ahead -= self._groups.size(self._current)
-                self._work.notify_all()
+            self.took(self._current)
         return item
 
-    def _next_group(self) -> None:
+    def next_group(self) -> tuple[int, list[Item]]:
+        """The next group and its number, for one who says by :meth:`took` when it is used up.
+
+        Raises:
+            RunFailed: none came in time.
+        """
         with self._come:
             if not self._come.wait_for(self._has_come, self._timeout_s or None):
                 raise no_batch("reader threads", self._timeout_s)
             if self._taken == len(self._groups):
                 raise StopIteration
-            self._current = self._taken if self._in_order else next(iter(self._ready))
-            found = self._ready.pop(self._current)
+            number = self._taken if self._in_order else next(iter(self._ready))
+            found = self._ready.pop(number)
             self._taken += 1
         if isinstance(found, BaseException):
             raise found
-        self._items.extend(found)
+        return number, found
+
+    def took(self, number: int) -> None:
+        """A group is not ahead any more."""
+        with self._work:
+            self._ahead -= self._groups.size(number)
+            self._work.notify_all()
 
     def _has_come(self) -> bool:
         if self._taken == len(self._groups):

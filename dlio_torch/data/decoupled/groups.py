@@ -12,7 +12,7 @@ import numpy as np
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.checks import check_contents
 from dlio_torch.data.datasets import Failure
-from dlio_torch.data.decoupled.blocks import Blocks, Memory
+from dlio_torch.data.decoupled.blocks import BlockPool, Memory
 from dlio_torch.data.decoupled.epoch import Item, Share
 from dlio_torch.data.decoupled.plan import Plan, Planner, Section
 from dlio_torch.data.decoupled.reading import Reading
@@ -56,6 +56,7 @@ class BatchGroups:
         planner: finds their places.
         reading: moves bytes.
         blocks: memory.
+        share: which of how many shares of the groups these are.
     """
 
     def __init__(
@@ -67,10 +68,11 @@ class BatchGroups:
         maker: BatchMaker,
         planner: Planner,
         reading: Reading,
-        blocks: Blocks,
+        blocks: BlockPool,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         self._source = source
-        self._steps = [steps[low : low + each] for low in range(0, len(steps), each)]
+        self._steps = [steps[low : low + each] for low in range(0, len(steps), each)][share[0] :: share[1]]
         self._batch_bytes = batch_bytes
         self._maker = maker
         self._planner = planner

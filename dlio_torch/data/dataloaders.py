@@ -1,0 +1,155 @@
+"""The only place that builds DataLoaders: torch's and torchdata's, run as an engine, and ended in time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
+from torch.utils.data._utils import signal_handling
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
+from dlio_torch.data.failures import WorkerSignals
+from dlio_torch.data.making import Made
+from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
+from dlio_torch.data.readahead import ReadAhead
+from dlio_torch.formats.batch import Batch
+
+Item = Batch | Made | Failure
+_ENDING_S = 2.0
+T = TypeVar("T")
+
+
+def _nothing() -> None:
+    """Nobody waits for another thread's read."""
+
+
+class DataLoaderEngine:
+    """One DataLoader, or one for each reader thread, over the rank's batches.
+
+    Args:
+        config: the options of ``loader``.
+        begin: chooses the epoch and the step that an iteration of the loaders begins with.
+        loaders: one for each thread.
+        end: lets nobody wait for another thread's read.
+    """
+
+    def __init__(
+        self,
+        config: LoaderConfig,
+        begin: Callable[[int, int], None],
+        loaders: Sequence[DataLoader[Any]],
+        end: Callable[[], None] = _nothing,
+    ) -> None:
+        self._persistent = config.persistent_workers
+        self._has_workers = config.num_workers > 0
+        self._begin = begin
+        self._end = end
+        self._loaders: Sequence[DataLoader[Any]] = loaders
+        self._running: list[Any] = []  # torch's iterators
+        self._read_ahead: ReadAhead[Item] | None = (
+            ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
+        )
+
+    def start(self, epoch: int, step: int) -> Iterator[Item]:
+        """See ``loader.Engine``."""
+        if not self._persistent:
+            self._end_workers()
+        self._begin(epoch, step)
+        self._running = [iter(loader) for loader in self._loaders]
+        if self._has_workers:
+            WorkerSignals.install()
+        first: Iterator[Item] = self._running[0]
+        return first if self._read_ahead is None else self._read_ahead.start(self._running)
+
+    def close(self) -> None:
+        """See ``loader.Engine``."""
+        self._end()
+        if self._read_ahead is not None:
+            self._read_ahead.close()
+        self._end_workers()
+        self._loaders = ()
+
+    def _end_workers(self) -> None:
+        # Torch ends workers when their iterator is collected; a traceback may hold it for long.
+        running, self._running = self._running, []
+        for iterator in running:
+            if self._has_workers:
+                _shut_down(iterator)
+
+
+def _shut_down(iterator: Any) -> None:
+    """End the workers of one of torch's iterators; those inside a read after a while are killed.
+
+    Torch waits five seconds for each worker, one after another.
+    """
+    if iterator._worker_pids_set:  # from here on the end of a worker is no failure
+        iterator._worker_pids_set = False
+        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+    late = threading.Timer(_ENDING_S, lambda: [worker.kill() for worker in iterator._workers])
+    late.start()
+    try:
+        iterator._shutdown_workers()
+    finally:
+        late.cancel()
+        late.join()
+
+
+def together(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int], None]:
+    """Calls all of them."""
+
+    def call(epoch: int, step: int) -> None:
+        for one in calls:
+            one(epoch, step)
+
+    return call
+
+
+def over_samples(config: LoaderConfig, dataset: CatchingDataset, batches: EpochBatches) -> DataLoader[Item]:
+    """A DataLoader of the batches of sample numbers that ``batches`` gives."""
+    if config.style == "pipe":
+        return over_pipe(config, BatchIndices(batches).read_samples(dataset))
+    kind, options = _kind_of_loader(config)
+    with _torch_warnings():
+        return kind(dataset, batch_sampler=batches, collate_fn=passed_through, **options)
+
+
+def over_pipe(config: LoaderConfig, pipe: IterDataPipe[Item]) -> DataLoader[Item]:
+    """A DataLoader of the batches that ``pipe`` gives."""
+    return over_iterable(config, PlainIterable(pipe))
+
+
+def over_iterable(config: LoaderConfig, dataset: IterableDataset[T]) -> DataLoader[T]:
+    """A DataLoader of what ``dataset`` gives, passed on as it is."""
+    kind, options = _kind_of_loader(config)
+    with _torch_warnings():
+        return kind(dataset, batch_size=None, collate_fn=passed_through, **options)
+
+
+def _kind_of_loader(config: LoaderConfig) -> tuple[type[DataLoader[Any]], dict[str, Any]]:
+    options: dict[str, Any] = {
+        "num_workers": config.num_workers,
+        "pin_memory": config.pin_memory,
+        "in_order": config.in_order,
+    }
+    if config.num_workers:
+        options |= {
+            "prefetch_factor": config.prefetch_factor,
+            "persistent_workers": config.persistent_workers,
+            "multiprocessing_context": config.multiprocessing_context,
+            "timeout": config.timeout_s,
+        }
+    return (StatefulDataLoader if config.engine == "stateful" else DataLoader), options
+
+
+@contextlib.contextmanager
+def _torch_warnings() -> Iterator[None]:
+    """Leave out what torch says to the authors of StatefulDataLoader."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "'set_vital' is deprecated")
+        yield

@@ -1,0 +1,120 @@
+"""Handing batches over from a worker: only where they lie in shared memory goes through a pipe."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.data.datasets import Failure
+from dlio_torch.data.decoupled.blocks import Memory
+from dlio_torch.data.decoupled.epoch import Item
+from dlio_torch.data.decoupled.pinning import Pinned
+from dlio_torch.data.decoupled.shared import FREE, HELD, Region
+from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
+from dlio_torch.data.making import Made
+from dlio_torch.formats.batch import Batch, as_tensor
+
+_There = tuple[int, int, tuple[int, ...], str]  # block, first byte in it, shape, type
+_Array = _There | npt.NDArray[np.generic]  # what lies in no block is small
+
+
+class _SentBatch(NamedTuple):
+    """A batch on its way; ``number`` as in :class:`Made`."""
+
+    number: int | None
+    arrays: dict[str, _Array]
+
+
+class Sent(NamedTuple):
+    """The batches of a group on their way.
+
+    Attributes:
+        worker: who made them.
+        items: batches and failures, in their order.
+    """
+
+    worker: int
+    items: list[Any]
+
+
+def send(worker: int, items: Sequence[Item], blocks: SharedBlocks) -> Sent:
+    """Leave the batches of a group to the trainer."""
+    sent: list[Any] = []
+    used: set[int] = set()
+    for item in items:
+        if isinstance(item, Failure):
+            sent.append(item)
+            continue
+        batch, number = item if isinstance(item, Made) else (item, None)
+        arrays: dict[str, _Array] = {}
+        for name, tensor in batch.items():
+            array, place = tensor.numpy(), blocks.place_of(tensor)
+            arrays[name] = array if place is None else (*place, array.shape, array.dtype.str)
+            if place is not None:
+                used.add(place[0])
+        sent.append(_SentBatch(number, arrays))
+    for block in used:
+        blocks.send(block)
+    return Sent(worker, sent)
+
+
+class Inbox:
+    """The trainer's side of a worker.
+
+    Args:
+        region: of the worker.
+        pinned: lock the memory of blocks for copies to a GPU, each once.
+    """
+
+    def __init__(self, region: Region, *, pinned: bool) -> None:
+        self._region = region
+        self._pinned = Pinned() if pinned else None
+        self._pid = os.getpid()
+        self._held: dict[int, weakref.ref[Memory]] = {}
+
+    def open(self, sent: Sent) -> list[Item]:
+        """The batches, as views of the worker's memory; a block is the worker's again when none is left."""
+        memories: dict[int, Memory] = {}
+        items: list[Item] = []
+        for item in sent.items:
+            if isinstance(item, Failure):
+                items.append(item)
+                continue
+            batch: Batch = {}
+            for name, array in item.arrays.items():
+                if isinstance(array, tuple):
+                    block, first, shape, kind = array
+                    memory = memories.get(block)
+                    if memory is None:
+                        memory = memories[block] = self._hold(block)
+                    array = np.ndarray(shape, kind, memory, first)  # noqa: PLW2901
+                batch[name] = as_tensor(array)
+            items.append(batch if item.number is None else Made(batch, item.number))
+        return items
+
+    def close(self) -> None:
+        """Unlock memory that was pinned."""
+        if self._pinned is not None:
+            self._pinned.close()
+
+    def _hold(self, block: int) -> Memory:
+        region = self._region
+        memory = region.memory(block, int(region.size[block]))
+        region.state[block] = HELD
+        if self._pinned is not None:
+            self._pinned.pin(block, memory)
+        self._held[block] = weakref.ref(memory, lambda _: self._let_go(block))
+        return memory
+
+    def _let_go(self, block: int) -> None:
+        # A worker that is forked later inherits the views, and drops them when it likes.
+        if os.getpid() == self._pid:
+            self._held.pop(block, None)
+            self._region.freed[block] = time.monotonic_ns()
+            self._region.state[block] = FREE

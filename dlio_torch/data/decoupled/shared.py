@@ -1,0 +1,179 @@
+"""Memory that the trainer and its worker processes share: one file without a name, a region of it for each worker.
+
+A file of ``memfd_create`` lies in no folder, has no limit but the memory, and is gone with the last process that has
+it, however that ends.  Regions are far apart in it: what was never written takes no memory.  Each begins with a
+table, by which both sides tell each other what becomes of blocks and how far the trainer is; every number of it has
+one writer at a time, and is stored at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import suppress
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import RunFailed
+
+GONE, FREE, READING, SENT, HELD = range(5)
+"""What a block is: without memory; to be used; being read into; on its way to the trainer; in use there."""
+MOST_BLOCKS = 4096
+"""Blocks of a region."""
+
+Numbers = npt.NDArray[np.int64]
+_REGION = 1 << 40
+_WINDOW = 256 << 20  # a mapping has a descriptor of its own in Python: few large ones
+_HUGE = 2 << 20  # from this size on the system may use huge pages
+_HEAD = mmap.PAGESIZE // 8  # numbers before the columns of the table
+_TABLE = (_HEAD + 4 * MOST_BLOCKS) * 8
+
+
+def _number(at: int) -> property:
+    """One of the numbers before the columns."""
+
+    def read(region: Region) -> int:
+        return int(region.head[at])
+
+    def store(region: Region, value: int) -> None:
+        region.head[at] = value
+
+    return property(read, store)
+
+
+class Region:
+    """The part of one worker; see the module.
+
+    Args:
+        descriptor: of the file.
+        number: of the worker.
+
+    Attributes:
+        head: the numbers before the columns; see the properties.
+        state: of each block, one of the names above.
+        offset: first byte of each block in the region.
+        size: its bytes.
+        freed: when it became free; ``time.monotonic_ns``.
+    """
+
+    def __init__(self, descriptor: int, number: int) -> None:
+        self._descriptor = descriptor
+        self._base = number * _REGION
+        self._windows: dict[tuple[int, int], mmap.mmap] = {}
+        table: Numbers = np.frombuffer(self._map(0, _TABLE), np.int64)
+        self.head = table[:_HEAD]
+        self.state, self.offset, self.size, self.freed = table[_HEAD:].reshape(4, MOST_BLOCKS)
+
+    def memory(self, block: int, size: int) -> npt.NDArray[np.uint8]:
+        """The first ``size`` bytes of a block."""
+        window, at = self._window(block)
+        return np.frombuffer(window, np.uint8, size, at)
+
+    def make(self, block: int, size: int) -> None:
+        """Give a block fresh memory, whole pages of it; zeros."""
+        whole = -(-max(1, size) // mmap.PAGESIZE) * mmap.PAGESIZE
+        begin = self._aligned(max(self.end, _HUGE), _HUGE if whole >= _HUGE else mmap.PAGESIZE)
+        if begin // _WINDOW != (begin + whole - 1) // _WINDOW:
+            begin = self._aligned(begin, _WINDOW)
+        if begin + whole > _REGION:
+            raise RunFailed(f"a worker made blocks of {_REGION} bytes in all", hint="lower train.batch_size")
+        self.offset[block], self.size[block], self.end = begin, whole, begin + whole
+        if whole >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            window, at = self._window(block)
+            with suppress(OSError):  # a kernel without them
+                window.madvise(mmap.MADV_HUGEPAGE, at, whole)
+        self.made += 1
+
+    def give_up(self, block: int) -> None:
+        """Give the memory of a block back to the system; the same bytes of the file are never used again."""
+        window, at = self._window(block)
+        window.madvise(mmap.MADV_REMOVE, at, int(self.size[block]))
+        self.state[block] = GONE
+
+    @staticmethod
+    def _aligned(value: int, to: int) -> int:
+        return -(-value // to) * to
+
+    def _window(self, block: int) -> tuple[mmap.mmap, int]:
+        """The mapping that holds a block, and its first byte there."""
+        offset, size = int(self.offset[block]), int(self.size[block])
+        begin = offset // _WINDOW * _WINDOW
+        length = max(_WINDOW, self._aligned(offset + size - begin, mmap.PAGESIZE))
+        window = self._windows.get((begin, length))
+        if window is None:
+            window = self._windows[begin, length] = self._map(begin, length)
+        return window, offset - begin
+
+    def _map(self, begin: int, length: int) -> mmap.mmap:
+        try:
+            return mmap.mmap(self._descriptor, length, offset=self._base + begin)
+        except OSError as error:
+            raise RunFailed(
+                f"memory that workers share cannot be mapped: {error.strerror}", hint="raise the limits of the process"
+            ) from error
+
+    alive = _number(0)
+    """The run whose batches are wanted; a worker that makes those of another one ends that."""
+    epoch = _number(1)
+    """The epoch of that run."""
+    step = _number(2)
+    """The step that it begins with."""
+    taken = _number(3)
+    """Groups of that run which the trainer has taken."""
+    end = _number(4)
+    """Where the next block begins."""
+    made = _number(5)
+    """Blocks that were given memory so far."""
+
+
+class SharedMemory:
+    """The file, and for each worker an event that wakes it; workers of every start method receive it.
+
+    Args:
+        workers: how many.
+
+    Raises:
+        RunFailed: the system has no room for it.
+    """
+
+    def __init__(self, workers: int) -> None:
+        try:
+            self._descriptors = [os.memfd_create("dlio_torch", os.MFD_CLOEXEC)]
+            os.ftruncate(self._descriptors[0], workers * _REGION)
+            self._descriptors += [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(workers)]
+        except OSError as error:
+            raise RunFailed(
+                f"memory that workers share cannot be made: {error.strerror}", hint="set loader.num_workers=0"
+            ) from error
+
+    def region(self, worker: int) -> Region:
+        """The part of a worker."""
+        return Region(self._descriptors[0], worker)
+
+    def event(self, worker: int) -> int:
+        """A descriptor that can be read once :meth:`wake` was called."""
+        return self._descriptors[1 + worker]
+
+    def wake(self, worker: int) -> None:
+        """Let a worker look at its table."""
+        if self._descriptors:
+            os.eventfd_write(self._descriptors[1 + worker], 1)
+
+    def close(self) -> None:
+        """Close the descriptors; what is mapped stays until nobody refers to it."""
+        descriptors, self._descriptors = self._descriptors, []
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptors", None):
+            self.close()
+
+    def __getstate__(self) -> list[Any]:
+        return [reduction.DupFd(descriptor) for descriptor in self._descriptors]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        self._descriptors = [one.detach() for one in state]

@@ -1,0 +1,110 @@
+"""The blocks of a worker: as ``blocks``, in memory that the trainer sees, and given back by the trainer."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+
+import numpy as np
+import torch
+
+from dlio_torch.data.decoupled.blocks import Memory
+from dlio_torch.data.decoupled.shared import FREE, GONE, MOST_BLOCKS, READING, SENT, Region
+from dlio_torch.errors import RunFailed
+
+
+class SharedBlocks:
+    """A pool of page-aligned blocks in the region of a worker; for any number of its threads.
+
+    Args:
+        region: of this worker.
+        least: unused blocks that stay in the pool whatever their size.
+        spare_bytes: unused memory that stays in it beside those.
+    """
+
+    def __init__(self, region: Region, least: int, spare_bytes: int) -> None:
+        self._region = region
+        self._least = least
+        self._spare_bytes = spare_bytes
+        self._lock = threading.RLock()  # a block may come back while the collector runs inside it
+        self._used: dict[int, weakref.ref[Memory]] = {}
+        self._places: dict[int, tuple[int, int]] = {}  # block -> address, and that of its end
+        region.state[region.state == READING] = FREE  # by a worker that ended
+
+    @property
+    def made(self) -> int:
+        """Blocks made so far, by workers of before, too."""
+        return int(self._region.made)
+
+    def take(self, size: int) -> Memory:
+        """A block of ``size`` bytes; it comes back when no view of it is left, or from the trainer.
+
+        Raises:
+            RunFailed: there is not so much memory, or too many blocks are in use.
+        """
+        region = self._region
+        with self._lock:
+            block = self._unused(size)
+            if block is None:
+                block = self._fresh(size)
+            region.state[block] = READING
+            memory = region.memory(block, size)
+            address = memory.__array_interface__["data"][0]
+            self._places[block] = address, address + size
+            self._used[block] = weakref.ref(memory, lambda gone: self._back(block, gone))
+        return memory
+
+    def place_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
+        """The block in use that a tensor lies in, and its first byte there; ``None``: it lies elsewhere."""
+        address = tensor.data_ptr()
+        for block, (begin, end) in list(self._places.items()):
+            if begin <= address < end:
+                return block, address - begin
+        return None
+
+    def send(self, block: int) -> None:
+        """It is the trainer's from now on."""
+        with self._lock:
+            if self._used.pop(block, None) is not None:  # which nobody asks for its end any more
+                del self._places[block]
+                self._region.state[block] = SENT
+
+    def forget_sent(self) -> None:
+        """Take back what was sent and never arrived, since its run was ended."""
+        state = self._region.state
+        state[state == SENT] = FREE
+
+    def _back(self, block: int, reference: weakref.ref[Memory]) -> None:
+        with self._lock:
+            if self._used.get(block) is reference:
+                del self._used[block], self._places[block]
+                self._region.freed[block] = time.monotonic_ns()
+                self._region.state[block] = FREE
+
+    def _unused(self, size: int) -> int | None:
+        """The block that came back last; what is too small or too much is given up."""
+        region = self._region
+        free = np.flatnonzero(region.state == FREE)
+        free = free[np.argsort(-region.freed[free], kind="stable")]
+        found, kept, kept_bytes = None, 0, 0
+        for block in free.tolist():
+            room = int(region.size[block])
+            if found is None and room >= size:
+                found = block
+            elif room < size or (kept >= self._least and kept_bytes + room > self._spare_bytes):
+                region.give_up(block)
+            else:
+                kept, kept_bytes = kept + 1, kept_bytes + room
+        return found
+
+    def _fresh(self, size: int) -> int:
+        gone = self._region.state == GONE
+        if not gone.any():
+            raise RunFailed(
+                f"more than {MOST_BLOCKS} blocks of a worker are in use",
+                hint="let go of batches, or lower their number",
+            )
+        block = int(gone.argmax())
+        self._region.make(block, size)
+        return block

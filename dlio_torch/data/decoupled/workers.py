@@ -1,0 +1,219 @@
+"""The decoupled engine across worker processes: each makes every n-th group of batches in memory that all share.
+
+torch's DataLoader starts, watches and ends the workers, and carries what they say; the bytes stay where they were
+read.  How far a worker may run ahead is counted up to the trainer: what is made and not taken yet is ahead.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.dataloaders import DataLoaderEngine, over_iterable
+from dlio_torch.data.decoupled.engine import THREADS, DecoupledEngine
+from dlio_torch.data.decoupled.epoch import Epoch, Item
+from dlio_torch.data.decoupled.groups import DecoupledSource
+from dlio_torch.data.decoupled.handover import Inbox, Sent, send
+from dlio_torch.data.decoupled.shared import Region, SharedMemory
+from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.native.places import open_mover
+
+_PARENT_S = 2.0
+"""Seconds in which a worker notices that its trainer has ended without a word."""
+
+
+class WorkersEngine:
+    """Worker processes that fill blocks of shared memory; see ``loader.Engine``.
+
+    Args:
+        config: the options of ``loader``.
+        source: what is read.
+        sampler: which samples, in which order.
+    """
+
+    def __init__(self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler) -> None:
+        open_mover()  # compiled, where it must be, before all workers want it
+        self._shared = SharedMemory(config.num_workers)
+        self._regions = [self._shared.region(worker) for worker in range(config.num_workers)]
+        self._inboxes = [Inbox(region, pinned=config.pin_memory) for region in self._regions]
+        self._groups = WorkerGroups(config, source, sampler, self._shared)
+        # Two groups are asked for; how many are made meanwhile is the affair of the worker.
+        options = replace(config, read_threads=0, prefetch_factor=2, pin_memory=False)
+        self._loaders = DataLoaderEngine(options, self._begin, [over_iterable(options, self._groups)])
+
+    @property
+    def blocks_made(self) -> int:
+        """Blocks that all workers have made so far."""
+        return sum(region.made for region in self._regions)
+
+    def start(self, epoch: int, step: int) -> Iterator[Item]:
+        """Batches of ``epoch`` from ``step`` on."""
+        self._stop()
+        return _Items(self._loaders.start(epoch, step), self, self._groups.run)
+
+    def open(self, sent: Sent) -> list[Item]:
+        """The batches of a group that a worker has sent."""
+        return self._inboxes[sent.worker].open(sent)
+
+    def took(self, worker: int, run: int) -> None:
+        """The trainer has taken all of a group of ``worker``."""
+        if run == self._groups.run:
+            self._regions[worker].taken += 1
+            self._shared.wake(worker)
+
+    def close(self) -> None:
+        """End the workers; memory that batches refer to stays theirs."""
+        self._stop()
+        self._loaders.close()
+        for inbox in self._inboxes:
+            inbox.close()
+        self._shared.close()
+
+    def _begin(self, epoch: int, step: int) -> None:
+        self._groups.run += 1
+        for region in self._regions:
+            region.epoch, region.step, region.taken, region.alive = epoch, step, 0, self._groups.run
+
+    def _stop(self) -> None:
+        """Whoever still waits for room goes on to the end of its run."""
+        for worker, region in enumerate(self._regions):
+            region.alive = self._groups.run + 1
+            self._shared.wake(worker)
+
+
+class _Items(Iterator[Item]):
+    """The batches of one epoch, as they come from the workers."""
+
+    def __init__(self, source: Iterator[Any], engine: WorkersEngine, run: int) -> None:
+        self._source = source
+        self._engine = engine
+        self._run = run
+        self._worker = 0
+        self._items: deque[Item] = deque()  # of the group that is being taken
+
+    def __next__(self) -> Item:
+        if not self._items:
+            sent = next(self._source)
+            self._worker = sent.worker
+            self._items.extend(self._engine.open(sent))
+        item = self._items.popleft()
+        if not self._items:
+            self._engine.took(self._worker, self._run)
+        return item
+
+
+class WorkerGroups(IterableDataset[Sent]):
+    """What a worker makes: its share of the groups of each run; the Dataset of the DataLoader.
+
+    Args:
+        config: the options of ``loader``.
+        source: what is read.
+        sampler: which samples, in which order.
+        shared: memory.
+
+    Attributes:
+        run: number of the run, counted by the trainer; a worker knows that of its first one, and counts on, for it
+            is asked for runs that were ended before it could begin them, too.
+    """
+
+    def __init__(
+        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler, shared: SharedMemory
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._sampler = sampler
+        self._shared = shared
+        self._worker: _Worker | None = None
+        self.run = 0
+
+    def __iter__(self) -> Iterator[Sent]:
+        if self._worker is None:
+            self._worker = _Worker(self._config, self._source, self._sampler, self._shared)
+        else:
+            self.run += 1
+        return self._worker.groups(self.run)
+
+
+class _Worker:
+    """Reader threads of a worker process, which persist between runs as it does."""
+
+    def __init__(
+        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler, shared: SharedMemory
+    ) -> None:
+        info = get_worker_info()
+        assert info is not None
+        self._number, count = info.id, info.num_workers
+        own = replace(config, prefetch_bytes=max(1, config.prefetch_bytes // count), timeout_s=0.0)
+        self._region = shared.region(self._number)
+        self._blocks = SharedBlocks(self._region, (own.read_threads or THREADS) + 2, own.prefetch_bytes)
+        self._engine = DecoupledEngine(own, source, sampler, blocks=self._blocks, share=(self._number, count))
+        self._watch = _Watch(self._region, shared.event(self._number))
+
+    def groups(self, run: int) -> Iterator[Sent]:
+        """The groups of a run, until it ends or is ended."""
+        if self._region.alive != run:
+            return
+        epoch = self._engine.start(self._region.epoch, self._region.step)
+        self._blocks.forget_sent()
+        self._watch.follow(epoch, run)
+        while True:
+            try:
+                number, items = epoch.next_group()
+            except StopIteration:
+                return
+            self._watch.given.append(number)
+            sent = send(self._number, items, self._blocks)
+            del items
+            yield sent
+
+
+class _Watch:
+    """The thread of a worker that hears what the trainer has taken, and when a run is to end."""
+
+    def __init__(self, region: Region, event: int) -> None:
+        self._region = region
+        self._event = event
+        self._lock = threading.Lock()
+        self._epoch: Epoch | None = None
+        self._run = 0
+        self._taken = 0
+        self.given: deque[int] = deque()  # numbers of groups that the trainer has or will get
+        threading.Thread(target=self._listen, name="watch of the trainer", daemon=True).start()
+
+    def follow(self, epoch: Epoch, run: int) -> None:
+        """Listen on behalf of a run."""
+        with self._lock:
+            self._epoch, self._run, self._taken, self.given = epoch, run, 0, deque()
+            self._look()
+
+    def _listen(self) -> None:
+        poll, parent, trainer = select.poll(), os.getppid(), multiprocessing.parent_process()
+        poll.register(self._event, select.POLLIN)
+        # The parent of a worker of forkserver lives on; what tells of the trainer's end otherwise, workers that were
+        # forked hold open for each other.
+        while os.getppid() == parent and trainer is not None and trainer.is_alive():
+            if poll.poll(_PARENT_S * 1000):
+                os.eventfd_read(self._event)
+            with self._lock:
+                self._look()
+        os._exit(1)  # whoever is inside a read or waits for room has nobody to do it for
+
+    def _look(self) -> None:
+        if self._epoch is None:
+            return
+        if self._region.alive != self._run:
+            self._epoch.stop()
+            return
+        for _ in range(self._region.taken - self._taken):
+            self._epoch.took(self.given.popleft())
+            self._taken += 1
