@@ -257,7 +257,6 @@ REFUSED = {
     "loader.prefetch_batches=3": "prefetch_bytes",
     "loader.in_memory=true": "in_memory=false",
     "loader.replay=samples": "replay",
-    "dataset.direct_io=true": "page cache",
     "dataset.hdf5.driver=core": "HDF5 library",
     "access.pattern=stream": "access.pattern=samples",
 }

@@ -39,7 +39,6 @@ def check_decoupled(config: Config, fail: Fail) -> None:
         "loader.prefetch_factor": (None, "it reads ahead by bytes", "set loader.prefetch_factor=null"),
         "loader.prefetch_batches": (1, "it reads ahead by bytes", "set loader.prefetch_bytes instead"),
         "loader.in_memory": (False, "it reads into memory that is used again", "set loader.in_memory=false"),
-        "dataset.direct_io": (False, "it reads through the page cache", "set dataset.direct_io=false"),
     }
     for key, (value, problem, way_out) in only.items():
         group, name = key.split(".")

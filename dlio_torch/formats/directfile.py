@@ -43,10 +43,15 @@ def _permitted(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        raise DataError(
-            f"{path}: its file system does not permit direct reads (in whole blocks of {BLOCK} bytes)",
-            hint="set dataset.direct_io=false, or choose another place",
-        ) from error
+        raise not_permitted(path) from error
+
+
+def not_permitted(path: Path) -> DataError:
+    """The one-line error where direct reads of ``path`` are refused."""
+    return DataError(
+        f"{path}: its file system does not permit direct reads (in whole blocks of {BLOCK} bytes)",
+        hint="set dataset.direct_io=false, or choose another place",
+    )
 
 
 class DirectReads:

@@ -12,6 +12,8 @@ from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
 from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.formats.directfile import BLOCK
+from dlio_torch.native.direct import DirectMover
 from dlio_torch.native.places import Mover, open_mover
 
 THREADS = 2
@@ -53,8 +55,11 @@ class DecoupledEngine:
         self._threads = config.read_threads or THREADS
         self._files = Files(source.fmt, source.manifest, source.recorder, config.max_open_files * self._threads)
         self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
-        self._planner = Planner(source.fmt.specs(), source.manifest, self._files)
-        self._reading = Reading(mover or open_mover(), config.transfer_size, self._threads, source.recorder)
+        direct = source.fmt.config.direct_io
+        self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
+        mover = mover or open_mover()
+        mover = DirectMover(mover, BLOCK) if direct else mover
+        self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
         self._epoch: Epoch | None = None
 
     def start(self, epoch: int, step: int) -> Epoch:

@@ -11,6 +11,7 @@ from pathlib import Path
 from dlio_torch.data.checks import check_count
 from dlio_torch.data.layout import Manifest
 from dlio_torch.formats.base import Format, os_errors
+from dlio_torch.formats.directfile import open_direct
 from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import Recorder
 
@@ -18,17 +19,24 @@ from dlio_torch.trace.spans import Recorder
 class OpenFile:
     """A file of the data set; its descriptors are closed when nobody refers to it.
 
+    Args:
+        native: where its samples lie.
+        direct: open it for direct reads.
+
     Attributes:
         native: where its samples lie.
         descriptors: of each file that they lie in.
     """
 
-    def __init__(self, native: NativeFile) -> None:
+    def __init__(self, native: NativeFile, *, direct: bool = False) -> None:
         self.native = native
         self.descriptors: dict[Path, int] = {}
         for path in {places.path for places in native.arrays.values()}:
             with os_errors(path):
-                self.descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self.descriptors[path] = open_direct(path) if direct else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if direct:
+                # Finding the places has read the header, and the kernel some pages behind it.
+                os.posix_fadvise(self.descriptors[path], 0, 0, os.POSIX_FADV_DONTNEED)
 
     def __del__(self) -> None:
         for descriptor in getattr(self, "descriptors", {}).values():
@@ -66,7 +74,7 @@ class Files:
                 return found
         path = self._manifest.path(number)
         began = time.perf_counter_ns()
-        opened = OpenFile(self._format.places(path))
+        opened = OpenFile(self._format.places(path), direct=self._format.config.direct_io)
         self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
         check_count(path, opened.native.num_samples, self._manifest.count(number))
         with self._lock:

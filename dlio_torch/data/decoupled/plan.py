@@ -73,13 +73,16 @@ class Planner:
         specs: arrays of a sample.
         manifest: where each sample lies.
         files: the open files.
+        block: arrays begin as far from a border of blocks of so many bytes as the first sample does in its file, so
+            that direct reads can go straight to their place; 0: anywhere.
     """
 
-    def __init__(self, specs: Sequence[ArraySpec], manifest: Manifest, files: Files) -> None:
+    def __init__(self, specs: Sequence[ArraySpec], manifest: Manifest, files: Files, block: int = 0) -> None:
         self._specs = specs
         self._sizes = {spec.name: math.prod(spec.shape) * spec.dtype.itemsize for spec in specs}
         self._manifest = manifest
         self._files = files
+        self._block = block
 
     def __call__(self, batches: Sequence[Indices]) -> Plan:
         """The plan of these batches of sample numbers.
@@ -122,9 +125,19 @@ class Planner:
                 np.cumsum(sizes, out=ends[1:])
             else:
                 ends = np.arange(len(rows) + 1) * self._sizes[spec.name]
+            if self._block:
+                size = self._as_in_file(size, spec, parts[0], files[0], rows)
             sections.append(Section(spec, size, ends))
             size += -(-int(ends[-1]) // _ALIGNED) * _ALIGNED
         return sections, size
+
+    def _as_in_file(self, size: int, spec: ArraySpec, share: _Share, file: OpenFile, rows: Ints) -> int:
+        """The next byte from ``size`` on that lies in its block as the first sample of a file does."""
+        found = file.native.arrays[spec.name].plan(rows[share[1]][:1], np.zeros(1, np.int64))
+        within = int(found.offsets[0]) % self._block if isinstance(found, Pieces) else 0
+        if within % _ALIGNED:  # elements must be aligned, too
+            return size
+        return size + (within - size) % self._block
 
 
 def _by_file(numbers: Ints) -> list[_Share]:

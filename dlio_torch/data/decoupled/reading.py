@@ -5,6 +5,7 @@ A large plan falls into parts, which threads that have nothing else to do may ta
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -19,6 +20,7 @@ from dlio_torch.data.decoupled.blocks import Memory
 from dlio_torch.data.decoupled.epoch import Part
 from dlio_torch.data.decoupled.plan import Plan
 from dlio_torch.errors import DataError
+from dlio_torch.formats.directfile import not_permitted
 from dlio_torch.formats.places.base import Chunks, Ints
 from dlio_torch.formats.places.filters import decoded
 from dlio_torch.native.places import Mover, PlaceError
@@ -125,6 +127,8 @@ class Reading:
             self._mover.read(descriptors, offsets, lengths, to, self._request)
         except PlaceError as error:
             path, at = paths[int(descriptors[error.piece])], int(offsets[error.piece])
+            if error.errno == errno.EINVAL:  # of what is asked for here, only a direct read can be invalid
+                raise not_permitted(path) from error
             if error.errno is not None:
                 raise DataError(
                     f"{path} cannot be read: {os.strerror(error.errno)}", hint="look at the file system"

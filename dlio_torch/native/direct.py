@@ -1,0 +1,97 @@
+"""Reading many pieces past the page cache in one call, see ``read_direct.c``; without a compiler by ``os.preadv``."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch import native
+from dlio_torch.native.places import Ints, Mover, PlaceError
+
+Memory = npt.NDArray[np.uint8]
+
+
+class DirectMover:
+    """Reads whole blocks of files that are open for direct reads; see ``places.Mover``.
+
+    Pieces must be in the order of files and of bytes in each.
+
+    Args:
+        inner: copies memory.
+        block: bytes of a block, a power of two.
+    """
+
+    def __init__(self, inner: Mover, block: int) -> None:
+        self._inner = inner
+        self._block = block
+        self._local = threading.local()
+        self.copy = inner.copy
+        self._read: ctypes._NamedFuncPointer | None = None
+        try:
+            library, found = native.open_library("read_direct")
+            self.how = f"read_direct.c, {found.how}"
+            self._read = library.dlio_read_direct
+            self._read.restype = ctypes.c_int64
+            self._read.argtypes = [
+                ctypes.c_int64, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2
+            ]  # fmt: skip
+        except native.NativeUnavailable as error:
+            self.how = f"os.preadv ({error})"
+
+    def read(
+        self, descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, addresses: Ints, request: int
+    ) -> None:
+        """See ``places.Mover``; a request has whole blocks, at least one."""
+        request = max(1, request // self._block) * self._block
+        scratch = self._scratch(request + 2 * self._block)
+        if self._read is None:
+            self._read_pieces(descriptors, offsets, lengths, addresses, request, scratch)
+            return
+        failed = np.zeros(2, np.int64)
+        arrays = [_address(np.ascontiguousarray(one)) for one in (descriptors, offsets, lengths, addresses)]
+        result = self._read(len(offsets), *arrays, request, self._block, _address(scratch), _address(failed))
+        if result:
+            raise PlaceError(int(failed[0]), int(failed[1]), result if result > 0 else None)
+
+    def _read_pieces(
+        self,
+        descriptors: npt.NDArray[np.int32],
+        offsets: Ints,
+        lengths: Ints,
+        addresses: Ints,
+        request: int,
+        scratch: Memory,
+    ) -> None:
+        for piece, (descriptor, offset, length, address) in enumerate(
+            zip(descriptors.tolist(), offsets.tolist(), lengths.tolist(), addresses.tolist(), strict=True)
+        ):
+            done = 0
+            while done < length:
+                skipped = (offset + done) % self._block
+                size = min(request, -(-(skipped + length - done) // self._block) * self._block)
+                try:
+                    got = os.preadv(descriptor, [scratch[:size].data], offset + done - skipped) - skipped
+                except OSError as error:
+                    raise PlaceError(piece, done, error.errno) from error
+                if got <= 0:
+                    raise PlaceError(piece, done, None)
+                got = min(got, length - done)
+                ctypes.memmove(address + done, _address(scratch) + skipped, got)
+                done += got
+
+    def _scratch(self, size: int) -> Memory:
+        """Aligned memory of this thread that is used again."""
+        memory: Memory | None = getattr(self._local, "scratch", None)
+        if memory is None or len(memory) < size:
+            memory = self._local.scratch = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+        return memory[:size]
+
+
+def _address(array: npt.NDArray[np.generic]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
