@@ -83,6 +83,7 @@ class WatchedMover:
     """
 
     how = "a test's"
+    cold = False
 
     def __init__(self) -> None:
         self._inner = open_mover()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -231,6 +232,27 @@ def test_large_batches_are_read_by_all_threads(tmp_path: Path) -> None:
     (batch,) = engine.start(0, 0)
     assert batch["a"].shape == (6, 1 << 18)
     assert mover.reads == 3
+    engine.close()
+
+
+@pytest.mark.parametrize("order", ["sequential", "shuffled"])
+@pytest.mark.parametrize("cold", [False, True])
+def test_storage_is_told_of_what_comes_where_the_cache_is_cold(
+    cold: bool, order: Any, made: tuple[Format, Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda descriptor, begin, size, advice: told.append(size))
+    sampler = BatchSampler(num_samples=21, batch_size=2, order=order, seed=3)
+    engine, mover = watched(*made, sampler, prefetch_bytes=4 * SAMPLE, read_threads=1)
+    mover.cold = cold
+    assert len(list(engine.start(0, 0))) == 10
+    assert mover.read_bytes == 20 * SAMPLE
+    if not cold:
+        assert told == []
+    elif order == "shuffled":
+        assert 9 * SAMPLE < sum(told) <= 18 * SAMPLE  # of the other batches what goes on nowhere, once
+    else:  # where files begin; the kernel goes on from there
+        assert len(told) == 2 * 2
     engine.close()
 
 

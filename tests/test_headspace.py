@@ -358,6 +358,15 @@ def test_rungs_that_make_no_sense_are_left_out_with_the_reason() -> None:
     assert not {one.name: one.skipped for one in rungs(saves, True)}["trainer"]
 
 
+def test_the_decoupled_engine_has_no_finished_samples() -> None:
+    found = {one.name: one for one in rungs(Config(compute=SLEEP, loader=LoaderConfig(engine="decoupled")), True)}
+    assert [name for name in LADDER if found[name].skipped] == ["decode"]
+    assert "no finished samples" in found["decode"].skipped
+    assert not found["decode"].costless
+    assert "loader.replay=batches" in found["hand_over"].settings
+    assert "decoding" in found["hand_over"].removed
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

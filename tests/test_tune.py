@@ -63,6 +63,17 @@ def asked(*arguments: str) -> tuple[Request, SearchSpace]:
     return request, replace(space, study=replace(space.study, **about))
 
 
+def test_the_decoupled_engine_is_searched_by_its_own_options() -> None:
+    space = spaces("loader=decoupled", "loader.transfer_size=2MiB")
+    axes = {axis.key: axis.values for axis in space.study.axes}
+    assert axes == {"loader.read_threads": ("1", "2", "4"), "loader.prefetch_bytes": ("4MiB", "16MiB", "64MiB")}
+    assert len(space.points) == 9
+    assert {one.composed.config.loader.engine for one in space.points} == {"decoupled"}
+    assert {cost.readers for cost in space.costs} == {1, 2, 4}
+    several = spaces("loader=decoupled", "loader.num_workers=2")
+    assert {cost.readers for cost in several.costs} == {2, 4, 8}
+
+
 def readers(values: dict[str, str]) -> int:
     count = values.get("loader.num_workers", "-")
     return (

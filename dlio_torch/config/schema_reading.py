@@ -46,7 +46,7 @@ class LoaderConfig:
     engine: Literal["dataloader", "stateful", "nodes", "decoupled"] = opt(
         "dataloader",
         "torch DataLoader, torchdata StatefulDataLoader, torchdata.nodes, or decoupled: threads that read by the "
-        "samples' places into reused memory, without the format's own library calls",
+        "samples' places into reused memory, without the format's own library calls; workers share it",
     )
     style: Literal["map", "pipe"] = opt("map", "pattern=samples: through the map-style Dataset or the DataPipe")
     num_workers: int = opt(0, "worker processes of a rank; 0: read in the rank's own process", minimum=0)
@@ -59,13 +59,14 @@ class LoaderConfig:
     )
     read_threads: int = opt(
         0,
-        "threads of the rank's process that read batches ahead; 0: read when asked, with engine=decoupled 2 threads",
+        "threads of the rank's process, with engine=decoupled of each worker, that read batches ahead; 0: read when "
+        "asked, with engine=decoupled 2 threads",
         minimum=0,
     )
     prefetch_batches: int = opt(1, "batches that the reader threads keep ahead of the trainer", minimum=1)
     prefetch_bytes: int = opt(
         16777216,
-        "engine=decoupled: bytes of batches that are read ahead, at least one batch",
+        "engine=decoupled: bytes of batches that are read ahead, at least one batch; workers share them evenly",
         unit="B",
         minimum=1,
     )

@@ -26,6 +26,8 @@ class DirectMover:
         block: bytes of a block, a power of two.
     """
 
+    cold = False  # there is no cache to be warm
+
     def __init__(self, inner: Mover, block: int) -> None:
         self._inner = inner
         self._block = block

@@ -34,9 +34,11 @@ class Mover(Protocol):
 
     Attributes:
         how: what it is made of, for reports.
+        cold: whether something that was read last was not in the page cache, as far as that can be told.
     """
 
     how: str
+    cold: bool
 
     def read(
         self, descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, addresses: Ints, request: int
@@ -73,16 +75,18 @@ class NativeMover:
         self._read.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_void_p]
         self._copy.restype = None
         self._copy.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3]
+        self.cold = False
 
     def read(
         self, descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, addresses: Ints, request: int
     ) -> None:
         """See :class:`Mover`."""
-        failed = np.zeros(2, np.int64)
+        failed = np.zeros(3, np.int64)
         result = self._read(
             len(offsets), _address(descriptors), _address(offsets), _address(lengths), _address(addresses), request,
             _address(failed),
         )  # fmt: skip
+        self.cold = bool(failed[2])
         if result:
             raise PlaceError(int(failed[0]), int(failed[1]), result if result > 0 else None)
 
@@ -97,6 +101,8 @@ class PythonMover:
     Args:
         why: there is no native code.
     """
+
+    cold = False
 
     def __init__(self, why: str) -> None:
         self.how = f"os.preadv ({why})"

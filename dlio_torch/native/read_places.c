@@ -1,7 +1,8 @@
 /* Reads pieces of files to where they belong in memory, and copies pieces of memory, many in one call.
  *
  * Called through ctypes, without the interpreter lock.  Pieces that follow each other in a file become one
- * request, whatever places they go to, up to the size of a request.
+ * request, whatever places they go to, up to the size of a request.  Requests are first answered out of the page cache
+ * alone, up to the first byte that is not in it: the caller wants to know whether there is one.
  */
 
 #define _GNU_SOURCE
@@ -42,14 +43,26 @@ static int gather(int64_t first, int64_t done, int64_t count, const int32_t *des
     return used;
 }
 
+/* What is in the page cache of a request, at least its first byte; -1: none of it, or the system does not tell. */
+static ssize_t cached(int descriptor, const struct iovec *parts, int used, off_t at)
+{
+#ifdef RWF_NOWAIT
+    return preadv2(descriptor, parts, used, at, RWF_NOWAIT);
+#else
+    return -1;
+#endif
+}
+
 /* Read `count` pieces, each of `lengths[i]` bytes from byte `offsets[i]` of `descriptors[i]` on to
  * `addresses[i]`, in this order, by requests of `request` bytes at most.  Returns 0; else the errno, or -1 where
- * a file ends too early, and in `failed` the number of the piece and the bytes of it that were read. */
+ * a file ends too early, and in `failed` the number of the piece and the bytes of it that were read; its third number
+ * becomes 1 where something was not in the page cache. */
 int64_t dlio_read_places(int64_t count, const int32_t *descriptors, const int64_t *offsets, const int64_t *lengths,
                          const uint64_t *addresses, int64_t request, int64_t *failed)
 {
     struct iovec parts[IOV_MAX];
     int64_t i = 0, done = 0; /* piece, and bytes of it that are read */
+    int warm = 1;            /* all that was read so far was in the page cache */
     for (;;) {
         while (i < count && done == lengths[i]) {
             i++;
@@ -59,8 +72,14 @@ int64_t dlio_read_places(int64_t count, const int32_t *descriptors, const int64_
             return 0;
         int used = gather(i, done, count, descriptors, offsets, lengths, addresses, request, parts);
         off_t at = (off_t)(offsets[i] + done);
-        ssize_t got = used == 1 ? pread(descriptors[i], parts[0].iov_base, parts[0].iov_len, at)
-                                : preadv(descriptors[i], parts, used, at);
+        ssize_t got = warm ? cached(descriptors[i], parts, used, at) : -1;
+        if (warm && got <= 0) {
+            warm = 0;
+            failed[2] = 1;
+        }
+        if (got <= 0)
+            got = used == 1 ? pread(descriptors[i], parts[0].iov_base, parts[0].iov_len, at)
+                            : preadv(descriptors[i], parts, used, at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0) {

@@ -20,6 +20,7 @@ THREADS = 2
 """Reader threads where ``loader.read_threads`` is 0."""
 _GROUP_BYTES = 3 << 20  # small batches are made together up to this size
 _SHARES = 4  # groups of each worker at least, where there are enough batches
+_TOLD = 16  # groups of which the system is told on a cold cache, at most
 _CLOSING_S = 2.0
 
 
@@ -81,6 +82,7 @@ class DecoupledEngine:
             self._reading,
             self.blocks,
             self._share,
+            max(1, min(_TOLD, int(config.prefetch_bytes // (each * size)))),
         )
         self._epoch = Epoch(
             groups,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.checks import check_contents
 from dlio_torch.data.datasets import Failure
+from dlio_torch.data.decoupled.ahead import Ahead
 from dlio_torch.data.decoupled.blocks import BlockPool, Memory
 from dlio_torch.data.decoupled.epoch import Item, Share
 from dlio_torch.data.decoupled.plan import Plan, Planner, Section
@@ -57,6 +58,7 @@ class BatchGroups:
         reading: moves bytes.
         blocks: memory.
         share: which of how many shares of the groups these are.
+        ahead: groups of which the system is told before they are read, where the cache is cold.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class BatchGroups:
         reading: Reading,
         blocks: BlockPool,
         share: tuple[int, int] = (0, 1),
+        ahead: int = 0,
     ) -> None:
         self._source = source
         self._steps = [steps[low : low + each] for low in range(0, len(steps), each)][share[0] :: share[1]]
@@ -79,6 +82,7 @@ class BatchGroups:
         self._reading = reading
         self._blocks = blocks
         self._making = Making(source.recorder)
+        self._ahead = Ahead(self._plan, len(self._steps), ahead, reading.mover)
 
     def __len__(self) -> int:
         """Groups."""
@@ -92,7 +96,7 @@ class BatchGroups:
         """The batches of a group; one that cannot be read is a failure, whatever the others are."""
         steps = self._steps[number]
         try:
-            return self._made(steps, share)
+            return self._made(lambda: self._ahead.take(number), share)
         except DlioError as error:
             if len(steps) == 1:
                 return [Failure(error)]
@@ -100,14 +104,17 @@ class BatchGroups:
 
     def _alone(self, step: int, share: Share) -> list[Item]:
         try:
-            return self._made(range(step, step + 1), share)
+            return self._made(lambda: self._planner([self._maker(step)]), share)
         except DlioError as error:
             return [Failure(error)]
 
-    def _made(self, steps: range, share: Share) -> list[Item]:
+    def _plan(self, number: int) -> Plan:
+        return self._planner([self._maker(step) for step in self._steps[number]])
+
+    def _made(self, planned: Callable[[], Plan], share: Share) -> list[Item]:
         making = self._making
         begun = making.begin()
-        plan = self._planner([self._maker(step) for step in steps])
+        plan = planned()
         memory = self._blocks.take(plan.size)
         share(self._reading.parts(plan, memory))
         made: list[Item] = []

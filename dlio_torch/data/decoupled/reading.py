@@ -38,10 +38,13 @@ class Reading:
         request: most bytes of a read request.
         threads: parts into which a large plan falls.
         recorder: takes spans ``read`` and ``decode``.
+
+    Attributes:
+        mover: as given.
     """
 
     def __init__(self, mover: Mover, request: int, threads: int, recorder: Recorder) -> None:
-        self._mover = mover
+        self.mover = mover
         self._request = request
         self._threads = threads
         self._recorder = recorder
@@ -92,7 +95,7 @@ class Reading:
                 if not chunks.filters
                 else self._inflated(path, chunks, first, scratch, starts.tolist(), ends.tolist())[number]
             )
-            self._mover.copy(
+            self.mover.copy(
                 sources + chunks.source[begin:end], np.ascontiguousarray(chunks.lengths[begin:end]),
                 chunks.to[begin:end] + base,
             )  # fmt: skip
@@ -124,7 +127,7 @@ class Reading:
         self, paths: dict[int, Path], descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, to: Ints
     ) -> None:
         try:
-            self._mover.read(descriptors, offsets, lengths, to, self._request)
+            self.mover.read(descriptors, offsets, lengths, to, self._request)
         except PlaceError as error:
             path, at = paths[int(descriptors[error.piece])], int(offsets[error.piece])
             if error.errno == errno.EINVAL:  # of what is asked for here, only a direct read can be invalid

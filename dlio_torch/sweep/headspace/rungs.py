@@ -77,6 +77,9 @@ def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
     posix = "trace.posix=true records the calls that would be left out" if config.trace.posix else ""
     emulates = config.compute.mode != "none" and config.compute.step_s > 0
     silent = "" if emulates else "no compute is emulated"
+    cut = loader.engine == "decoupled"
+    finished = "samples are finished and in memory as configured" if loader.in_memory else ""
+    decoding = "decoding and preprocessing" if needs_files else "preprocessing"
     return (
         Rung(CONFIGURED, "as configured"),
         Rung(DEVICE, "page cache warm", "storage device", _WARM, idle or warm),
@@ -84,11 +87,17 @@ def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
         Rung(
             DECODE,
             "finished samples",
-            "decoding and preprocessing" if needs_files else "preprocessing",
+            decoding,
             (*_ANY_CACHE, "loader.replay=samples"),
-            "samples are finished and in memory as configured" if loader.in_memory else "",
+            "batches are cut where they were read to, there are no finished samples" if cut else finished,
+            not cut,
         ),
-        Rung(HAND_OVER, "finished batches", "collation and hand-over", (*_ANY_CACHE, "loader.replay=batches")),
+        Rung(
+            HAND_OVER,
+            "finished batches",
+            f"{decoding}, cutting and hand-over" if cut else "collation and hand-over",
+            (*_ANY_CACHE, "loader.replay=batches"),
+        ),
         Rung(
             TRAINER,
             "compute alone",

@@ -1,12 +1,13 @@
 """The settings of the loader that may be tried where no axes are given: those that the recipe can have.
 
 None of them changes the data set.  The sets are those of the fragments ``main_process``, ``threads`` and ``workers``
-of ``conf/loader``, with as many readers as there are cores, beside the sizes of reads or caches of the format.
+of ``conf/loader``, with as many readers as there are cores, beside the sizes of reads or caches of the format; with
+``loader.engine=decoupled`` those of that engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dlio_torch.config.schema import Config
 from dlio_torch.config.schema_reading import LoaderConfig
@@ -15,11 +16,15 @@ from dlio_torch.units import format_size, parse_size
 Choice = tuple[tuple[str, str], ...]
 """Keys and their values."""
 
+READ_THREADS = 2
+"""Threads of the decoupled engine where ``loader.read_threads`` is 0."""
 MODE = "loader"
 MODES = ("main_process", "threads", "workers")
 _AHEAD = (1, 2, 4, 8)  # batches that each worker reads ahead
 _DEPTHS = (1, 2, 4)  # batches that the threads keep ahead, for each thread
 _TRANSFERS = ("64KiB", "256KiB", "1MiB", "4MiB")
+_TRANSFERS_OF_DECOUPLED = ("256KiB", "1MiB", "4MiB")
+_BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
 _CACHES = ("1MiB", "16MiB", "128MiB")
 
 
@@ -44,6 +49,8 @@ def choices(config: Config, *, cores: int, gpus: bool, fixed: Collection[str] = 
         gpus: whether batches can be pinned for one.
         fixed: keys that were set on the command line, which are left alone.
     """
+    if config.loader.engine == "decoupled":
+        return _combined([()], [axis for axis in _decoupled(config, cores, gpus) if axis[0] not in fixed])
     found: list[Choice] = []
     others = [axis for axis in _others(config, gpus) if axis[0] not in fixed]
     pinned = _pinned(config, fixed)
@@ -51,11 +58,25 @@ def choices(config: Config, *, cores: int, gpus: bool, fixed: Collection[str] = 
         if pinned and dict(mode)[MODE] not in pinned:
             continue
         kept = tuple((key, value) for key, value in mode if key not in fixed and not (pinned and key == MODE))
-        combined: list[Choice] = [kept]
-        for key, values in others:
-            combined = [(*choice, (key, value)) for choice in combined for value in values]
-        found += [choice for choice in combined if choice not in found]
+        found += [choice for choice in _combined([kept], others) if choice not in found]
     return found
+
+
+def _combined(choices: list[Choice], axes: Iterable[tuple[str, tuple[str, ...]]]) -> list[Choice]:
+    for key, values in axes:
+        choices = [(*choice, (key, value)) for choice in choices for value in values]
+    return choices
+
+
+def _decoupled(config: Config, cores: int, gpus: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The options of the decoupled engine, with the workers that are configured."""
+    loader = config.loader
+    threads = {*_counts(cores), 2 * cores, loader.read_threads or READ_THREADS}  # reading waits, more than it works
+    yield "loader.read_threads", tuple(map(str, sorted(threads)))
+    yield "loader.transfer_size", _sizes(_TRANSFERS_OF_DECOUPLED, loader.transfer_size)
+    yield "loader.prefetch_bytes", _sizes(_BYTES_AHEAD, loader.prefetch_bytes)
+    if gpus:
+        yield "loader.pin_memory", ("false", "true")
 
 
 def _pinned(config: Config, fixed: Collection[str]) -> set[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from dlio_torch.config.schema import Config, FieldConfig
+from dlio_torch.config.schema import Config, FieldConfig, LoaderConfig
 from dlio_torch.formats.chunks import chunk_shape
 from dlio_torch.formats.h5file import CHUNK_SLOTS, CHUNK_W0
 from dlio_torch.sweep.tune.axes import prefetch_factor
@@ -20,7 +21,9 @@ _WIDTH = 100
 
 
 def loader_call(config: Config, ranks: int) -> Call:
-    """The loader: a ``DataLoader``, or torchdata's nodes where threads read ahead, which it cannot do."""
+    """The loader: a ``DataLoader``, torchdata's nodes where threads read ahead, which it cannot do, or our own."""
+    if config.loader.engine == "decoupled":
+        return "dlio_torch (PyTorch has no such loader)", _decoupled(config)
     batch = config.train.batch_size // (ranks if config.train.batch_scope == "global" else 1)
     if config.loader.read_threads:
         return "torchdata.nodes (a DataLoader has no reader threads)", _nodes(config, ranks, batch)
@@ -57,6 +60,14 @@ def _sampler(config: Config, ranks: int) -> str:
     if ranks > 1:
         return f"torch.utils.data.DistributedSampler(dataset, shuffle={shuffled})"
     return f"torch.utils.data.{'RandomSampler' if shuffled else 'SequentialSampler'}(dataset)"
+
+
+def _decoupled(config: Config) -> str:
+    defaults = LoaderConfig()
+    names = [field.name for field in fields(defaults)]
+    options = {name: getattr(config.loader, name) for name in names}
+    changed = {name: value for name, value in options.items() if value != getattr(defaults, name)}
+    return _call("dlio_torch.config.schema.LoaderConfig", [], changed)
 
 
 def _nodes(config: Config, ranks: int, batch: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlio_torch.config.schema import Config
 from dlio_torch.formats import registry
 from dlio_torch.sweep.resolve import Resolved
-from dlio_torch.sweep.tune.axes import prefetch_factor
+from dlio_torch.sweep.tune.axes import READ_THREADS, prefetch_factor
 from dlio_torch.units import format_size
 
 
@@ -71,8 +71,11 @@ def _cost(config: Config, ranks: int, sample_bytes: float, host: Host) -> Cost:
         ahead = loader.prefetch_batches
     batch = train.batch_size // (ranks if train.batch_scope == "global" else 1)
     held = ranks * (ahead + 1) * batch * sample_bytes
+    readers = ranks * (loader.num_workers or loader.read_threads)
+    if loader.engine == "decoupled":
+        held = ranks * (loader.prefetch_bytes + batch * sample_bytes)
+        readers = ranks * max(1, loader.num_workers) * (loader.read_threads or READ_THREADS)
     if loader.in_memory:
         share = 1 if config.access.partition == "none" else ranks
         held += ranks * config.dataset.num_files * config.dataset.samples_per_file * sample_bytes / share
-    readers = ranks * (loader.num_workers or loader.read_threads)
     return Cost(readers, held, min(held / host.memory_bytes, 0.999))
