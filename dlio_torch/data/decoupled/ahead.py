@@ -20,7 +20,6 @@ from dlio_torch.native.places import Ints, Mover
 
 _ON = 32
 """Groups for which the system is told after one that was not in the page cache: what is there may have been told."""
-_Ends = set[tuple[int, int]]  # descriptor and byte behind each stretch
 
 
 class Ahead:
@@ -38,11 +37,13 @@ class Ahead:
         self._groups = groups
         self._depth = depth
         self._mover = mover
-        self._lock = threading.Lock()
         self._until = 0
-        self._told = 0  # all groups before this one
+        self._lock = threading.Lock()
         self._plans: dict[int, Plan] = {}
-        self._ends: dict[int, _Ends] = {}  # of the group that was told last
+        self._begun = -1
+        self._telling = threading.Lock()
+        self._told = 0  # all groups before this one
+        self._ends: set[tuple[int, int]] = set()  # descriptor and byte behind each stretch of the last of them
 
     def take(self, number: int) -> Plan:
         """The plan of a group whose turn it is.
@@ -52,6 +53,7 @@ class Ahead:
         """
         with self._lock:
             plan = self._plans.pop(number, None)
+            self._begun = max(self._begun, number)
         plan = plan or self._make(number)
         if self._mover.cold:
             self._until = number + _ON
@@ -60,24 +62,28 @@ class Ahead:
         return plan
 
     def _tell(self, number: int, plan: Plan) -> None:
-        while True:
-            with self._lock:
-                following = max(self._told, number + 1)
-                if following >= min(self._groups, number + 1 + self._depth):
-                    return
-                self._told = following + 1
-                before = self._ends.pop(following - 1, None)
-            if before is None and following == number + 1:
-                before = {(descriptor, end) for descriptor, _, end in _stretches(plan)}
-            with contextlib.suppress(DlioError):  # it is told when its turn comes
-                found = self._make(following)
-                ends: _Ends = set()
-                for descriptor, begin, end in _stretches(found):
-                    ends.add((descriptor, end))
-                    if (descriptor, begin) not in (before or ()):
-                        os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
-                with self._lock:
-                    self._plans[following], self._ends[following] = found, ends
+        if not self._telling.acquire(blocking=False):  # whoever tells needs to know where the group before ended
+            return
+        try:
+            if self._told <= number:
+                self._told, self._ends = number + 1, {(descriptor, end) for descriptor, _, end in _stretches(plan)}
+            while self._told < min(self._groups, number + 1 + self._depth):
+                self._told += 1
+                with contextlib.suppress(DlioError):  # it is told when its turn comes
+                    self._tell_of(self._told - 1)
+        finally:
+            self._telling.release()
+
+    def _tell_of(self, number: int) -> None:
+        before, self._ends = self._ends, set()
+        plan = self._make(number)
+        for descriptor, begin, end in _stretches(plan):
+            self._ends.add((descriptor, end))
+            if (descriptor, begin) not in before:
+                os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
+        with self._lock:
+            if number > self._begun:
+                self._plans[number] = plan
 
 
 def _stretches(plan: Plan) -> Iterator[tuple[int, int, int]]:
