@@ -1,1 +1,1 @@
-"""Measurements that back the figures in the documentation; run with ``python -m benchmarks.<name>``."""
+"""Measurements that back the figures in the documentation: ``python -m benchmarks``, or ``--help`` of it."""

@@ -1,23 +1,30 @@
-"""What one span costs: ``python benchmarks/span_cost.py [--directory DIR] [--count N] [--threads N]``.
+"""What one span costs: nanoseconds per call, recorder off and on, the loop itself subtracted.
 
-Prints a Markdown table of nanoseconds per call, recorder off and on, the loop itself subtracted: the best
-and the median of several rounds, since other work on the machine only ever adds time.
+The least is shown beside the median, since other work on the machine only ever adds time.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from benchmarks.harness.command import alone
+from benchmarks.harness.rounds import Figures, interleave, rounds_of
+from benchmarks.harness.tables import Row, Table
 from dlio_torch.trace.events import read_events
 from dlio_torch.trace.spans import NULL, RECORD, Recorder
 
-ROUNDS = 7
+NAME = "span_cost"
+LOOP = "empty loop"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--count", type=int, default=100_000, help="spans of a round")
+    parser.add_argument("--threads", type=int, default=4, help="threads of the last row")
 
 
 def empty(recorder: Recorder, count: int) -> None:
@@ -37,55 +44,48 @@ def span(recorder: Recorder, count: int) -> None:
             pass
 
 
-def rounds(body: Callable[[Recorder, int], None], recorder: Recorder, count: int) -> list[float]:
-    """Nanoseconds per turn of each round."""
-    times = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter_ns()
-        body(recorder, count)
-        times.append((time.perf_counter_ns() - start) / count)
-    return times
+def timed(body: Callable[[Recorder, int], None], recorder: Recorder, count: int, threads: int = 1) -> Figures:
+    """Nanoseconds a turn of all threads together, which share one interpreter lock."""
+    share = count // threads
+    workers = [threading.Thread(target=body, args=(recorder, share)) for _ in range(threads)]
+    start = time.perf_counter_ns()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return {"ns": (time.perf_counter_ns() - start) / (share * threads)}
 
 
-def in_threads(threads: int, recorder: Recorder, count: int) -> list[float]:
-    """Nanoseconds per ``add`` of all threads together, which share one interpreter lock."""
-    times = []
-    for _ in range(ROUNDS):
-        workers = [threading.Thread(target=add, args=(recorder, count // threads)) for _ in range(threads)]
-        start = time.perf_counter_ns()
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        times.append((time.perf_counter_ns() - start) / (count // threads * threads))
-    return times
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=None, help="folder on the file system of the runs")
-    parser.add_argument("--count", type=int, default=100_000, help="spans of a round")
-    parser.add_argument("--threads", type=int, default=4, help="threads of the last row")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.directory) as folder:
-        recorder = Recorder(folder, rank=0)
-        loop = min(rounds(empty, NULL, options.count))
-        rows = [
-            ("add", "off", rounds(add, NULL, options.count)),
-            ("add", "on", rounds(add, recorder, options.count)),
-            ("with span", "off", rounds(span, NULL, options.count)),
-            ("with span", "on", rounds(span, recorder, options.count)),
-            (f"add, {options.threads} threads", "on", in_threads(options.threads, recorder, options.count)),
-        ]
-        print("| call | recorder | best (ns) | median (ns) |")
-        print("|---|---|---:|---:|")
-        for name, state, times in rows:
-            print(f"| {name} | {state} | {min(times) - loop:.0f} | {statistics.median(times) - loop:.0f} |")
-        start = time.perf_counter_ns()
-        count = len(read_events(folder).frame)
-        seconds = (time.perf_counter_ns() - start) / 1e9
-        print(f"\n{RECORD.size} bytes a record; {count} records read in {seconds:.2f} s.")
+def run(arguments: Namespace) -> Iterator[Table]:
+    count = arguments.count // 100 if arguments.quick else arguments.count
+    many = arguments.threads
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+        recorder = Recorder(Path(folder), rank=0)
+        found = interleave(
+            {
+                LOOP: lambda: timed(empty, NULL, count),
+                "add, off": lambda: timed(add, NULL, count),
+                "add, on": lambda: timed(add, recorder, count),
+                "with span, off": lambda: timed(span, NULL, count),
+                "with span, on": lambda: timed(span, recorder, count),
+                f"add, {many} threads, on": lambda: timed(add, recorder, count, many),
+            },
+            rounds_of(arguments),
+        )
+        loop = found.spread(LOOP, "ns").median
+        rows: list[Row] = []
+        for name in found.figures:
+            if name != LOOP:
+                call, recorded = name.rsplit(", ", 1)
+                times = [value - loop for value in found.values(name, "ns")]
+                middle = found.spread(name, "ns").median - loop
+                rows.append({"call": call, "recorder": recorded, "least (ns)": min(times), "median (ns)": middle})
+        yield Table(NAME, rows)
+        start = time.perf_counter()
+        records = len(read_events(Path(folder)).frame)
+        seconds = time.perf_counter() - start
+        yield Table("reading", [{"bytes a record": RECORD.size, "records": records, "reading all (s)": seconds}])
 
 
 if __name__ == "__main__":
-    main()
+    alone(NAME)

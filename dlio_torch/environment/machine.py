@@ -174,7 +174,7 @@ def _limits(why: dict[str, str]) -> dict[str, int | None]:
 
 def _git_commit(why: dict[str, str]) -> str | None:
     """Commit of the checkout that this package runs from, with ``+`` where it was changed since."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     git = shutil.which("git")
     if git is None or not (root / ".git").exists():
         why["git_commit"] = "the package does not run from a checkout"

@@ -1,0 +1,131 @@
+"""The command: ``python -m benchmarks [NAME ...] [options]``.
+
+A benchmark is a module of this package that is named in :data:`MEMBERS` and has
+
+    NAME: str                                             as in MEMBERS
+    add_arguments(parser: ArgumentParser) -> None         options of its own
+    run(arguments: Namespace) -> Iterable[Part]           yields tables, and what is missing
+
+The first line of its docstring says what it measures.  ``arguments`` always has ``rounds`` (None: not given),
+``quick``, ``directory`` (None: a temporary folder) and ``output``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from benchmarks.harness.record import Record
+from benchmarks.harness.rounds import say
+from benchmarks.harness.tables import Missing, Part, markdown
+from dlio_torch.errors import DlioError
+
+MEMBERS = ("span_cost",)
+
+
+class Benchmark(Protocol):
+    """What a module of a benchmark has; see above."""
+
+    NAME: str
+    __doc__: str | None
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace) -> Iterable[Part]: ...
+
+
+def load(name: str) -> Benchmark:
+    """The module of a benchmark."""
+    module: Benchmark = importlib.import_module(f"benchmarks.{name}")  # type: ignore[assignment]
+    return module
+
+
+def title(benchmark: Benchmark) -> str:
+    """What it measures, in a line."""
+    return (benchmark.__doc__ or "").strip().splitlines()[0]
+
+
+def common() -> argparse.ArgumentParser:
+    """Options that every benchmark has."""
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("options of every benchmark")
+    group.add_argument("--rounds", type=_positive, metavar="N", help="rounds of each way that count")
+    group.add_argument("--quick", action="store_true", help="one short round, for a look only")
+    group.add_argument("--directory", type=Path, metavar="DIR", help="folder on the file system to be used")
+    group.add_argument("--output", type=Path, metavar="DIR", help="write NAME.md, NAME.csv and NAME.json here, too")
+    return parser
+
+
+def measure(name: str, arguments: Sequence[str]) -> Record:
+    """Run one benchmark with these arguments; prints its tables."""
+    benchmark = load(name)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks {name}",
+        description=benchmark.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[common()],
+    )
+    benchmark.add_arguments(parser)
+    found = parser.parse_args(arguments)
+    say(name)
+    record = Record(benchmark.NAME, title(benchmark), found, found.output)
+    print(f"## {name}\n\n{title(benchmark)}\n\n{record.machine()}\n", flush=True)
+    for part in benchmark.run(found):
+        record.add(part)
+        if not isinstance(part, Missing) and part.rows:
+            print(f"{part.title}\n\n{markdown(part.rows)}" if part.title else markdown(part.rows), flush=True)
+    record.write()
+    if record.missing:
+        print(f"{record.left_out()}\n")
+    print(f"Load {record.environment['load_after'][0]:.1f} at the end.\n", flush=True)
+    return record
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the named benchmarks, or all; returns an exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    names = words[: _leading(words)]
+    rest = words[len(names) :]
+    unknown = [name for name in names if name not in MEMBERS]
+    if unknown:
+        print(f"there is no benchmark {unknown[0]!r}: one of {', '.join(MEMBERS)}", file=sys.stderr)
+        return 2
+    if len(names) != 1:
+        parser = argparse.ArgumentParser(
+            prog="python -m benchmarks",
+            usage="python -m benchmarks [NAME ...] [options]; all benchmarks where none is named",
+            epilog="python -m benchmarks NAME --help shows the options of one benchmark.",
+            parents=[common()],
+        )
+        parser.add_argument("--list", action="store_true", help="name the benchmarks and what they measure")
+        if parser.parse_args(rest).list:
+            print("\n".join(f"{name:14} {title(load(name))}" for name in MEMBERS))
+            return 0
+    try:
+        for name in names or MEMBERS:
+            measure(name, rest)
+    except DlioError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def alone(name: str) -> NoReturn:
+    """End this process with the result of one benchmark, which was started as a module of its own."""
+    raise SystemExit(main([name, *sys.argv[1:]]))
+
+
+def _leading(words: Sequence[str]) -> int:
+    """How many words stand before the first option."""
+    return next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value

@@ -1,0 +1,108 @@
+"""What stands beside the figures of a benchmark: the machine, the versions, the load, and the files of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from argparse import Namespace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.tables import Missing, Part, Row, Table, comma_separated, markdown
+from dlio_torch.environment.machine import describe
+from dlio_torch.units import format_size
+
+
+class Record:
+    """Results of one benchmark, written anew after each part so that one that is killed leaves what it had.
+
+    Args:
+        name: of the benchmark; its files begin with it.
+        title: what it measures.
+        arguments: what it was called with.
+        folder: where files are written; None: nowhere.
+    """
+
+    def __init__(self, name: str, title: str, arguments: Namespace, folder: Path | None) -> None:
+        self.name, self._title, self._folder = name, title, folder
+        self._arguments = {key: _plain(value) for key, value in sorted(vars(arguments).items())}
+        place = arguments.directory or tempfile.gettempdir()
+        self.environment: dict[str, Any] = {
+            "began_at": _now(),
+            "load_before": os.getloadavg(),
+            **describe({"directory": place}),
+        }
+        self._tables: dict[str, tuple[str, list[Row]]] = {}
+        self.missing: dict[str, str] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def rows(self) -> dict[str, list[Row]]:
+        """Rows so far by table."""
+        return {name: rows for name, (_, rows) in self._tables.items()}
+
+    def add(self, part: Part) -> None:
+        """Take a part, and write the files."""
+        if isinstance(part, Missing):
+            self.missing[part.way] = part.why
+        else:
+            assert isinstance(part, Table)
+            self._tables.setdefault(part.name, (part.title, []))[1].extend(part.rows)
+        self.write()
+
+    def write(self) -> None:
+        """Write the files as of now: ``NAME.md``, ``NAME.json`` and a CSV file a table."""
+        self.environment |= {"ended_at": _now(), "load_after": os.getloadavg()}
+        if self._folder is None:
+            return
+        for name, rows in self.rows.items():
+            stem = self.name if name == self.name else f"{self.name}.{name}"
+            (self._folder / f"{stem}.csv").write_text(comma_separated(rows), encoding="utf-8")
+        (self._folder / f"{self.name}.md").write_text(self.text(), encoding="utf-8")
+        record = {
+            "benchmark": self.name,
+            "arguments": self._arguments,
+            "environment": self.environment,
+            "tables": self.rows,
+            "missing": self.missing,
+        }
+        text = json.dumps(record, indent=2, default=str) + "\n"
+        (self._folder / f"{self.name}.json").write_text(text, encoding="utf-8")
+
+    def text(self) -> str:
+        """Everything as Markdown."""
+        lines = [f"## {self.name}", self._title, self.machine()]
+        for title, rows in self._tables.values():
+            lines += [title] if title else []
+            lines.append(markdown(rows).rstrip())
+        lines += [self.left_out()] if self.missing else []
+        return "\n\n".join(lines) + "\n"
+
+    def left_out(self) -> str:
+        """What was not measured, and why."""
+        return "\n".join(f"- {way}: not measured; {why}." for way, why in self.missing.items())
+
+    def machine(self) -> str:
+        """The environment in two lines; all of it is in ``NAME.json``."""
+        of = self.environment
+        cpu, mount, versions = of["cpu"], of["mounts"]["directory"], of["versions"]
+        loads = " to ".join(f"{of[key][0]:.1f}" for key in ("load_before", "load_after") if key in of)
+        memory = of["memory"]["total_bytes"]
+        return (
+            f"{cpu['model'] or cpu['machine']}, {cpu['cores_usable']} of {cpu['cores']} cores, "
+            f"{'unknown' if memory is None else format_size(memory)} of memory, kernel {of['kernel']}, "
+            f"{mount['file_system'] or 'unknown'} file system; load {loads}.  "
+            f"Python {versions['python']}, torch {versions['torch']}, h5py {versions['h5py']}, "
+            f"commit {of['git_commit'] or 'unknown'}, {of['began_at']}."
+        )
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,119 @@
+"""Interleaved rounds: every way once a round, each round beginning with another one.
+
+Load on the machine that lasts longer than a round slows all ways of that round, so that the ratio of two of them,
+taken within the round, hardly changes.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from benchmarks.harness.tables import Spread
+
+Figures = Mapping[str, float]
+"""What one measurement gave, by the name of the figure."""
+
+Measure = Callable[[], Figures]
+T = TypeVar("T")
+
+
+class Unavailable(Exception):
+    """A way that cannot be measured here; the message says why, or what to install."""
+
+
+class Rounds:
+    """What some rounds gave.
+
+    Attributes:
+        figures: by way, one entry a round.
+        dropped: ways that could not be measured, with the reason; they have no figures.
+    """
+
+    def __init__(self, ways: Sequence[str]) -> None:
+        self.figures: dict[str, list[Figures]] = {name: [] for name in ways}
+        self.dropped: dict[str, str] = {}
+
+    def drop(self, way: str, why: str) -> None:
+        """Leave a way out, with what was measured of it."""
+        del self.figures[way]
+        self.dropped[way] = why
+
+    def values(self, way: str, figure: str) -> list[float]:
+        """One figure of a way, one a round."""
+        return [round_[figure] for round_ in self.figures[way]]
+
+    def ratios(self, way: str, figure: str, baseline: str) -> list[float]:
+        """One figure of a way over that of the baseline in the same round.
+
+        Raises:
+            Unavailable: the baseline could not be measured.
+        """
+        if baseline not in self.figures:
+            raise Unavailable(f"{baseline}, the baseline: {self.dropped.get(baseline, 'not measured')}")
+        return [one / base for one, base in zip(self.values(way, figure), self.values(baseline, figure), strict=True)]
+
+    def spread(self, way: str, figure: str) -> Spread:
+        """Median and quartiles of one figure."""
+        return Spread.of(self.values(way, figure))
+
+    def ratio(self, way: str, figure: str, baseline: str) -> Spread:
+        """Median and quartiles of :meth:`ratios`."""
+        return Spread.of(self.ratios(way, figure, baseline))
+
+
+def interleave(ways: Mapping[str, Measure], rounds: int, *, warmups: int = 1) -> Rounds:
+    """Measure every way once a round.
+
+    Args:
+        ways: by name; one that raises :class:`Unavailable` is left out from then on.
+        rounds: that count.
+        warmups: rounds before them that do not.
+    """
+    found = Rounds(list(ways))
+    for turn in range(-warmups, rounds):
+        for name in rotated(list(ways), turn):
+            if name in found.dropped:
+                continue
+            try:
+                figures = ways[name]()
+            except Unavailable as error:
+                found.drop(name, str(error))
+                continue
+            if turn >= 0:
+                found.figures[name].append(figures)
+    return found
+
+
+def rotated(items: Sequence[T], turn: int) -> list[T]:
+    """All items, beginning with another one each turn."""
+    first = turn % len(items) if items else 0
+    return [*items[first:], *items[:first]]
+
+
+def rounds_of(arguments: Namespace, usual: int = 7) -> int:
+    """How many rounds were asked for: ``--rounds``, or one with ``--quick``, or the usual number."""
+    return int(arguments.rounds or (1 if arguments.quick else usual))
+
+
+def processor_s() -> float:
+    """Processor time of this process and of those of its children that have ended, in seconds."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def timed(work: Callable[[], object]) -> dict[str, float]:
+    """Seconds on the wall, ``s``, and of processors, ``cpu_s``, of one call."""
+    used, began = processor_s(), time.perf_counter()
+    work()
+    return {"s": time.perf_counter() - began, "cpu_s": processor_s() - used}
+
+
+def say(text: str) -> None:
+    """Progress, for whoever waits: one line on standard error."""
+    print(f"[{time.strftime('%H:%M:%S')}, load {os.getloadavg()[0]:.1f}] {text}", file=sys.stderr, flush=True)
