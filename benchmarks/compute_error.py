@@ -1,6 +1,6 @@
 """How exact emulated compute is, and what it costs the loader's threads.
 
-Two questions, two tables (Markdown on stdout, everything in ``--json FILE``):
+Two questions, two tables:
 
 1. Error of a step of 0.1, 1, 10 and 100 ms, with 0, 1 and 2 busy loader-like threads in the same
    interpreter.  *Work* is the error of the emulated work itself, which ``spend`` returns; *caller*
@@ -14,26 +14,27 @@ Two questions, two tables (Markdown on stdout, everything in ``--json FILE``):
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import multiprocessing.connection
 import os
-import platform
-import statistics
 import tempfile
 import threading
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.command import alone
+from benchmarks.harness.rounds import Figures, interleave, rounds_of, say
+from benchmarks.harness.tables import Cell, Row, Table
 from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.config.schema import ComputeConfig
 
+NAME = "compute_error"
 ITEM_BYTES = 40_960
 ITEMS_OF_FILE = 256
 REQUESTS_MS = (0.1, 1.0, 10.0, 100.0)
@@ -43,32 +44,6 @@ CONTROL = "sleep, other process spins"
 
 Wait = Callable[[int], int]
 """Spends ns of time; returns the achieved ns."""
-
-
-@dataclass(frozen=True)
-class ErrorRow:
-    """Errors of one way to wait, one length and one number of busy threads, in microseconds."""
-
-    way: str
-    busy_threads: int
-    request_ms: float
-    repeats: int
-    work_median_us: float
-    work_p95_us: float
-    work_max_us: float
-    caller_median_us: float
-    caller_p95_us: float
-    caller_max_us: float
-
-
-@dataclass(frozen=True)
-class RateRow:
-    """Speed of loader-like threads while the main thread waits in one way."""
-
-    way: str
-    busy_threads: int
-    items_per_s: float
-    ratio_to_sleep: float
 
 
 class Loaders:
@@ -146,7 +121,7 @@ def _serve_spins(requests: multiprocessing.connection.Connection) -> None:
             spin.spend(ns)
 
 
-def measure_error(way: str, wait: Wait, busy: int, request_ms: float, repeats: int) -> ErrorRow:
+def measure_error(way: str, wait: Wait, busy: int, request_ms: float, repeats: int) -> Row:
     request_ns = round(request_ms * 1e6)
     work, caller = [], []
     for _ in range(repeats):
@@ -154,81 +129,62 @@ def measure_error(way: str, wait: Wait, busy: int, request_ms: float, repeats: i
         achieved = wait(request_ns)
         caller.append((time.perf_counter_ns() - start - request_ns) / 1e3)
         work.append((achieved - request_ns) / 1e3)
-    figures = [round(float(value), 2) for errors in (work, caller) for value in np.percentile(errors, [50, 95, 100])]
-    return ErrorRow(way, busy, request_ms, repeats, *figures)
+    row: dict[str, Cell] = {"way": way, "busy threads": busy, "asked (ms)": request_ms}
+    for name, errors in (("work", work), ("caller", caller)):
+        for part, value in zip(("median", "p95", "max"), np.percentile(errors, [50, 95, 100]), strict=True):
+            row[f"{name} {part} (us)"] = round(float(value), 2)
+    return row
 
 
-def measure_rates(waits: dict[str, Wait], loaders: Loaders, rounds: int, window_s: float) -> list[RateRow]:
-    rates: dict[str, list[float]] = {way: [] for way in waits}
-    for _ in range(rounds):
-        for way, wait in waits.items():
-            before, start = sum(loaders.items), time.perf_counter()
-            while time.perf_counter() - start < window_s:
-                wait(5_000_000)
-            rates[way].append((sum(loaders.items) - before) / (time.perf_counter() - start))
-    medians = {way: statistics.median(values) for way, values in rates.items()}
+def measure_rates(waits: dict[str, Wait], loaders: Loaders, rounds: int, window_s: float) -> list[Row]:
+    def rate(wait: Wait) -> Figures:
+        before, start = sum(loaders.items), time.perf_counter()
+        while time.perf_counter() - start < window_s:
+            wait(5_000_000)
+        return {"items_per_s": (sum(loaders.items) - before) / (time.perf_counter() - start)}
+
+    found = interleave({way: partial(rate, wait) for way, wait in waits.items()}, rounds, warmups=0)
     return [
-        RateRow(way, len(loaders.items), round(rate, 1), round(rate / medians["sleep"], 3))
-        for way, rate in medians.items()
+        {
+            "main thread": way,
+            "busy threads": len(loaders.items),
+            "items/s": found.spread(way, "items_per_s"),
+            "of sleep": found.ratio(way, "items_per_s", "sleep"),
+        }
+        for way in waits
     ]
 
 
-def run(*, quick: bool = False) -> tuple[list[ErrorRow], list[RateRow]]:
-    """All measurements; ``quick`` takes few and short ones and is good for a look only."""
-    errors: list[ErrorRow] = []
-    rates: list[RateRow] = []
-    with tempfile.TemporaryDirectory() as folder, spinning_process() as control, ways() as waits:
+def add_arguments(parser: ArgumentParser) -> None:
+    """It has no options of its own."""
+
+
+def run(arguments: Namespace) -> Iterator[Table]:
+    quick = arguments.quick
+    errors: list[Row] = []
+    rates: list[Row] = []
+    with (
+        tempfile.TemporaryDirectory(dir=arguments.directory) as folder,
+        spinning_process() as control,
+        ways() as waits,
+    ):
         path = Path(folder) / "items"
         path.write_bytes(os.urandom(ITEM_BYTES * ITEMS_OF_FILE))
         for busy in (0, 1, 2):
+            say(f"{busy} busy threads")
             loaders = Loaders(path, busy)
             try:
                 for request_ms in REQUESTS_MS[:3] if quick else REQUESTS_MS:
                     repeats = max(3, REPEATS[request_ms] // 20) if quick else REPEATS[request_ms]
                     errors += [measure_error(way, wait, busy, request_ms, repeats) for way, wait in waits.items()]
                 if busy:
-                    rates += measure_rates(
-                        waits | {CONTROL: control}, loaders, 2 if quick else 10, 0.05 if quick else 0.25
-                    )
+                    rounds = 2 if quick else rounds_of(arguments, 10)
+                    rates += measure_rates(waits | {CONTROL: control}, loaders, rounds, 0.05 if quick else 0.25)
             finally:
                 loaders.close()
-    return errors, rates
-
-
-def print_tables(errors: list[ErrorRow], rates: list[RateRow]) -> None:
-    print("Errors in microseconds: median / p95 / max.\n")
-    print("| way | busy threads | asked (ms) | work | caller |")
-    print("|---|---|---|---|---|")
-    for row in sorted(errors, key=lambda row: (row.way in ("time.sleep", "Python spin"), row.way, row.busy_threads)):
-        work = f"{row.work_median_us:.1f} / {row.work_p95_us:.1f} / {row.work_max_us:.0f}"
-        caller = f"{row.caller_median_us:.1f} / {row.caller_p95_us:.1f} / {row.caller_max_us:.0f}"
-        print(f"| {row.way} | {row.busy_threads} | {row.request_ms:g} | {work} | {caller} |")
-    print("\nItems per second of the busy threads while the main thread waits.\n")
-    print("| main thread | busy threads | items/s | of sleep |")
-    print("|---|---|---|---|")
-    for rate in rates:
-        print(f"| {rate.way} | {rate.busy_threads} | {rate.items_per_s:.0f} | {rate.ratio_to_sleep:.2f} |")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Error of emulated compute, and its cost to loader threads.")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write all figures here")
-    parser.add_argument("--quick", action="store_true", help="few and short repeats, for a look only")
-    arguments = parser.parse_args()
-    errors, rates = run(quick=arguments.quick)
-    cores = len(os.sched_getaffinity(0))
-    print(f"{cores} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}\n")
-    print_tables(errors, rates)
-    if arguments.json:
-        record = {
-            "cores": cores,
-            "python": platform.python_version(),
-            "kernel": platform.release(),
-            "errors": [asdict(row) for row in errors],
-            "rates": [asdict(row) for row in rates],
-        }
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    yield Table("errors", errors, "What a step takes beyond what was asked.")
+    yield Table("rates", rates, "Items per second of the busy threads while the main thread waits.")
 
 
 if __name__ == "__main__":
-    main()
+    alone(NAME)

@@ -1,19 +1,15 @@
-"""Reading HDF5 samples: ``python benchmarks/hdf5_read.py [--directory DIR] [--samples N] [--rounds N]``.
+"""Reading HDF5 samples: the format's readers beside plain h5py slicing of the same samples into the same batches.
 
-Prints a Markdown table of the rate of the format's readers over that of plain h5py slicing of the same
-samples into the same kind of batch, warm page cache.  The two take turns, so that other work on the
-machine slows both; the ratio is the median over the rounds.
+Warm page cache; ratios are to plain slicing in the same round.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +17,20 @@ import h5py
 import numpy as np
 import torch
 
+from benchmarks.harness.command import alone
+from benchmarks.harness.rounds import Figures, interleave, rounds_of, say
+from benchmarks.harness.tables import Table
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config, Larcv3Config, ProducerConfig
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import BatchBuffer
 from dlio_torch.formats.registry import create
 
+NAME = "hdf5_read"
 BATCH = 32
+PLAIN = "h5py slicing"
 Read = Callable[[list[int]], object]
+Reader = tuple[Read, Callable[[], None]]
+"""Reads a batch; closes its file."""
 
 
 def hdf5(shape: list[int], length: float = 0.0, **options: Any) -> DatasetConfig:
@@ -52,7 +55,7 @@ LAYOUTS: dict[str, DatasetConfig] = {
 }
 
 
-def ours(fmt: Format, path: Path, *, block: bool) -> tuple[Read, Callable[[], None]]:
+def ours(fmt: Format, path: Path, *, block: bool) -> Reader:
     reader = fmt.open(path)
 
     def read(samples: list[int]) -> object:
@@ -67,7 +70,7 @@ def ours(fmt: Format, path: Path, *, block: bool) -> tuple[Read, Callable[[], No
     return read, reader.close
 
 
-def plain(config: DatasetConfig, path: Path) -> tuple[Read, Callable[[], None]]:
+def plain(config: DatasetConfig, path: Path) -> Reader:
     """A Dataset as tutorials show it, arrays kept open: slice each sample, stack or concatenate."""
     file = h5py.File(path, "r")
     if config.format == "larcv3":
@@ -103,14 +106,18 @@ def plain_larcv3(config: DatasetConfig, file: h5py.File) -> Read:
     return read
 
 
-def rate(read: Read, batches: list[list[int]]) -> float:
-    start = time.perf_counter()
-    for batch in batches:
-        read(batch)
-    return sum(map(len, batches)) / (time.perf_counter() - start)
+def rate(make: Callable[[], Reader], batches: list[list[int]]) -> Figures:
+    read, close = make()
+    try:
+        start = time.perf_counter()
+        for batch in batches:
+            read(batch)
+        return {"samples_per_s": sum(map(len, batches)) / (time.perf_counter() - start)}
+    finally:
+        close()
 
 
-def compare(config: DatasetConfig, folder: Path, samples: int, rounds: int) -> tuple[float, float, float]:
+def compare(layout: str, config: DatasetConfig, folder: Path, samples: int, rounds: int) -> Table:
     """Samples a second of plain h5py, and what our readers reach of it by sample and by block."""
     fmt, path = create(config, 1), folder / "benchmark.h5"
     with ThreadPoolExecutor() as pool:
@@ -118,41 +125,39 @@ def compare(config: DatasetConfig, folder: Path, samples: int, rounds: int) -> t
     batches = [list(range(first, first + BATCH)) for first in range(0, samples - BATCH + 1, BATCH)]
     order = np.random.default_rng(1).permutation(len(batches)).tolist()
     batches = [batches[number] for number in order]
-    rates: list[list[float]] = []
-    makers = [
-        lambda: plain(config, path),
-        lambda: ours(fmt, path, block=False),
-        lambda: ours(fmt, path, block=True),
-    ]
-    for turn in range(rounds + 1):
-        row = []
-        for make in makers:
-            read, close = make()
-            with ExitStack() as stack:
-                stack.callback(close)
-                row.append(rate(read, batches))
-        if turn:  # the first one fills the page cache
-            rates.append(row)
+    found = interleave(
+        {
+            PLAIN: lambda: rate(lambda: plain(config, path), batches),
+            "by sample": lambda: rate(lambda: ours(fmt, path, block=False), batches),
+            "by block": lambda: rate(lambda: ours(fmt, path, block=True), batches),
+        },
+        rounds,
+    )
     path.unlink()
-    base = statistics.median(row[0] for row in rates)
-    single, block = (statistics.median(row[i] / row[0] for row in rates) for i in (1, 2))
-    return base, single, block
+    rows = [
+        {
+            "layout": layout,
+            "reader": name,
+            "samples/s": found.spread(name, "samples_per_s"),
+            f"of {PLAIN}": found.ratio(name, "samples_per_s", PLAIN),
+        }
+        for name in found.figures
+    ]
+    return Table(NAME, rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--directory", default=None, help="where the files are written; default: a temporary folder")
-    parser.add_argument("--samples", type=int, default=1024, help="samples of a file; a sixteenth for larcv3")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each reader")
-    arguments = parser.parse_args()
-    print("| layout | h5py slicing, samples/s | by sample | by block |")
-    print("|---|---|---|---|")
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
-        for name, config in LAYOUTS.items():
-            samples = max(BATCH, arguments.samples // (16 if config.format == "larcv3" else 1))
-            base, single, block = compare(config, Path(folder), samples, arguments.rounds)
-            print(f"| {name} | {base:.0f} | {single:.2f} | {block:.2f} |", flush=True)
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--samples", type=int, help="samples of a file, 1024; a sixteenth for larcv3")
+
+
+def run(arguments: Namespace) -> Iterator[Table]:
+    asked = arguments.samples or (BATCH if arguments.quick else 1024)
+    for layout, config in LAYOUTS.items():
+        say(layout)
+        samples = max(BATCH, asked // (16 if config.format == "larcv3" else 1))
+        with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+            yield compare(layout, config, Path(folder), samples, rounds_of(arguments))
 
 
 if __name__ == "__main__":
-    main()
+    alone(NAME)

@@ -42,14 +42,9 @@ int main(int count, char **words)
 
 
 def compile_loop(folder: Path) -> Path:
-    """The native loop.
-
-    Raises:
-        SystemExit: no compiler.
-    """
+    """The native loop; there must be a compiler."""
     compiler = find_compiler()
-    if compiler is None:
-        raise SystemExit("trace_cost needs a C compiler: set CC, or install cc, gcc or clang")
+    assert compiler is not None
     program, source = folder / "loop", folder / "loop.c"
     source.write_text(LOOP, encoding="ascii")
     subprocess.run([*compiler, "-O2", "-o", str(program), str(source)], check=True)

@@ -1,6 +1,6 @@
-"""What recording costs the program that is recorded: ``python -m benchmarks.trace_cost [--json FILE] [--quick]``.
+"""What recording costs the program that is recorded.
 
-Two questions, two tables (Markdown on stdout, everything in ``--json FILE``):
+Two questions, two tables:
 
 1. A native loop of 4 KiB preads of a cached file: nanoseconds per call, and what each tool adds.
 2. Three recipes at ``scale=tiny`` without emulated compute: the time of the measured steps, and of the
@@ -11,32 +11,33 @@ strace's own processor time is not part of it.
 
 Tools: the interposer of this package, strace, Darshan with extended tracing, DFTracer with metadata of
 each call; each limited to the data's folder where it can be.  What is not installed is listed with how to
-get it.  Every round runs the bare program and all tools, one after the other, beginning with another one
-each time; ratios are to the bare run of the same round, so load on the machine that lasts longer than a
-round cancels out.  Figures are medians, with the least and the largest in brackets.
+get it.  Ratios are to the bare run of the same round.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import starmap
 from pathlib import Path
 
+from benchmarks.harness.command import alone
+from benchmarks.harness.rounds import Figures, interleave, rounds_of, say
+from benchmarks.harness.tables import Missing, Part, Row, Spread, Table
 from benchmarks.pread_loop import CALL_BYTES, WARMUP_CALLS, compile_loop
 from benchmarks.trace_tools import BARE, Tool, find_tools
-from dlio_torch.units import format_size
+from dlio_torch.native.build import find_compiler
 
+NAME = "trace_cost"
 ROOT = Path(__file__).resolve().parents[1]
 FILE_BYTES = 1 << 20
 RECIPES = {
@@ -47,38 +48,6 @@ RECIPES = {
 """Recipes, and what makes their measured steps take about a second."""
 
 COMMON = ("scale=tiny", "compute.mode=none", "checkpoint=none", "output.dir=run")
-
-
-@dataclass(frozen=True)
-class CallRow:
-    """4 KiB preads under one tool; ``ratios`` are to the bare loop of the same round.
-
-    ``share`` is that of the preads that were recorded, None: not known.
-    """
-
-    tool: str
-    ns_per_call: list[float]
-    cpu_ns_per_call: list[float]
-    ratios: list[float]
-    added_cpu_ns: list[float]
-    share: float | None
-    recorded_bytes: int
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """One recipe under one tool; ``reads`` of the data were recorded, None: not known."""
-
-    recipe: str
-    tool: str
-    steps_s: list[float]
-    command_s: list[float]
-    cpu_s: list[float]
-    steps_ratios: list[float]
-    command_ratios: list[float]
-    cpu_ratios: list[float]
-    reads: int | None
-    recorded_bytes: int
 
 
 def children_cpu_s() -> float:
@@ -129,146 +98,88 @@ class Runner:
         return done.stdout, seconds, cpu
 
 
-def rotated(tools: Sequence[Tool], turn: int) -> list[Tool]:
-    """All tools, beginning with another one each turn."""
-    first = turn % len(tools)
-    return [*tools[first:], *tools[:first]]
-
-
-def ratios(values: Sequence[float], bare: Sequence[float]) -> list[float]:
-    """Of each round."""
-    return [round(value / base, 4) for value, base in zip(values, bare, strict=True)]
-
-
-def measure_calls(tools: Sequence[Tool], runner: Runner, rounds: int, calls: int) -> list[CallRow]:
+def measure_calls(tools: Sequence[Tool], runner: Runner, rounds: int, calls: int) -> list[Row]:
     data = runner.folder / "data"
     data.mkdir(exist_ok=True)
     path = data / "blocks"
     path.write_bytes(os.urandom(FILE_BYTES))
     program = compile_loop(runner.folder)
-    wall: dict[str, list[float]] = {tool.name: [] for tool in tools}
-    cpu: dict[str, list[float]] = {tool.name: [] for tool in tools}
     shares: dict[str, float | None] = {}
-    for turn in range(rounds):
-        for tool in rotated(tools, turn):
-            count = calls // 10 if tool.slow else calls
-            output, _, _ = runner.run(tool, [program, path, str(count), str(FILE_BYTES // CALL_BYTES)], data)
-            for values, value in zip((wall, cpu), output.split(), strict=True):
-                values[tool.name].append(float(value))
-            reads = runner.reads[tool.name]
-            shares[tool.name] = None if reads is None else reads / (count + WARMUP_CALLS)
+
+    def loop(tool: Tool) -> Figures:
+        count = calls // 10 if tool.slow else calls
+        output, _, _ = runner.run(tool, [program, path, str(count), str(FILE_BYTES // CALL_BYTES)], data)
+        reads = runner.reads[tool.name]
+        shares[tool.name] = None if reads is None else reads / (count + WARMUP_CALLS)
+        wall, processor = map(float, output.split())
+        return {"ns": wall, "cpu_ns": processor}
+
+    found = interleave({tool.name: partial(loop, tool) for tool in tools}, rounds, warmups=0)
+    bare = found.values(BARE, "cpu_ns")
     return [
-        CallRow(
-            tool.name,
-            wall[tool.name],
-            cpu[tool.name],
-            ratios(wall[tool.name], wall[BARE]),
-            [round(value - base, 3) for value, base in zip(cpu[tool.name], cpu[BARE], strict=True)],
-            shares[tool.name],
-            runner.recorded[tool.name],
-        )
-        for tool in tools
+        {
+            "tool": name,
+            "ns per 4 KiB pread": found.spread(name, "ns"),
+            "ratio": found.ratio(name, "ns", BARE),
+            "processor ns": found.spread(name, "cpu_ns"),
+            "added processor ns": Spread.of(
+                one - base for one, base in zip(found.values(name, "cpu_ns"), bare, strict=True)
+            ),
+            "share of reads recorded": shares[name],
+            "log (bytes)": runner.recorded[name],
+        }
+        for name in found.figures
     ]
 
 
-def measure_recipe(recipe: str, tools: Sequence[Tool], runner: Runner, rounds: int, *, quick: bool) -> list[RunRow]:
+def measure_recipe(recipe: str, tools: Sequence[Tool], runner: Runner, rounds: int, *, quick: bool) -> list[Row]:
     data = runner.folder / "data"
     words = [f"recipe={recipe}", f"dataset.root={data}", *COMMON, *(() if quick else RECIPES[recipe])]
     python = [sys.executable, "-m", "dlio_torch"]
     runner.run(tools[0], [*python, "generate", *words], data)
-    steps: dict[str, list[float]] = {tool.name: [] for tool in tools}
-    whole: dict[str, list[float]] = {tool.name: [] for tool in tools}
-    cpu: dict[str, list[float]] = {tool.name: [] for tool in tools}
-    for turn in range(rounds):
-        for tool in rotated(tools, turn):
-            _, seconds, processors = runner.run(tool, [*python, "train", *words], data)
-            summary = json.loads((runner.folder / "run" / "summary.json").read_text(encoding="utf-8"))
-            shutil.rmtree(runner.folder / "run")
-            steps[tool.name].append(float(summary["train"]["elapsed_s"]))
-            whole[tool.name].append(round(seconds, 4))
-            cpu[tool.name].append(round(processors, 4))
+
+    def train(tool: Tool) -> Figures:
+        _, seconds, processors = runner.run(tool, [*python, "train", *words], data)
+        summary = json.loads((runner.folder / "run" / "summary.json").read_text(encoding="utf-8"))
+        shutil.rmtree(runner.folder / "run")
+        return {"steps_s": float(summary["train"]["elapsed_s"]), "command_s": seconds, "cpu_s": processors}
+
+    found = interleave({tool.name: partial(train, tool) for tool in tools}, rounds, warmups=0)
     return [
-        RunRow(
-            recipe,
-            tool.name,
-            steps[tool.name],
-            whole[tool.name],
-            cpu[tool.name],
-            ratios(steps[tool.name], steps[BARE]),
-            ratios(whole[tool.name], whole[BARE]),
-            ratios(cpu[tool.name], cpu[BARE]),
-            runner.reads[tool.name],
-            runner.recorded[tool.name],
-        )
-        for tool in tools
+        {
+            "recipe": recipe,
+            "tool": name,
+            "measured steps (s)": found.spread(name, "steps_s"),
+            "ratio": found.ratio(name, "steps_s", BARE),
+            "ratio of the command": found.ratio(name, "command_s", BARE),
+            "of its processor time": found.ratio(name, "cpu_s", BARE),
+            "reads": runner.reads[name],
+            "log (bytes)": runner.recorded[name],
+        }
+        for name in found.figures
     ]
 
 
-def spread(values: Sequence[float], digits: int) -> str:
-    """Median, least and largest."""
-    return f"{statistics.median(values):.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
-
-
-def print_tables(calls: Sequence[CallRow], runs: Sequence[RunRow], missing: Mapping[str, str]) -> None:
-    print("| tool | ns per 4 KiB pread | ratio | processor ns | added processor ns | reads recorded | log |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for row in calls:
-        share = "-" if row.share is None else f"{row.share:.1%}"
-        print(
-            f"| {row.tool} | {spread(row.ns_per_call, 0)} | {spread(row.ratios, 2)} "
-            f"| {spread(row.cpu_ns_per_call, 0)} | {spread(row.added_cpu_ns, 0)} | {share} "
-            f"| {format_size(row.recorded_bytes)} |"
-        )
-    print(
-        "\n| recipe | tool | measured steps (s) | ratio | ratio of the command | of its processor time | reads | log |"
-    )
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
-    for run in runs:
-        print(
-            f"| {run.recipe} | {run.tool} | {spread(run.steps_s, 3)} | {spread(run.steps_ratios, 3)} "
-            f"| {spread(run.command_ratios, 3)} | {spread(run.cpu_ratios, 3)} "
-            f"| {'-' if run.reads is None else run.reads} "
-            f"| {format_size(run.recorded_bytes)} |"
-        )
-    for name, how in missing.items():
-        print(f"\n{name}: not installed; {how}.")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What recording costs the program that is recorded.")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write all figures here")
-    parser.add_argument("--quick", action="store_true", help="few and short runs, for a look only")
-    parser.add_argument("--rounds", type=int, help="runs of each recipe under each tool (7)")
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--recipe", action="append", choices=list(RECIPES), help="this recipe only; may be repeated")
-    parser.add_argument("--directory", type=Path, help="folder on the file system to be used")
     parser.add_argument("--dftracer", metavar="LIB", type=Path, help="libdftracer_preload.so")
     parser.add_argument("--darshan", metavar="LIB", type=Path, help="libdarshan.so")
-    arguments = parser.parse_args()
+
+
+def run(arguments: Namespace) -> Iterator[Part]:
     tools, missing = find_tools(arguments.dftracer, arguments.darshan)
-    rounds = arguments.rounds or (1 if arguments.quick else 7)
+    yield from starmap(Missing, missing.items())
+    rounds, quick = rounds_of(arguments), arguments.quick
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         runner = Runner(Path(folder).resolve())
-        calls = measure_calls(tools, runner, 2 * rounds, 10_000 if arguments.quick else 500_000)
-        runs = [
-            row
-            for recipe in arguments.recipe or RECIPES
-            for row in measure_recipe(recipe, tools, runner, rounds, quick=arguments.quick)
-        ]
-    cores = len(os.sched_getaffinity(0))
-    kernel, python = platform.release(), platform.python_version()
-    print(f"{cores} cores, kernel {kernel}, Python {python}, load {os.getloadavg()[0]:.1f}, {rounds} rounds\n")
-    print_tables(calls, runs, missing)
-    if arguments.json:
-        record = {
-            "cores": cores,
-            "kernel": kernel,
-            "python": python,
-            "calls": [asdict(row) for row in calls],
-            "runs": [asdict(row) for row in runs],
-            "missing": missing,
-        }
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        if find_compiler() is None:
+            yield Missing("the loop of preads", "it needs a C compiler: set CC, or install cc, gcc or clang")
+        else:
+            yield Table("calls", measure_calls(tools, runner, 2 * rounds, 10_000 if quick else 500_000))
+        for recipe in arguments.recipe or list(RECIPES)[: 1 if quick else None]:
+            say(recipe)
+            yield Table("recipes", measure_recipe(recipe, tools, runner, rounds, quick=quick))
 
 
 if __name__ == "__main__":
-    main()
+    alone(NAME)

@@ -24,7 +24,7 @@ from benchmarks.harness.rounds import say
 from benchmarks.harness.tables import Missing, Part, markdown
 from dlio_torch.errors import DlioError
 
-MEMBERS = ("span_cost",)
+MEMBERS = ("hdf5_read", "trace_cost", "span_cost", "compute_error", "advice_check")
 
 
 class Benchmark(Protocol):
@@ -74,14 +74,19 @@ def measure(name: str, arguments: Sequence[str]) -> Record:
     say(name)
     record = Record(benchmark.NAME, title(benchmark), found, found.output)
     print(f"## {name}\n\n{title(benchmark)}\n\n{record.machine()}\n", flush=True)
+    table = ""
     for part in benchmark.run(found):
         record.add(part)
-        if not isinstance(part, Missing) and part.rows:
-            print(f"{part.title}\n\n{markdown(part.rows)}" if part.title else markdown(part.rows), flush=True)
+        if isinstance(part, Missing) or not part.rows:
+            continue
+        if part.name != table:
+            print("\n" * bool(table) + (f"{part.title}\n\n" if part.title else ""), end="")
+        print(markdown(part.rows, head=part.name != table), end="", flush=True)
+        table = part.name
     record.write()
     if record.missing:
-        print(f"{record.left_out()}\n")
-    print(f"Load {record.environment['load_after'][0]:.1f} at the end.\n", flush=True)
+        print(f"\n{record.left_out()}")
+    print(f"\nLoad {record.environment['load_after'][0]:.1f} at the end.\n", flush=True)
     return record
 
 

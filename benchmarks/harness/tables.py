@@ -73,17 +73,15 @@ def text(cell: Cell) -> str:
     return str(cell)
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """A Markdown table."""
-    if not rows:
-        return ""
-    numbers = [name for name in rows[0] if not isinstance(rows[0][name], str)]
-    lines = [
-        "| " + " | ".join(rows[0]) + " |",
-        "|" + "|".join("---:" if name in numbers else "---" for name in rows[0]) + "|",
-        *("| " + " | ".join(text(cell) for cell in row.values()) + " |" for row in rows),
-    ]
-    return "\n".join(lines) + "\n"
+def markdown(rows: Sequence[Row], *, head: bool = True) -> str:
+    """A Markdown table, or more rows of one."""
+    lines = []
+    if rows and head:
+        numbers = [name for name in rows[0] if not isinstance(rows[0][name], str)]
+        lines.append("| " + " | ".join(rows[0]) + " |")
+        lines.append("|" + "|".join("---:" if name in numbers else "---" for name in rows[0]) + "|")
+    lines += ["| " + " | ".join(text(cell) for cell in row.values()) + " |" for row in rows]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def comma_separated(rows: Sequence[Row]) -> str:
