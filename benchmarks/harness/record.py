@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from argparse import Namespace
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Record:
             **describe({"directory": place}),
         }
         self._tables: dict[str, tuple[str, list[Row]]] = {}
-        self.missing: dict[str, str] = {}
+        self.missing: list[Missing] = []
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -47,7 +48,7 @@ class Record:
     def add(self, part: Part) -> None:
         """Take a part, and write the files."""
         if isinstance(part, Missing):
-            self.missing[part.way] = part.why
+            self.missing.append(part)
         else:
             assert isinstance(part, Table)
             self._tables.setdefault(part.name, (part.title, []))[1].extend(part.rows)
@@ -67,7 +68,7 @@ class Record:
             "arguments": self._arguments,
             "environment": self.environment,
             "tables": self.rows,
-            "missing": self.missing,
+            "missing": [part._asdict() for part in self.missing],
         }
         text = json.dumps(record, indent=2, default=str) + "\n"
         (self._folder / f"{self.name}.json").write_text(text, encoding="utf-8")
@@ -83,7 +84,10 @@ class Record:
 
     def left_out(self) -> str:
         """What was not measured, and why."""
-        return "\n".join(f"- {way}: not measured; {why}." for way, why in self.missing.items())
+        places: dict[tuple[str, str], list[str]] = {}
+        for way, why, where in self.missing:
+            places.setdefault((way, why), []).extend([where] if where else [])
+        return "\n".join(f"- {way}{_where(parts)}: not measured; {why}." for (way, why), parts in places.items())
 
     def machine(self) -> str:
         """The environment in two lines; all of it is in ``NAME.json``."""
@@ -98,6 +102,14 @@ class Record:
             f"Python {versions['python']}, torch {versions['torch']}, h5py {versions['h5py']}, "
             f"commit {of['git_commit'] or 'unknown'}, {of['began_at']}."
         )
+
+
+def _where(parts: Sequence[str]) -> str:
+    """The first few, and how many others."""
+    if not parts:
+        return ""
+    more = [f"and {len(parts) - 2} more"] if len(parts) > 3 else parts[2:]
+    return f" ({'; '.join([*parts[:2], *more])})"
 
 
 def _plain(value: object) -> object:

@@ -6,6 +6,7 @@ taken within the round, hardly changes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -13,6 +14,8 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
+
+import psutil
 
 from benchmarks.harness.tables import Spread
 
@@ -101,17 +104,45 @@ def rounds_of(arguments: Namespace, usual: int = 7) -> int:
     return int(arguments.rounds or (1 if arguments.quick else usual))
 
 
-def processor_s() -> float:
-    """Processor time of this process and of those of its children that have ended, in seconds."""
+class Stopwatch:
+    """Time on the wall and of processors from now on; neither contains what asking costs."""
+
+    def __init__(self) -> None:
+        self._children = _children_s(os.getpid())
+        self._own = _own_s()
+        self._began = time.perf_counter()
+
+    def stop(self) -> tuple[float, float]:
+        """Seconds since the beginning, and processor time of this process and its children, living and ended."""
+        seconds, own = time.perf_counter() - self._began, _own_s() - self._own
+        return seconds, own + _children_s(os.getpid()) - self._children
+
+
+def _own_s() -> float:
+    """Of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
+def _children_s(pid: int) -> float:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return sum(processor_s(child.pid) for child in psutil.Process(pid).children())
+    return 0.0
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of another process and its children so far, in seconds; counted in ticks of 10 ms."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return float(sum(psutil.Process(pid).cpu_times()[:4])) + _children_s(pid)
+    return 0.0
+
+
 def timed(work: Callable[[], object]) -> dict[str, float]:
     """Seconds on the wall, ``s``, and of processors, ``cpu_s``, of one call."""
-    used, began = processor_s(), time.perf_counter()
+    watch = Stopwatch()
     work()
-    return {"s": time.perf_counter() - began, "cpu_s": processor_s() - used}
+    seconds, cpu_s = watch.stop()
+    return {"s": seconds, "cpu_s": cpu_s}
 
 
 def say(text: str) -> None:

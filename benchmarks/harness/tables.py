@@ -24,6 +24,10 @@ class Spread(NamedTuple):
         low, high = (ordered[round(part * (len(ordered) - 1))] for part in (0.25, 0.75))
         return cls(statistics.median(ordered), low, high)
 
+    def scaled(self, factor: float) -> Spread:
+        """In another unit."""
+        return Spread(*(factor * value for value in self))
+
 
 Cell = str | int | float | Spread | None
 """None: not measured."""
@@ -52,10 +56,12 @@ class Missing(NamedTuple):
     Attributes:
         way: its name.
         why: in a few words, or what to install.
+        where: in which part of the benchmark; empty: in all of it.
     """
 
     way: str
     why: str
+    where: str = ""
 
 
 Part = Table | Missing
@@ -67,6 +73,8 @@ def text(cell: Cell) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, Spread):
+        if cell.low == cell.high:
+            return text(cell.median)
         return f"{text(cell.median)} [{text(cell.low)}, {text(cell.high)}]"
     if isinstance(cell, float):
         return f"{cell:,.0f}" if abs(cell) >= 100 else f"{cell:.3g}"

@@ -1,0 +1,83 @@
+"""What the storage gives: two fio threads, or our own in C where fio is not installed; and the reads alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable
+from benchmarks.loading.work import THREADS, Way, Work, epoch, figures
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.decoupled.blocks import Blocks
+from dlio_torch.environment.readers import fio_version, read_with_fio
+from dlio_torch.native import NativeUnavailable
+from dlio_torch.native.places import NativeMover
+
+BASELINE = "two threads that only read"
+LARGE = "the same, in large requests"
+LIMIT = "limit"
+FIO_S = 0.5
+
+
+def ways(raw: Path, work: Work) -> list[Way]:
+    """The baseline, the same by requests of ``loader.transfer_size``, and the limit of any loader.
+
+    The limit is what is left when only the loader is left out: two threads that read the same batches by the same
+    requests into one batch's memory each.  A batch is larger than a core's cache, and the baseline's buffer is not.
+    """
+    large = max(work.size, LoaderConfig().transfer_size)
+    return [
+        Way(BASELINE, lambda: _baseline(raw, work, work.size), [raw]),
+        Way(LARGE, lambda: _baseline(raw, work, large), [raw]),
+        Way(LIMIT, lambda: epoch(lambda: _reads(raw, work, work.batch * work.size, 1 << 20, work.batch), work), [raw]),
+    ]
+
+
+def reader() -> str:
+    """Who is the baseline."""
+    return fio_version() or "own threads, no fio"
+
+
+def _baseline(raw: Path, work: Work, request: int) -> Figures:
+    if fio_version() is None:
+        return epoch(lambda: _reads(raw, work, request, request, work.batch), work)
+    part = work.bytes // THREADS // request * request
+    if part == 0:
+        raise Unavailable(f"the file is too small for {THREADS} threads that read {request} bytes")
+    pattern = "random" if work.order == "shuffled" else "sequential"
+    watch = Stopwatch()
+    reading = read_with_fio(
+        str(raw), pattern, "cold" if work.cold else "warm", request, THREADS, part, FIO_S if not work.cold else 60.0
+    )
+    return figures(reading.bytes, reading.seconds, watch.stop()[1])
+
+
+def _reads(raw: Path, work: Work, memory: int, request: int, batch: int) -> Iterator[Any]:
+    """Reads of the batches, each thread into so many bytes again and again; gives as many nothings."""
+    try:
+        mover = NativeMover()
+    except NativeUnavailable as error:
+        raise Unavailable(f"it is in C: {error}") from error
+    batches = [np.sort(np.array(batch, np.int64)) for batch in work.sampler()]
+    pool = Blocks(THREADS)  # large blocks of which may be huge pages
+    blocks = [pool.take(memory) for _ in range(THREADS)]
+    to = np.arange(batch, dtype=np.int64) * work.size % memory
+    lengths = np.full(batch, work.size, np.int64)
+    with raw.open("rb") as file:
+        which = np.full(batch, file.fileno(), np.int32)
+
+        def read(thread: int) -> None:
+            first = blocks[thread].__array_interface__["data"][0]
+            for number in range(thread, len(batches), THREADS):
+                mover.read(which, batches[number] * work.size, lengths, to + first, request)
+
+        threads = [threading.Thread(target=read, args=(number,)) for number in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    yield from (None for _ in batches)

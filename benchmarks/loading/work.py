@@ -1,0 +1,123 @@
+"""What every loader reads: samples of one size, so many a batch, in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.environment.evict import evict, why_cached
+from dlio_torch.environment.pagecache import cached_share
+
+LARGEST_BATCH = 64 << 20
+THREADS = 2
+_STILL_CACHED = 0.03
+
+
+@dataclass(frozen=True)
+class Work:
+    """One epoch of samples.
+
+    Attributes:
+        size: bytes of a sample, float32, a multiple of 4.
+        batch: samples of a batch.
+        samples: of the epoch, whole batches.
+        order: ``sequential`` or ``shuffled``.
+        cold: each measurement begins with files that are not in the page cache.
+    """
+
+    size: int
+    batch: int
+    samples: int
+    order: str
+    cold: bool
+
+    @classmethod
+    def of(cls, size: int, total: int, order: str, *, cold: bool) -> Work:
+        """About ``total`` bytes, at least two batches a thread, batches of 32 samples or 64 MiB."""
+        batch = max(1, min(32, LARGEST_BATCH // size))
+        return cls(size, batch, max(2 * THREADS, total // size // batch) * batch, order, cold)
+
+    @property
+    def bytes(self) -> int:
+        """Of all samples."""
+        return self.samples * self.size
+
+    @property
+    def batches(self) -> int:
+        """Number of batches."""
+        return self.samples // self.batch
+
+    def sampler(self) -> BatchSampler:
+        """Gives the numbers of the samples of each batch."""
+        order: Any = self.order
+        return BatchSampler(num_samples=self.samples, batch_size=self.batch, order=order, seed=1)
+
+
+def write_raw(path: Path, work: Work) -> None:
+    """All samples one after the other, noise."""
+    rng = np.random.default_rng(1)
+    with path.open("wb") as file:
+        for first in range(0, work.samples, work.batch):
+            file.write(rng.bytes(work.size * min(work.batch, work.samples - first)))
+
+
+def _nothing() -> None:
+    """There is nothing to end."""
+
+
+@dataclass
+class Way:
+    """A loader.
+
+    Attributes:
+        name: in the tables.
+        measure: reads one epoch; gives ``bytes_per_s``, and ``cpu_s_per_byte`` of all processes that do it.
+        files: what is to be taken out of the page cache before a cold measurement.
+        close: ends it.
+    """
+
+    name: str
+    measure: Callable[[], Figures]
+    files: Sequence[Path] = ()
+    close: Callable[[], None] = field(default=_nothing)
+
+
+def figures(size: int, seconds: float, cpu_s: float) -> Figures:
+    """What is kept of reading so many bytes."""
+    return {"bytes_per_s": size / seconds, "cpu_s_per_byte": cpu_s / size}
+
+
+def epoch(start: Callable[[], Iterable[Any]], work: Work) -> Figures:
+    """Take all batches of one epoch in this process; each is dropped when the next one is asked for.
+
+    Raises:
+        Unavailable: there were fewer or more batches than there are.
+    """
+    watch, count = Stopwatch(), 0
+    for batch in start():
+        del batch
+        count += 1
+    seconds, cpu_s = watch.stop()
+    if count != work.batches:
+        raise Unavailable(f"it gave {count} batches of {work.batches}")
+    return figures(work.bytes, seconds, cpu_s)
+
+
+def make_cold(files: Iterable[Path]) -> None:
+    """Take files out of the page cache, and make sure that they are.
+
+    Raises:
+        Unavailable: one cannot be taken out.
+    """
+    for path in files:
+        evict(path)
+        share = cached_share(path)
+        if share is None or share > _STILL_CACHED:
+            told = "whether it lies in the page cache cannot be told" if share is None else why_cached(path)
+            raise Unavailable(f"{path.name} cannot be read cold: {told}")

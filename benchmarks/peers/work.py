@@ -1,0 +1,56 @@
+"""What a peer reads, as far as it needs to know; :mod:`benchmarks.loading.work` without this project's packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+Start = Callable[[], Iterable[Any]]
+SHARDS = 4
+
+
+@dataclass(frozen=True)
+class PeerWork:
+    """One epoch of float32 samples.
+
+    Attributes:
+        size: bytes of a sample.
+        batch: samples of a batch.
+        samples: of the epoch.
+        shuffled: in random order, else as they lie.
+    """
+
+    size: int
+    batch: int
+    samples: int
+    shuffled: bool
+
+
+def each_sample(raw: Path, work: PeerWork) -> Iterator[Any]:
+    """The samples of the raw file, arrays of float32."""
+    with raw.open("rb") as file:
+        for _ in range(work.samples):
+            yield np.frombuffer(file.read(work.size), np.float32)
+
+
+def order(work: PeerWork) -> list[list[int]]:
+    """Numbers of the samples of each batch."""
+    numbers = np.random.default_rng(1).permutation(work.samples) if work.shuffled else np.arange(work.samples)
+    return [part.tolist() for part in np.split(numbers, range(work.batch, work.samples, work.batch))]
+
+
+def content(batch: Any) -> torch.Tensor:
+    """The samples of a batch, whatever it is packed in."""
+    while isinstance(batch, list | tuple | Mapping):
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return torch.as_tensor(batch).contiguous()
+
+
+def checksum(data: torch.Tensor) -> int:
+    """Sum of all words, whatever their order; modulo 2**64."""
+    return int(data.reshape(-1).view(torch.int32).sum(dtype=torch.int64))
