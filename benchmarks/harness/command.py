@@ -24,7 +24,7 @@ from benchmarks.harness.rounds import say
 from benchmarks.harness.tables import Missing, Part, markdown
 from dlio_torch.errors import DlioError
 
-MEMBERS = ("loaders", "hdf5_read", "trace_cost", "span_cost", "compute_error", "advice_check")
+MEMBERS = ("loaders", "peer_dlio", "hdf5_read", "trace_cost", "span_cost", "compute_error", "advice_check")
 
 
 class Benchmark(Protocol):
