@@ -27,7 +27,7 @@ from benchmarks.harness.rounds import Figures, Rounds, interleave, rounds_of, sa
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from benchmarks.loading import baseline, ours, plain
 from benchmarks.loading.work import Way, Work, make_cold, write_raw
-from benchmarks.peers.remote import Peers, interpreters
+from benchmarks.peers.remote import Peers, Wanted, interpreters
 from dlio_torch.errors import DlioError
 
 NAME = "loaders"
@@ -42,8 +42,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--sizes", default="", help=f"bytes of a sample: {SIZES}")
     parser.add_argument("--layouts", default="", help=f"of {','.join([*ours.LAYOUTS, PEERS])}; default: all")
     parser.add_argument("--orders", default="", help=f"orders of samples: {ORDERS}")
-    parser.add_argument("--ways", default="", help="only ways whose names hold one of these, and the baseline")
-    parser.add_argument("--bytes", type=int, default=128 << 20, help="bytes of an epoch, about")
+    parser.add_argument(
+        "--ways", default="", help="only the baseline and ways whose names hold one of these, separated by ;"
+    )
+    parser.add_argument("--bytes", type=int, default=0, help="bytes of an epoch, about; 0: 128 MiB, 2 MiB with --quick")
     parser.add_argument("--cold", action="store_true", help="each measurement begins with an empty page cache")
     parser.add_argument("--peers-python", metavar="PATH", help="interpreters that have peers, separated by commas")
 
@@ -57,7 +59,7 @@ def run(arguments: Namespace) -> Iterator[Part]:
         if PEERS in layouts:
             yield from peers.missing
         for size, order, layout in itertools.product(sizes, orders, layouts):
-            work = Work.of(size, 2 << 20 if quick else arguments.bytes, order, cold=arguments.cold)
+            work = Work.of(size, arguments.bytes or (2 << 20 if quick else 128 << 20), order, cold=arguments.cold)
             say(f"{layout}, {size} bytes, {order}")
             with tempfile.TemporaryDirectory(dir=arguments.directory) as folder, ExitStack() as stack:
                 yield from _part(layout, work, Path(folder), peers, arguments, stack)
@@ -70,14 +72,18 @@ def _part(
     write_raw(raw, work)
     where = f"{layout}, {work.size} bytes, {work.order}"
     ways = {way.name: way for way in baseline.ways(raw, work)}
-    wanted = [part for part in arguments.ways.split(";") if part]
+    parts = [part for part in arguments.ways.split(";") if part]
+
+    def wanted(name: str) -> bool:
+        return not parts or any(part in name for part in parts)
+
     try:
-        for way in _ways(layout, work, folder, raw, peers):
+        for way in _ways(layout, work, folder, raw, peers, wanted):
             if isinstance(way, Missing):
                 yield Missing(way.way, way.why, where)
                 continue
             stack.callback(way.close)
-            if not wanted or any(part in way.name for part in wanted):
+            if wanted(way.name):
                 ways[way.name] = way
     except DlioError as error:
         yield Missing("our loaders", str(error), where)
@@ -87,13 +93,13 @@ def _part(
     yield Table(NAME, list(rows(found, layout, work)), f"The baseline is {baseline.reader()}.")
 
 
-def _ways(layout: str, work: Work, folder: Path, raw: Path, peers: Peers) -> Iterable[Way | Missing]:
+def _ways(layout: str, work: Work, folder: Path, raw: Path, peers: Peers, wanted: Wanted) -> Iterable[Way | Missing]:
     data = ours.Data(folder, "npy" if layout == PEERS else layout, work)
     own = itertools.chain(data.ways(), plain.ways("npy" if layout == PEERS else layout, data.path, work))
     if layout != PEERS:
         return own
     anchors = (way for way in own if isinstance(way, Way) and way.name in ANCHORS)
-    return itertools.chain(anchors, peers.ways(folder, raw, work))
+    return itertools.chain(anchors, peers.ways(folder, raw, work, wanted))
 
 
 def _measure(way: Way, work: Work) -> Callable[[], Figures]:

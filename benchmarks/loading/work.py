@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,9 @@ from dlio_torch.environment.pagecache import cached_share
 
 LARGEST_BATCH = 64 << 20
 THREADS = 2
+PAUSES_S = (0.0, 0.05, 0.2, 1.0)
+"""Before each attempt to take a file out of the page cache: others may be at its pages for a moment."""
+
 _STILL_CACHED = 0.03
 
 
@@ -116,8 +120,12 @@ def make_cold(files: Iterable[Path]) -> None:
         Unavailable: one cannot be taken out.
     """
     for path in files:
-        evict(path)
-        share = cached_share(path)
-        if share is None or share > _STILL_CACHED:
+        for pause in PAUSES_S:
+            time.sleep(pause)
+            evict(path)
+            share = cached_share(path)
+            if share is not None and share <= _STILL_CACHED:
+                break
+        else:
             told = "whether it lies in the page cache cannot be told" if share is None else why_cached(path)
             raise Unavailable(f"{path.name} cannot be read cold: {told}")

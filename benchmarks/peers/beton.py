@@ -43,7 +43,7 @@ def start(folder: Path, raw: Path, work: PeerWork, variant: dict[str, Any]) -> S
         batch_size=work.batch,
         num_workers=variant["workers"],
         order=OrderOption.RANDOM if work.shuffled else OrderOption.SEQUENTIAL,
-        os_cache=True,
+        os_cache=not work.cold,
         pipelines={"data": [NDArrayDecoder(), ToTensor()]},
     )
     return lambda: loader

@@ -22,7 +22,12 @@ def start(folder: Path, raw: Path, work: PeerWork, variant: dict[str, Any]) -> S
     @pipeline_def(batch_size=work.batch, num_threads=variant["workers"], device_id=None)
     def pipeline() -> Any:
         return fn.readers.numpy(
-            device="cpu", file_root=str(folder), file_filter="*.npy", random_shuffle=work.shuffled, name="reader"
+            device="cpu",
+            file_root=str(folder),
+            file_filter="*.npy",
+            random_shuffle=work.shuffled,
+            name="reader",
+            dont_use_mmap=work.cold,
         )
 
     built = pipeline()

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from benchmarks.loading.work import Way, Work, figures
 from benchmarks.peers.names import PEERS, Peer
 from benchmarks.peers.work import PeerWork
 
+Wanted = Callable[[str], bool]
 ROOT = Path(__file__).resolve().parents[2]
 _LOOK = """
 import importlib.util, sys
@@ -105,11 +106,13 @@ class Peers:
                 self._pythons[peer.name] = found
         self._processes: dict[str, Process] = {}
 
-    def ways(self, folder: Path, raw: Path, work: Work) -> Iterator[Way | Missing]:
-        """Each peer in each of its ways, or why it cannot be run."""
+    def ways(self, folder: Path, raw: Path, work: Work, wanted: Wanted) -> Iterator[Way | Missing]:
+        """Each peer in each of its ways whose name is wanted, or why it cannot be run."""
         for peer in PEERS:
             if peer.name in self._pythons:
                 for more, variant in peer.variants.items():
+                    if not wanted(peer.name + more):
+                        continue
                     try:
                         yield self._way(peer, peer.name + more, variant, folder / peer.module, raw, work)
                     except Unavailable as error:
@@ -120,7 +123,7 @@ class Peers:
         if name not in self._processes:
             self._processes[name] = Process(self._pythons[peer.name])
         process = self._processes[name]
-        told = PeerWork(work.size, work.batch, work.samples, work.order == "shuffled")
+        told = PeerWork(work.size, work.batch, work.samples, work.order == "shuffled", work.cold)
         options = {
             "module": peer.module, "folder": str(folder), "raw": str(raw), "work": asdict(told), "variant": variant,
         }  # fmt: skip

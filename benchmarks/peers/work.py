@@ -23,12 +23,14 @@ class PeerWork:
         batch: samples of a batch.
         samples: of the epoch.
         shuffled: in random order, else as they lie.
+        cold: the files are taken out of the page cache before each epoch, so that they must not stay mapped.
     """
 
     size: int
     batch: int
     samples: int
     shuffled: bool
+    cold: bool
 
 
 def each_sample(raw: Path, work: PeerWork) -> Iterator[Any]:
