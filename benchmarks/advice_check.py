@@ -181,7 +181,7 @@ def row(outcome: Outcome) -> Row:
     low, high = (median(one[name] for one in outcome.predicted) for name in ("waits_low", "waits_high"))
     least, most = (median(one[name] for one in outcome.predicted) for name in ("gain_low", "gain_high"))
     factor, noise, said = verdict(outcome)
-    gains = "-" if most is None else f"{interval(f'{1 / (1 - most):.2f}', least and f'{1 / (1 - least):.2f}')}"
+    gains = "-" if most is None else f"{interval(f'{1 / (1 - most):.2f}', f'{1 / (1 - least):.2f}' if least else None)}"
     return cells | {
         "advised (runs)": f"{' '.join(outcome.advised)} ({len(outcome.predicted)} of {len(outcome.before)})",
         "predicted waits": "-" if low is None else interval(share(low), None if high is None else share(high)),

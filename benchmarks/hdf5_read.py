@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, interleave, rounds_of, say
-from benchmarks.harness.tables import Table
+from benchmarks.harness.tables import Row, Table
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config, Larcv3Config, ProducerConfig
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import BatchBuffer
@@ -134,7 +134,7 @@ def compare(layout: str, config: DatasetConfig, folder: Path, samples: int, roun
         rounds,
     )
     path.unlink()
-    rows = [
+    rows: list[Row] = [
         {
             "layout": layout,
             "reader": name,

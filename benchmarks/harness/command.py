@@ -40,7 +40,7 @@ class Benchmark(Protocol):
 
 def load(name: str) -> Benchmark:
     """The module of a benchmark."""
-    module: Benchmark = importlib.import_module(f"benchmarks.{name}")  # type: ignore[assignment]
+    module: Benchmark = importlib.import_module(f"benchmarks.{name}")
     return module
 
 

@@ -40,7 +40,7 @@ LOADERS: dict[str, dict[str, Any]] = {
     "ours, decoupled": {"engine": "decoupled"},
     "ours, decoupled, 2 workers": {"engine": "decoupled", "num_workers": 2},
     "ours, dataloader": {},
-    "ours, dataloader, 2 workers": {"num_workers": 2},
+    "ours, dataloader, 2 workers": {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"},
 }
 
 
@@ -78,8 +78,6 @@ class Data:
                 yield Missing(name, str(error))
 
     def _way(self, name: str, options: dict[str, Any]) -> Way:
-        if options.get("num_workers"):
-            options = {"persistent_workers": True, "multiprocessing_context": "fork", **options}
         config = replace(self.config, loader=LoaderConfig(**options))
         validate(config)
         fmt = registry.create(config.dataset, config.seed, places=config.loader.engine == "decoupled")

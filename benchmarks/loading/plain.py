@@ -50,7 +50,7 @@ class Raw(Samples):
 
     def take(self, data: int, index: int) -> Any:
         sample = np.empty(self.work.size // 4, np.float32)
-        os.preadv(data, [sample.view(np.uint8)], index * self.work.size)
+        os.preadv(data, [memoryview(sample)], index * self.work.size)
         return sample
 
     def __del__(self) -> None:

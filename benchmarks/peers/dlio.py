@@ -130,6 +130,8 @@ class Dlio:
             "dataset.record_length": setting.size,
             "dataset.record_length_stdev": 0,
             "dataset.record_length_resize": 0,
+            # Its HDF5 writer makes this many random bytes for each file, 2 GiB by default.
+            "dataset.generation_buffer_size": setting.samples * setting.size,
             "reader.data_loader": "pytorch",
             "reader.batch_size": setting.batch,
             "reader.read_threads": setting.workers,
