@@ -34,7 +34,9 @@ PEERS = (
     ),
     Peer("webdataset", "tar", ("webdataset",), "webdataset", WITH_WORKERS),
     Peer("MosaicML streaming", "mosaic", ("streaming",), "mosaicml-streaming", WITH_WORKERS),
-    Peer("Grain", "arrayrecord", ("grain", "array_record"), "grain array-record", WITH_WORKERS),
+    Peer("Grain", "arrayrecord", ("grain", "array_record"), "grain array-record",
+        {"": {"workers": 0}, ", 2 workers started each epoch": {"workers": 2}},
+    ),
     Peer("FFCV", "beton", ("ffcv",), "ffcv", {", 2 threads": {"workers": 2}}),
     Peer("DALI", "dali", ("nvidia.dali",), "nvidia-dali-cuda120", {", 2 threads": {"workers": 2}}),
 )  # fmt: skip
