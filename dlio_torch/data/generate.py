@@ -2,6 +2,9 @@
 
 A file has its final name only when it is complete and on the device, so whatever bears a final name
 is used as it is.  A generation that was killed leaves ``.part`` files, which the next one removes.
+
+Threads make the content of a file in pieces while others are written; where a format's writer stands it, several
+files are under way at once, so that the device is not left alone while one is created, flushed or named.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,16 +27,19 @@ import numpy.typing as npt
 from dlio_torch.config.schema import Config
 from dlio_torch.data import layout
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.stored import give_name, remove, size_of
+from dlio_torch.data.stored import flush, give_name, remove, size_of
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import whole_cores
 from dlio_torch.errors import PreconditionError, RunFailed
+from dlio_torch.formats.ahead import in_order
 from dlio_torch.formats.base import Format
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
 
 PART = ".part"
 _LOCK = ".lock"
+_FLUSHING = 4  # files under way for each thread: most of the time of a small one is spent waiting for the device
+_UNDER_WAY_BYTES = 256 << 20  # in files under way, beyond which two are enough
 Progress = Callable[[int, int], None]
 
 
@@ -91,20 +97,54 @@ def generate(
         todo, sample_bytes = found
         mine = todo[comm.rank :: comm.world_size].tolist()
         size = 0
-        with ThreadPoolExecutor(config.generate.num_workers or whole_cores()) as pool:
-            for done, number in enumerate(mine):
+        if progress is not None:
+            progress(0, len(mine))
+        with contextlib.closing(_writing(config, fmt, recorder, jobs, mine, sample_bytes)) as sizes:
+            for done, written in enumerate(sizes, start=1):
+                size += written
                 if progress is not None:
                     progress(done, len(mine))
-                job = jobs[number]
-                began = time.perf_counter_ns()
-                written = _write(job, fmt, pool, job.num_samples * sample_bytes, fsync=config.generate.fsync)
-                recorder.add("generate", began, time.perf_counter_ns(), file=str(job.path), bytes=written)
-                size += written
-        if progress is not None:
-            progress(len(mine), len(mine))
         comm.barrier()
     total = comm.broadcast_object(sum(comm.gather_objects(size) or []))
     return Generated(len(todo), len(jobs) - len(todo), total, time.perf_counter() - start)
+
+
+def _writing(
+    config: Config, fmt: Format, recorder: Recorder, jobs: _Jobs, mine: list[int], sample_bytes: float
+) -> Generator[int, None, None]:
+    """Write the files of these numbers; yields the bytes of each, in this order."""
+    threads, fsync = config.generate.num_workers or whole_cores(), config.generate.fsync
+    folders: set[Path] = set()
+
+    def write(number: int) -> int:
+        job = jobs[number]
+        began = time.perf_counter_ns()
+        written = _write(job, fmt, pool, job.num_samples * sample_bytes, fsync=fsync)
+        recorder.add("generate", began, time.perf_counter_ns(), file=str(job.path), bytes=written)
+        folders.add(job.path.parent)
+        return written
+
+    at_once = 1
+    if fmt.writes_at_once and mine:
+        largest = max(1.0, jobs[mine[0]].num_samples * sample_bytes)
+        at_once = max(2, min(threads * (_FLUSHING if fsync else 1), int(_UNDER_WAY_BYTES / largest)))
+    with _threads(threads, at_once) as (pool, files):
+        yield from in_order(files, write, mine, 2 * at_once) if at_once > 1 else map(write, mine)
+    for folder in folders if fsync else ():
+        flush(folder)
+
+
+@contextlib.contextmanager
+def _threads(contents: int, files: int) -> Iterator[tuple[Executor, Executor]]:
+    """Threads that make content, and threads that write files; where something fails, all of them end early."""
+    with ThreadPoolExecutor(contents) as pool, ThreadPoolExecutor(files) as writers:
+        try:
+            yield pool, writers
+        except BaseException:
+            # A file that is under way gets no further content: it fails, and is removed.
+            for executor in (pool, writers):
+                executor.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 class _Jobs:
@@ -204,13 +244,15 @@ def _publish(path: Path, text: str, *, fsync: bool) -> None:
     part = _part(path)
     part.write_text(text, encoding="utf-8")
     give_name(part, path, fsync=fsync)
+    if fsync:
+        flush(path.parent)
 
 
 def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{PART}")
 
 
-def _write(job: _Job, fmt: Format, pool: ThreadPoolExecutor, needed: float, *, fsync: bool) -> int:
+def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool) -> int:
     """Write one file of about ``needed`` bytes and give it its name; returns its bytes."""
     part = _part(job.path)
     try:

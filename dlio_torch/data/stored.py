@@ -28,12 +28,13 @@ def give_name(part: Path, path: Path, *, fsync: bool) -> None:
     Args:
         part: beside ``path``, complete.
         path: the name; what has it goes.
-        fsync: have everything on the device before.
+        fsync: have everything on the device before.  The name itself is there when :func:`flush` has flushed the
+            folder: many names at the cost of one.
     """
     if fsync:
         for inner in part.rglob("*") if part.is_dir() else ():
-            _fsync(inner)
-        _fsync(part)
+            flush(inner)
+        flush(part)
     if path.is_dir():  # which nothing can be renamed to
         old = part.with_name(f"{part.name}.old")
         path.rename(old)
@@ -41,11 +42,10 @@ def give_name(part: Path, path: Path, *, fsync: bool) -> None:
         remove(old)
     else:
         part.replace(path)
-    if fsync:
-        _fsync(path.parent)
 
 
-def _fsync(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Have a file, or the names in a folder, on the device."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

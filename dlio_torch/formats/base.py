@@ -80,6 +80,7 @@ class Format(ABC):
         needs_files: ``False`` for a format that keeps nothing on disk.
         layout_version: raised when the same options give other bytes than before, so that nothing stale is read.
         reads_direct: whether ``dataset.direct_io`` is honoured.
+        writes_at_once: whether threads may be in :meth:`write` at the same time.
         has_places: whether :meth:`places` can tell where samples lie (``loader.engine=decoupled``).
     """
 
@@ -88,6 +89,7 @@ class Format(ABC):
     needs_files: ClassVar[bool] = True
     layout_version: ClassVar[int] = 1
     reads_direct: ClassVar[bool] = False
+    writes_at_once: ClassVar[bool] = False
     has_places: ClassVar[bool] = False
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

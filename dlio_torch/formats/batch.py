@@ -4,18 +4,23 @@ A reader fills a :class:`BatchBuffer`; :meth:`BatchBuffer.finish` gives the :dat
 fixed shape are allocated once for the whole batch and read in place.  Arrays of variable length
 are concatenated along their first axis, with the rows of each sample beside them under
 ``<name>:lengths``.
+
+torch is imported where tensors are made: generating data and planning a run do without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-Batch = dict[str, torch.Tensor]
+if TYPE_CHECKING:
+    import torch
+
+Batch = dict[str, "torch.Tensor"]
 Sample = dict[str, npt.NDArray[np.generic]]
 
 INDEX = "index"
@@ -41,6 +46,8 @@ class ArraySpec:
 
 def as_tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
     """A tensor on the same memory; structured records become bytes (torch has no records)."""
+    import torch
+
     if array.dtype.fields is not None:
         array = array.view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
     return torch.from_numpy(array)
@@ -87,6 +94,8 @@ class BatchBuffer:
         Raises:
             KeyError: a reader left out a variable-length array of a sample.
         """
+        import torch
+
         batch: Batch = {INDEX: torch.from_numpy(self.indices)}
         for name, array in self.fixed.items():
             batch[name] = as_tensor(array)

@@ -40,6 +40,7 @@ class CsvFormat(FieldFormat):
 
     name: ClassVar[str] = "csv"
     suffix: ClassVar[str] = ".csv"
+    writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)

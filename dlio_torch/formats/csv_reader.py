@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from dlio_torch.config.schema import CsvConfig
 from dlio_torch.errors import DataError
@@ -27,6 +26,7 @@ from dlio_torch.formats.base import Reader, open_error
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pandas.io.parsers import TextFileReader
 
 _RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
@@ -139,6 +139,8 @@ def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | No
         specs: arrays of a row.
         rows: only so many rows, as one table; ``None``: all.
     """
+    import pandas as pd  # only for reading: files are written without it
+
     first = 0
     whole = not options.chunk_rows or rows is not None
     # iterator=True: pandas reads the first piece now, the others as rows are asked for.
@@ -160,6 +162,8 @@ def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | No
 
 def _next_frame(parser: TextFileReader, rows: int) -> pd.DataFrame | None:
     """The next ``rows`` rows, 0: all that are left; ``None``: there are none."""
+    import pandas as pd
+
     with warnings.catch_warnings():
         # Columns that are numbers at first and text later: _table() says where.
         warnings.simplefilter("ignore", pd.errors.DtypeWarning)
@@ -172,6 +176,8 @@ def _next_frame(parser: TextFileReader, rows: int) -> pd.DataFrame | None:
 @contextmanager
 def _understood(path: Path, specs: list[ArraySpec]) -> Iterator[None]:
     """Errors of the parser as errors of this tool."""
+    import pandas as pd
+
     try:
         yield
     except pd.errors.EmptyDataError as error:
@@ -235,6 +241,8 @@ def _table(frame: pd.DataFrame, first: int, path: Path, specs: list[ArraySpec]) 
 
 def _no_number(frame: pd.DataFrame, first: int, path: Path) -> DataError:
     """The error that names the first row with something that is no number."""
+    import pandas as pd
+
     found: tuple[int, int] | None = None
     for column in range(frame.shape[1]):
         bad = pd.to_numeric(frame.iloc[:, column], errors="coerce").isna().to_numpy()

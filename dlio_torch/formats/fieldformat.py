@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
+from functools import partial
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,7 @@ from dlio_torch.formats import payload
 from dlio_torch.formats.arrays import specs_of
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import ArraySpec, Sample
-
-_BLOCK_BYTES = 1 << 20  # content that one thread makes at a time
-_BLOCKS_AHEAD = 16  # blocks that are made before the first of them is written
+from dlio_torch.formats.column import Column
 
 
 class FieldFormat(Format):
@@ -55,14 +53,16 @@ class FieldFormat(Format):
         stream = self._streams[number]
         return payload.lengths(self.seed, stream, first, count, field.length_mean, field.length_stdev)
 
+    def column(self, number: int) -> Column:
+        """Where the content of field ``number`` comes from."""
+        mean = self.config.fields[number].length_mean or 1
+        return Column(
+            self._specs[number], self.seed, number, partial(self.rows, number), mean, self._compressibility
+        )  # fmt: skip
+
     def content(self, number: int, first: int, count: int) -> list[npt.NDArray[np.generic]]:
         """Field ``number`` of ``count`` samples from ``first`` on."""
-        spec = self._specs[number]
-        made = []
-        for sample, rows in enumerate(self.rows(number, first, count).tolist(), start=first):
-            shape = (rows, *spec.shape) if spec.variable else spec.shape
-            made.append(payload.array(payload.rng(self.seed, sample, number), shape, spec.dtype, self._compressibility))
-        return made
+        return self.column(number).content(first, count)
 
     def blocks(self, number: int, first: int, count: int, pool: Executor) -> Iterator[npt.NDArray[np.generic]]:
         """Field ``number`` of ``count`` samples from ``first`` on, samples along the first axis.
@@ -70,24 +70,16 @@ class FieldFormat(Format):
         Yields:
             The rows of some consecutive samples, about 1 MiB or one sample; made by the threads of ``pool``.
         """
-        step = max(1, int(_BLOCK_BYTES // max(1.0, self.field_bytes(number))))
-        ahead: deque[Future[npt.NDArray[np.generic]]] = deque()
-        for low in range(first, first + count, step):
-            size = min(step, first + count - low)
-            ahead.append(pool.submit(self._together, number, low, size))
-            if len(ahead) > _BLOCKS_AHEAD:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+        return self.column(number).blocks(first, count, pool)
 
-    def _together(self, number: int, first: int, count: int) -> npt.NDArray[np.generic]:
-        stack = np.concatenate if self._specs[number].variable else np.stack
-        return stack(self.content(number, first, count))
+    def write_pieces(self, file: IO[bytes], number: int, first: int, count: int, pool: Executor) -> None:
+        """Write the elements of field ``number`` of ``count`` samples from ``first`` on, one after another."""
+        for piece in self.column(number).pieces(first, count, pool):
+            file.write(piece.data)
 
     def field_bytes(self, number: int) -> float:
         """Mean bytes of field ``number`` in a sample."""
-        spec = self._specs[number]
-        return math.prod(spec.shape) * spec.dtype.itemsize * (self.config.fields[number].length_mean or 1)
+        return self.column(number).mean_bytes
 
     def sample_bytes(self) -> float:
         return float(sum(self.field_bytes(number) for number in range(len(self._specs))))

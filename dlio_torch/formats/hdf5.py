@@ -8,9 +8,9 @@ scheme of larcv3, read with one small and one large request.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,14 +25,15 @@ from dlio_torch.formats.arrays import specs_of
 from dlio_torch.formats.base import FileInfo, Format, Reader
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.chunks import field_chunk
+from dlio_torch.formats.column import Column
 from dlio_torch.formats.extents import EXTENTS_SUFFIX
 from dlio_torch.formats.hdf5_reader import EXTENTS, Hdf5Reader
+from dlio_torch.formats.hdf5_writer import write_array
 from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 _EXTENTS_CHUNK = 1024
 _TRIAL_BYTES = 256 << 10
-_BLOCK_BYTES = 8 << 20  # payload made and handed to the library at a time
 
 
 class Hdf5Format(Format):
@@ -41,6 +42,7 @@ class Hdf5Format(Format):
     name: ClassVar[str] = "hdf5"
     suffix: ClassVar[str] = ".h5"
     has_places: ClassVar[bool] = True
+    writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -71,20 +73,20 @@ class Hdf5Format(Format):
     def expected(self, sample: int) -> Sample:
         made: Sample = {}
         for number, field in enumerate(self.config.fields):
-            content = self._content(number, field, sample, int(self._lengths(number, field, sample, 1)[0]))
+            content = self._column(number, field).content(sample, 1)[0]
             made[field.name] = content[field.select] if field.select else content
         return made
+
+    def _column(self, number: int, field: FieldConfig) -> Column:
+        """Where the content of a field comes from."""
+        rows, share = partial(self._lengths, number, field), self.config.hdf5.compressibility
+        return Column(self._specs[number], self.seed, number, rows, field.length_mean or 1, share)
 
     def _lengths(self, number: int, field: FieldConfig, first: int, count: int) -> npt.NDArray[np.int64]:
         """Rows of each sample; 1 of fixed-length fields, whose samples are one row of the array."""
         if field.length_mean <= 0:
             return np.ones(count, np.int64)
         return payload.lengths(self.seed, number, first, count, field.length_mean, field.length_stdev)
-
-    def _content(self, number: int, field: FieldConfig, sample: int, rows: int) -> npt.NDArray[np.generic]:
-        shape = (rows, *field.shape) if field.length_mean > 0 else tuple(field.shape)
-        generator = payload.rng(self.seed, sample, number)
-        return payload.array(generator, shape, np.dtype(field.dtype), self.config.hdf5.compressibility)
 
     def sample_bytes(self) -> float:
         return sum(
@@ -125,23 +127,7 @@ class Hdf5Format(Format):
                 array = self._create(file, field, int(rows.sum()))
                 if field.length_mean > 0:
                     self._write_extents(file, field, rows)
-                starts = np.concatenate([[0], np.cumsum(rows)])
-                for low, high in self._blocks(field, num_samples):
-                    samples = range(first_sample + low, first_sample + high)
-                    made = pool.map(
-                        lambda sample, count, number=number, field=field: self._content(number, field, sample, count),
-                        samples,
-                        rows[low:high].tolist(),
-                    )
-                    stack = np.concatenate if field.length_mean > 0 else np.stack
-                    array[starts[low] : starts[high]] = stack(list(made))
-
-    def _blocks(self, field: FieldConfig, num_samples: int) -> Iterator[tuple[int, int]]:
-        """Ranges of samples of about 8 MiB: what is held in memory while a file is written."""
-        sample = math.prod(field.shape) * np.dtype(field.dtype).itemsize * (field.length_mean or 1)
-        step = max(1, int(_BLOCK_BYTES // max(1.0, sample)))
-        for low in range(0, num_samples, step):
-            yield low, min(low + step, num_samples)
+                write_array(array, path, self._column(number, field), first_sample, num_samples, pool)
 
     def _chunk(self, field: FieldConfig, rows: int) -> tuple[int, ...] | None:
         """Chunk of the field's array of ``rows`` rows; ``None``: contiguous."""

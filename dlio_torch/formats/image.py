@@ -49,6 +49,7 @@ class _ImageFormat(Format):
     """Folders of images."""
 
     reads_direct: ClassVar[bool] = True
+    writes_at_once: ClassVar[bool] = True
     codec: ClassVar[str]  # as Pillow names it
     accepted: ClassVar[tuple[str, ...]]  # what Pillow may call such a file
     magic: ClassVar[bytes]  # begins a file

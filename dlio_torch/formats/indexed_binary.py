@@ -41,6 +41,7 @@ class IndexedBinaryFormat(FieldFormat):
     suffix: ClassVar[str] = ".bin"
     reads_direct: ClassVar[bool] = True
     has_places: ClassVar[bool] = True
+    writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -102,8 +103,7 @@ class IndexedBinaryFormat(FieldFormat):
             else:
                 write_index(place, self._element, num_samples, lambda: self._lengths(first_sample, num_samples))
         with path.open("wb") as file:
-            for block in self.blocks(0, first_sample, num_samples, pool):
-                file.write(np.ascontiguousarray(block).view(np.uint8).data)
+            self.write_pieces(file, 0, first_sample, num_samples, pool)
 
     def _lengths(self, first: int, count: int) -> Iterator[npt.NDArray[np.int64]]:
         """Elements of each sample of a file; an index of 10**8 of them is not held in memory."""

@@ -54,6 +54,7 @@ class NpyFormat(FieldFormat):
     suffix: ClassVar[str] = ".npy"
     reads_direct: ClassVar[bool] = True
     has_places: ClassVar[bool] = True
+    writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -95,8 +96,7 @@ class NpyFormat(FieldFormat):
             opened = written_whole(place) if number else place.open("wb")
             with opened as file:
                 write_header(file, spec.dtype, self._stacking.shape(spec, num_samples, rows))
-                for block in self.blocks(number, first_sample, num_samples, pool):
-                    file.write(np.ascontiguousarray(block).view(np.uint8).data)
+                self.write_pieces(file, number, first_sample, num_samples, pool)
 
     def inspect(self, path: Path) -> FileInfo:
         counts: dict[str, int] = {}

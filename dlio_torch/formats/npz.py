@@ -59,6 +59,7 @@ class NpzFormat(FieldFormat):
     suffix: ClassVar[str] = ".npz"
     reads_direct: ClassVar[bool] = True
     has_places: ClassVar[bool] = True
+    writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -108,11 +109,12 @@ class NpzFormat(FieldFormat):
                 shape = self._stacking.shape(spec, num_samples, int(rows.sum()))
                 with _new_member(archive, spec.name) as member:
                     write_header(member, spec.dtype, shape)
-                    blocks = self.blocks(number, first_sample, num_samples, pool)
                     if self._stacking.last:
-                        blocks = iter([np.moveaxis(np.concatenate(list(blocks)), 0, -1)])
-                    for block in blocks:
-                        member.write(np.ascontiguousarray(block).view(np.uint8).data)
+                        blocks = list(self.blocks(number, first_sample, num_samples, pool))
+                        array = np.ascontiguousarray(np.moveaxis(np.concatenate(blocks), 0, -1))
+                        member.write(array.view(np.uint8).data)
+                    else:
+                        self.write_pieces(member, number, first_sample, num_samples, pool)
                 if spec.variable and self._stacking.stacked:
                     with _new_member(archive, spec.name + LENGTHS_SUFFIX) as member:
                         write_header(member, rows.dtype, rows.shape)

@@ -34,6 +34,7 @@ class ParquetFormat(FieldFormat):
 
     name: ClassVar[str] = "parquet"
     suffix: ClassVar[str] = ".parquet"
+    writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)

@@ -3,6 +3,9 @@
 Content is a function of (seed, sample, stream) alone: each gets a key of its own for the
 counter-based Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11),
 so that any thread, rank or reader can make any sample without the ones before it.
+
+``fill`` makes the arrays of many samples in one call, in the memory that is then written; ``array`` goes on with a
+generator of which something was drawn already.  Both give the same elements from the same state.
 """
 
 from __future__ import annotations
@@ -14,12 +17,55 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_torch.native.filling import DOUBLES, FLOATS, WORDS, open_filler
+
 _BLOCK = 512  # bytes over which compressibility is spread evenly
 
 
 def rng(seed: int, sample: int, stream: int = 0) -> np.random.Generator:
     """The generator of one stream of one sample; ``sample`` is below 2**47, ``stream`` below 2**16."""
     return np.random.Generator(_philox(seed, (sample << 16) | stream))
+
+
+def fill(
+    into: npt.NDArray[Any],
+    seed: int,
+    stream: int,
+    first: int,
+    sizes: npt.NDArray[np.int64],
+    compressibility: float = 0.0,
+    start: int = 0,
+) -> None:
+    """Make the elements of consecutive samples, one sample after another; without the interpreter lock.
+
+    Args:
+        into: where they go; contiguous, of a plain integer, floating-point or boolean type.
+        seed: of the data set.
+        stream: of the array, below 2**16.
+        first: the first sample, below 2**47.
+        sizes: elements of each sample from ``start`` on, int64; together those of ``into``.
+        compressibility: share of each 512 bytes that is zero, 0 to 1.
+        start: first element that is made of each sample; a multiple of 512.
+    """
+    dtype = into.dtype
+    numbers = np.arange(first, first + len(sizes), dtype=np.uint64) << np.uint64(16) | np.uint64(stream)
+    kept = _kept(dtype, compressibility) * dtype.itemsize
+    kind = {("f", 4): FLOATS, ("f", 8): DOUBLES}.get((dtype.kind, dtype.itemsize), WORDS)
+    open_filler().fill(
+        into, seed % (1 << 64), numbers, sizes * dtype.itemsize, kind, _BLOCK, kept, start * dtype.itemsize
+    )
+    flat = into.reshape(-1)
+    if dtype.kind == "b":
+        np.right_shift(flat.view(np.uint8), 7, out=flat.view(np.uint8))
+    elif dtype.kind == "f" and dtype.itemsize == 2:
+        words = flat.view(np.uint16)
+        words >>= 5  # 11 bits, all that a float16 has
+        flat[:] = words * np.float32(2.0**-11)
+
+
+def _kept(dtype: np.dtype[Any], compressibility: float) -> int:
+    """Elements of each 512 bytes that are random."""
+    return round(_BLOCK // dtype.itemsize * (1 - compressibility)) if compressibility > 0 else _BLOCK // dtype.itemsize
 
 
 def array(

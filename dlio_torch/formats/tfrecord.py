@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
+from dlio_torch.formats.ahead import in_order
 from dlio_torch.formats.base import FileInfo, Reader
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.tfexample import Feature, Kind, Piece, encode
 from dlio_torch.formats.tfrecord_index import INDEX, Index
-from dlio_torch.formats.tfrecord_io import FRAMING, crc32c, frame, gzipped, in_order, view_of
+from dlio_torch.formats.tfrecord_io import FRAMING, crc32c, frame, gzipped, view_of
 from dlio_torch.formats.tfrecord_reader import TfrecordReader
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -43,6 +44,7 @@ class TfrecordFormat(FieldFormat):
 
     name: ClassVar[str] = "tfrecord"
     suffix: ClassVar[str] = ".tfrecord"
+    writes_at_once: ClassVar[bool] = True
     reads_direct: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

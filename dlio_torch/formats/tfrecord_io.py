@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.formats.ahead import in_order
 from dlio_torch.formats.tfexample import Octets, Piece
 
 HEADER = struct.Struct("<QI")
@@ -27,9 +27,6 @@ FRAMING = HEADER.size + CRC.size
 """Bytes that a record takes beside its data."""
 
 GZIP_MAGIC = b"\x1f\x8b"
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 # --- checksums ---
@@ -71,21 +68,6 @@ def frame(pieces: list[Piece]) -> list[Piece]:
 def view_of(piece: Piece | memoryview) -> memoryview:
     """The memory of a piece, as files take it."""
     return piece.data if isinstance(piece, np.ndarray) else memoryview(piece)
-
-
-def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """``pool.map`` that holds at most ``ahead`` results."""
-    waiting: deque[Future[R]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) >= ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
 
 
 def gzipped(pieces: Iterable[Piece | memoryview], level: int, pool: Executor) -> Iterator[bytes]:

@@ -11,10 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-
 _BAR_NS = 1_000_000_000
 _LINE_NS = 5_000_000_000
 
@@ -48,6 +44,10 @@ class Progress:
 
     @contextlib.contextmanager
     def _bar(self, name: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
         columns = (TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
         with Bar(
             *columns, TimeRemainingColumn(), console=Console(file=self._stream), auto_refresh=False, transient=True

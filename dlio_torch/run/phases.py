@@ -1,4 +1,7 @@
-"""The phases of a run, as each rank goes through them: data, run directory, training, results."""
+"""The phases of a run, as each rank goes through them: data, run directory, training, results.
+
+What only one of them needs is imported there: a generation does without torch.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlio_torch import __version__
-from dlio_torch.compute.calibrate import load_or_measure
 from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.validate import check_world
-from dlio_torch.data.assemble import fit_steps
 from dlio_torch.data.generate import Generated
 from dlio_torch.data.layout import Manifest
 from dlio_torch.environment import describe
 from dlio_torch.errors import ThresholdMissed
 from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
-from dlio_torch.run.outcome import finish
 from dlio_torch.run.setting import Setting
-from dlio_torch.run.training import prepare_cache, train
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -31,7 +30,10 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
             print(f"scale: {note}", file=sys.stderr)
     manifests = where_samples_lie(run)
     samples = manifests["train"]
-    run.config = fit_steps(run.config, manifests, run.comm.world_size, run.composed.scaled)
+    if run.config.dataset.path is not None:
+        from dlio_torch.data.assemble import fit_steps
+
+        run.config = fit_steps(run.config, manifests, run.comm.world_size, run.composed.scaled)
     check_world(run.config, run.comm.world_size, samples.num_samples, samples.num_files, run.composed.sources)
     if "generate" not in phases:
         use_existing(run, manifests)
@@ -64,6 +66,9 @@ def _run_directory(run: Setting) -> RunDir:
 def _train(
     run: Setting, directory: RunDir, manifests: dict[str, Manifest], recorder: Recorder, made: Generated | None
 ) -> ThresholdMissed | None:
+    from dlio_torch.compute.calibrate import load_or_measure
+    from dlio_torch.run.training import prepare_cache, train
+
     calibration = load_or_measure()
     with contextlib.ExitStack() as stack:
         keeper = prepare_cache(run, manifests, stack) if run.format.needs_files else None
@@ -71,6 +76,8 @@ def _train(
     everyone = run.comm.gather_objects(own)
     summary = None
     if everyone is not None:
+        from dlio_torch.run.outcome import finish
+
         summary = finish(run, directory, everyone, made, keeper, calibration)
     au = run.comm.broadcast_object(summary["au"]["mean"] if summary is not None else None)
     least = run.config.train.min_au

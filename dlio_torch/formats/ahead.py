@@ -1,0 +1,32 @@
+"""Work that threads do ahead of whoever uses its results, in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+    """``pool.map`` that holds at most ``ahead`` results; a single item is worked on by the caller itself."""
+    coming = iter(items)
+    head = list(itertools.islice(coming, 2))
+    if len(head) < 2:
+        yield from map(function, head)
+        return
+    waiting: deque[Future[R]] = deque(pool.submit(function, item) for item in head)
+    try:
+        for item in coming:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()

@@ -1,0 +1,139 @@
+"""Memory filled with the words of many random streams in one call, see ``fill_random.c``; without a compiler NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch import native
+
+WORDS, FLOATS, DOUBLES = 0, 1, 2
+"""What the words of a stream become: bytes as they are, float32 or float64 numbers in [0, 1)."""
+
+_COUNTER_BYTES = 32  # of a stream, that one counter gives
+
+
+class Filler(Protocol):
+    """Fills memory; any number of threads may use one.
+
+    Attributes:
+        how: what it is made of, for reports.
+    """
+
+    how: str
+
+    def fill(
+        self,
+        into: npt.NDArray[Any],
+        seed: int,
+        numbers: npt.NDArray[np.uint64],
+        sizes: npt.NDArray[np.int64],
+        kind: int,
+        period: int,
+        kept: int,
+        start: int = 0,
+    ) -> None:
+        """Lay the streams of NumPy's Philox generator one after another.
+
+        Args:
+            into: contiguous; as many bytes as ``sizes`` together.
+            seed: first word of each stream's key, 0 to 2**64 - 1.
+            numbers: second word of each stream's key, contiguous.
+            sizes: bytes of each stream, contiguous; of a ``kind`` of numbers, whole ones.
+            kind: what becomes of the words.
+            period: bytes of a stream after which random and zero bytes alternate anew, a multiple of 32.
+            kept: bytes of each period that are random, the first ones.
+            start: byte of each stream to begin at, a multiple of ``period``.
+        """
+
+
+class NativeFiller:
+    """In C, without the interpreter lock.
+
+    Raises:
+        NativeUnavailable: there is no library and none could be compiled.
+    """
+
+    def __init__(self) -> None:
+        library, found = native.open_library("fill_random")
+        self.how = f"fill_random.c, {found.how}"
+        self._fill = library.dlio_fill_random
+        self._fill.restype = None
+        self._fill.argtypes = [
+            ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
+            ctypes.c_int64, ctypes.c_int, ctypes.c_void_p,
+        ]  # fmt: skip
+
+    def fill(
+        self,
+        into: npt.NDArray[Any],
+        seed: int,
+        numbers: npt.NDArray[np.uint64],
+        sizes: npt.NDArray[np.int64],
+        kind: int,
+        period: int,
+        kept: int,
+        start: int = 0,
+    ) -> None:
+        """See :class:`Filler`."""
+        self._fill(
+            len(sizes), seed, _address(numbers), _address(sizes), start, period, kept, kind, _address(into)
+        )  # fmt: skip
+
+
+class NumpyFiller:
+    """The same bytes from NumPy itself, a stream at a time.
+
+    Args:
+        why: there is no native code.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.how = f"numpy ({why})"
+
+    def fill(
+        self,
+        into: npt.NDArray[Any],
+        seed: int,
+        numbers: npt.NDArray[np.uint64],
+        sizes: npt.NDArray[np.int64],
+        kind: int,
+        period: int,
+        kept: int,
+        start: int = 0,
+    ) -> None:
+        """See :class:`Filler`."""
+        octets, at = into.reshape(-1).view(np.uint8), 0
+        for number, size in zip(numbers, sizes.tolist(), strict=True):
+            bits = np.random.Philox(key=np.array([np.uint64(seed), number]))
+            bits.advance(start // _COUNTER_BYTES)
+            words = np.atleast_1d(bits.random_raw(-(-size // 8)))
+            if kind == FLOATS:
+                made = (words.view(np.uint32) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+            elif kind == DOUBLES:
+                made = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            else:
+                made = words
+            stream = octets[at : at + size]
+            stream[:] = made.view(np.uint8)[:size]
+            if kept < period:
+                stream[np.arange(size) % period >= kept] = 0
+            at += size
+
+
+@functools.cache
+def open_filler() -> Filler:
+    """The best of this machine; the same object for every caller."""
+    try:
+        return NativeFiller()
+    except native.NativeUnavailable as error:
+        return NumpyFiller(str(error))
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
