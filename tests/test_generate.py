@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from concurrent.futures import Executor
@@ -20,7 +21,7 @@ import pytest
 from data_files import RawFormat, config_of, make, run_threads
 from ranks import clean_environ
 
-from dlio_torch.config.schema import Config, GenerateConfig, Hdf5Config
+from dlio_torch.config.schema import Config, FieldConfig, GenerateConfig, Hdf5Config
 from dlio_torch.data import layout
 from dlio_torch.data.datasets import SampleDataset
 from dlio_torch.data.generate import PART, Generated, generate
@@ -572,3 +573,79 @@ def test_many_files_are_looked_at_without_a_list_of_them(tmp_path: Path, monkeyp
         tracemalloc.stop()
     assert (done.written, done.reused) == (0, 100_000)
     assert peak < 100_000 * 160  # a path and a number alone take four times that
+
+
+# --- files under way at once ----------------------------------------------------------------------
+
+
+class Together(RawFormat):
+    """Several of its files may be written at once; ``most``: how many were.  Waits until two are under way."""
+
+    writes_at_once = True
+    fails = -1
+
+    def __init__(self, dataset: Any = None) -> None:
+        super().__init__(dataset)
+        self.lock, self.now, self.most = threading.Lock(), 0, 0
+        self.meet = threading.Barrier(2)
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        if not first_sample or first_sample == num_samples:
+            self.meet.wait(60)
+        super().write(path, first_sample, num_samples, pool)
+        with self.lock:
+            self.now -= 1
+        if first_sample == self.fails:
+            raise OSError(28, "No space left on device")
+
+
+def test_files_are_written_at_once_where_the_format_stands_it(tmp_path: Path) -> None:
+    fmt = Together()
+    done, folder = generated(config_of(tmp_path / "one", 12, format="raw"), fmt)
+    assert 2 <= fmt.most <= 8
+    other, serial = generated(config_of(tmp_path / "other", 12, format="raw"), RawFormat())
+    assert contents(folder) == contents(serial)
+    assert (done.written, done.bytes) == (other.written, other.bytes)
+
+
+def test_a_failure_among_several_files_leaves_none_half_written(tmp_path: Path) -> None:
+    fmt = Together()
+    fmt.fails = 14
+    with pytest.raises(RunFailed, match="train_0000002"):
+        generated(config_of(tmp_path, 40, format="raw"), fmt)
+    assert list(tmp_path.rglob(f"*{PART}*")) == []
+    assert len(list(tmp_path.rglob("*.raw"))) < 39
+
+
+@pytest.mark.parametrize("name", ["npz", "npy", "hdf5", "indexed_binary", "csv", "tfrecord", "png"])
+def test_bytes_do_not_depend_on_files_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    shape = [8, 8, 3] if name == "png" else [24]
+    fields = [FieldConfig(shape=shape, dtype="uint8" if name == "png" else "float32")]
+    folders = []
+    for at_once in (False, True):
+        root = tmp_path / str(at_once)
+        config = config_of(root, 6, 1 if name == "png" else 3, format=name, fields=fields)
+        fmt = registry.create(config.dataset, config.seed)
+        assert fmt.writes_at_once
+        monkeypatch.setattr(type(fmt), "writes_at_once", at_once)
+        folders.append(generated(config, fmt, num_workers=4 if at_once else 1)[1])
+        monkeypatch.undo()
+    assert contents(folders[0]) == contents(folders[1])
+
+
+def test_the_names_of_many_files_are_flushed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    real_fsync = os.fsync
+
+    def note_fsync(descriptor: int) -> None:
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    generated(config_of(tmp_path, 9, num_subfolders=3, format="raw"), RawFormat(), fsync=True)
+    assert [name for name in flushed if name.startswith("0")] == flushed[-3:]
+    assert sorted(flushed[-3:]) == ["00000", "00001", "00002"]
+    assert len([name for name in flushed if ".raw." in name]) == 9

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dlio_torch.formats import payload
 from dlio_torch.formats.arrays import DTYPES
+from dlio_torch.native.filling import Filler, NativeFiller, NumpyFiller
 
 PINNED_WORDS = [2170409827660744702, 5873313493417807178]
 PINNED_FLOATS = [0.16693538427352905, 0.11765813827514648]
@@ -115,3 +116,42 @@ def test_lengths_are_within_their_bounds(mean: float, stdev: float) -> None:
     assert lengths.dtype == np.int64
     assert lengths.min() >= 1
     assert lengths.max() <= max(1, round(2 * mean) - 1)
+
+
+# --- many samples at once ---
+
+FILLERS = [pytest.param(NativeFiller, id="native"), pytest.param(lambda: NumpyFiller("asked for"), id="numpy")]
+
+
+@pytest.fixture(params=FILLERS)
+def filler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Filler:
+    made: Filler = request.param()
+    monkeypatch.setattr(payload, "open_filler", lambda: made)
+    return made
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_filled_memory_holds_the_arrays_of_the_samples(filler: Filler, dtype: str, share: float) -> None:
+    sizes = np.array([1, 513, 7, 1000, 64], np.int64)
+    into = np.empty(sizes.sum(), dtype)
+    payload.fill(into, (1 << 63) + 5, 3, 1 << 40, sizes, share)
+    alone = [
+        payload.array(payload.rng((1 << 63) + 5, (1 << 40) + i, 3), (size,), np.dtype(dtype), share)
+        for i, size in enumerate(sizes.tolist())
+    ]
+    assert into.tobytes() == np.concatenate(alone).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float64"])
+def test_a_sample_can_be_made_in_parts(filler: Filler, dtype: str) -> None:
+    whole, part = np.empty(5000, dtype), np.empty(5000 - 1024, dtype)
+    payload.fill(whole, 7, 0, 11, np.array([5000]), 0.4)
+    payload.fill(part, 7, 0, 11, np.array([5000 - 1024]), 0.4, start=1024)
+    assert part.tobytes() == whole[1024:].tobytes()
+
+
+def test_unaligned_memory_is_filled() -> None:
+    into = np.empty(8 * 100 + 1, np.uint8)[1:].view(np.float64)
+    payload.fill(into, 1, 0, 0, np.array([100]))
+    assert into.tolist() == payload.array(payload.rng(1, 0), (100,), np.dtype("f8")).tolist()
