@@ -24,7 +24,17 @@ from benchmarks.harness.rounds import say
 from benchmarks.harness.tables import Missing, Part, markdown
 from dlio_torch.errors import DlioError
 
-MEMBERS = ("loaders", "peer_dlio", "hdf5_read", "trace_cost", "span_cost", "compute_error", "advice_check")
+MEMBERS = (
+    "loaders",
+    "peer_dlio",
+    "hdf5_read",
+    "trace_cost",
+    "span_cost",
+    "compute_error",
+    "advice_check",
+    "generation",
+    "own_cost",
+)
 
 
 class Benchmark(Protocol):

@@ -58,10 +58,12 @@ class Strided:
 
 
 class Shuffled:
-    """A permutation of the share, of which only what this rank reads is kept."""
+    """A permutation of the share, of which only what this rank reads is kept, in four bytes where they suffice."""
 
     def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
-        order = np.random.default_rng(key).permutation(positions.count)
+        small = first + positions.count <= np.iinfo(np.int32).max
+        order: NDArray[np.int32] | Indices = np.arange(positions.count, dtype=np.int32 if small else np.int64)
+        np.random.default_rng(key).shuffle(order)  # as permutation() does, without the memory of another array
         if positions.span == positions.size and steps * positions.size <= positions.count:
             order = order[: steps * positions.size]
         else:
@@ -73,7 +75,7 @@ class Shuffled:
 
     def __call__(self, step: int) -> Indices:
         """Indices of ``step``; int64 of ``(size,)``."""
-        return self.order[step * self.size : (step + 1) * self.size]
+        return self.order[step * self.size : (step + 1) * self.size].astype(np.int64)
 
 
 class RandomBlocks:

@@ -45,7 +45,7 @@ class BatchSampler(Sampler[list[int]]):
 
     * ``sequential``: by index.  Takes no memory per sample.
     * ``shuffled``: a permutation of the share, a function of seed, epoch and the share alone; ranks
-      that share all samples (``batches``, ``none``) use the same one.  Takes 8 bytes per sample that
+      that share all samples (``batches``, ``none``) use the same one.  Takes 4 bytes per sample that
       this rank reads while an epoch runs.
     * ``random_blocks``: each step draws one start, uniform over the starts where the block fits, and
       reads consecutively from there; steps are drawn with replacement, from seed, epoch, step and

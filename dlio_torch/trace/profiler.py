@@ -21,8 +21,6 @@ from types import TracebackType
 from typing import Any
 
 from dlio_torch.errors import PreconditionError
-from dlio_torch.trace.chrome import complete_events, name_events
-from dlio_torch.trace.events import read_events
 from dlio_torch.trace.kineto import RANK_KEY, THREADS, base_ns, mark_as_operators, read_profile, write_profile
 
 FETCH = "enumerate(DataLoader)#_Emulated.__next__"
@@ -162,6 +160,10 @@ class ProfilerSession:
         """The spans of the rank's processes within the recorded steps, on the clock of the trace."""
         if self._events is None:
             return
+        # Tables of events are pandas', which a rank that trains does not want in its memory.
+        from dlio_torch.trace.chrome import complete_events, name_events
+        from dlio_torch.trace.events import read_events
+
         table = read_events(self._events, self._rank)
         start_ns, end_ns = self._window
         frame = table.frame

@@ -1,0 +1,78 @@
+"""Memory of what says where samples lie and in which order they come: bytes for each sample or file."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.streamplan import StreamPlan
+
+BATCH = 32
+
+
+def memory(make: Callable[[], Any]) -> tuple[int, int]:
+    """Bytes of Python's memory and NumPy's that the result keeps, and the most while it was made."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = make()
+        size, peak = tracemalloc.get_traced_memory()
+        del kept
+    finally:
+        tracemalloc.stop()
+    return size, peak
+
+
+def generated(count: int) -> Manifest:
+    """The manifest of one-sample files, as ``layout.generated`` makes it: all files are alike."""
+    return Manifest("train", count, 0, Path("data"), None, ".npz", [1], count, 0)
+
+
+def existing(names: Sequence[str], counts: Sequence[int]) -> Manifest:
+    """The manifest of files of any names and numbers of samples, as ``layout.existing`` makes it."""
+    ends = list(accumulate(counts))
+    return Manifest("train", ends[-1], 0, Path("data"), names, ".npz", ends, len(ends), 0)
+
+
+def epoch(order: Any, count: int) -> tuple[BatchSampler, Any]:
+    """A sampler of ``count`` samples in its first epoch, of which a batch was taken."""
+    sampler = BatchSampler(num_samples=count, batch_size=BATCH, order=order, seed=1)
+    sampler.set_epoch(0)
+    batches = iter(sampler)
+    next(batches)
+    return sampler, batches
+
+
+def stream(count: int) -> StreamPlan:
+    """The plan of a stream of one-sample files."""
+    return StreamPlan(
+        generated(count).counts(), partition="files", shard="before_shuffle", whole=False, interleave=1, pool=0,
+        repeat=False, tail="drop", parts=1, order="shuffled", batch_size=BATCH, batch_scope="rank", seed=1, rank=0,
+        world_size=1, steps=0,
+    )  # fmt: skip
+
+
+def located(count: int) -> Any:
+    """Files and rows of the samples of a shuffled epoch, a batch at a time."""
+    manifest, (_, batches) = generated(count), epoch("shuffled", count)
+    for _ in range(2):
+        found = manifest.locate_all(np.asarray(next(batches), np.int64))
+    return found
+
+
+INDEXES: dict[str, Callable[[int], Any]] = {
+    "manifest, generated": generated,
+    "sampler, in order": lambda count: epoch("sequential", count),
+    "sampler, shuffled": lambda count: epoch("shuffled", count),
+    "batches located": located,
+    "stream of files, shuffled": stream,
+}
+"""By name; each takes the number of samples."""
