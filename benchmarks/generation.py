@@ -152,7 +152,8 @@ def _ours(name: str, amount: Amount, fsync: bool) -> Callable[[Path], Written]:
         made = generate(config, registry.create(dataset, config.seed), SingleCommunicator(), NULL)
         return int(amount.bytes * share) if name in COMPRESSED else made.bytes, None
 
-    registry.create(DatasetConfig(fields=[field], **options), 1)  # says now what is missing
+    # Says now what is missing.
+    registry.create(DatasetConfig(samples_per_file=amount.samples, fields=[field], **options), 1)
     return write
 
 

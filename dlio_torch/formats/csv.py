@@ -22,6 +22,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats import payload
+from dlio_torch.formats.ahead import in_order
 from dlio_torch.formats.base import FileInfo, Reader, os_errors
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.csv_reader import CsvReader, columns_of, parse
@@ -29,10 +30,12 @@ from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.trace.spans import NULL, Recorder
 
 _WIDTHS = (3, 16)  # "d.d" to 15 digits: what every correct parser turns into the same float64
-_BLOCK_BYTES = 8 << 20  # text made and written at a time
+_BLOCK_BYTES = 1 << 20  # text that one thread makes at a time
+_AHEAD = 8
 _SCAN_BYTES = 1 << 20
 
 _Digits = npt.NDArray[np.uint8]
+_Long = npt.NDArray[np.bool_] | None  # None: everything is written
 
 
 class CsvFormat(FieldFormat):
@@ -64,40 +67,51 @@ class CsvFormat(FieldFormat):
 
     def content(self, number: int, first: int, count: int) -> list[npt.NDArray[np.generic]]:
         spec = self._specs[number]
-        made = (_value(*self._digits(number, spec, sample)) for sample in range(first, first + count))
-        return [array.astype(spec.dtype).reshape(spec.shape) for array in made]
+        values = _value(*self._digits(number, spec, first, count))
+        return [array.astype(spec.dtype).reshape(spec.shape) for array in values]
 
     def stored_bytes(self) -> float:
         width = self.config.csv.value_chars
         return sum(math.prod(spec.shape) * ((width if spec.dtype.kind == "f" else 1) + 1) for spec in self._specs)
 
-    def _digits(self, number: int, spec: ArraySpec, sample: int) -> tuple[_Digits, npt.NDArray[np.bool_] | None]:
-        """Digits of each element, uint8 (elements, digits), and whether the last one is written (``None``: it is)."""
-        generator = payload.rng(self.seed, sample, number)
-        count = math.prod(spec.shape)
-        long: npt.NDArray[np.bool_] | None = None
-        digits = 1
+    def _digits(self, number: int, spec: ArraySpec, first: int, count: int) -> tuple[_Digits, _Long]:
+        """Digits of each element, uint8 (samples, elements, digits), and whether the last one is written."""
+        elements = math.prod(spec.shape)
+        share, digits = 0.0, 1
         if spec.dtype.kind == "f":
-            width = math.floor(self.config.csv.value_chars)
-            share = self.config.csv.value_chars - width
-            digits = width - 1
-            if share > 0:
-                digits += 1
-                long = generator.random(count, dtype=np.float32) < share
+            share = self.config.csv.value_chars % 1
+            digits = math.floor(self.config.csv.value_chars) - (share == 0)
+        # Of the numbers of a sample, those that say how long each element is come first, four bytes each.
+        before = 4 * elements if share > 0 else 0
+        size = -(-before // 8) * 8 + elements * digits
+        drawn = np.empty((count, size), np.uint8)
+        payload.fill(drawn.reshape(-1), self.seed, number, first, np.full(count, size, np.int64))
+        long = None
+        if share > 0:
+            words = np.ascontiguousarray(drawn[:, :before]).view(np.uint32) >> np.uint32(8)
+            long = words.astype(np.float32) * np.float32(2.0**-24) < share
         base = 2 if spec.dtype.kind == "b" else 10
-        return _SCALED[base][payload.array(generator, (count, digits), np.dtype(np.uint8)).view(np.uint8)], long
+        return _SCALED[base][drawn[:, size - elements * digits :]].reshape(count, elements, digits), long
 
-    def _row(self, sample: int) -> bytes:
-        """The line of one sample."""
-        fields = b"".join(_text(*self._digits(number, spec, sample)) for number, spec in enumerate(self._specs))
-        return fields[:-1] + b"\n"
+    def _lines(self, samples: range) -> bytes:
+        """The lines of some samples."""
+        fields = [
+            _text(*self._digits(number, spec, samples.start, len(samples))) for number, spec in enumerate(self._specs)
+        ]
+        text = np.concatenate([characters for characters, _ in fields], axis=1)
+        text[:, -1] = ord("\n")
+        if all(kept is None for _, kept in fields):
+            return text.tobytes()
+        every = [np.ones(part.shape, np.bool_) if kept is None else kept for part, kept in fields]
+        written: _Digits = text[np.concatenate(every, axis=1)]
+        return written.tobytes()
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         step = max(1, int(_BLOCK_BYTES // self.stored_bytes()))
+        end = first_sample + num_samples
+        blocks = (range(low, min(low + step, end)) for low in range(first_sample, end, step))
         with path.open("wb") as file:
-            for low in range(first_sample, first_sample + num_samples, step):
-                samples = range(low, min(low + step, first_sample + num_samples))
-                file.write(b"".join(pool.map(self._row, samples)))
+            file.writelines(in_order(pool, self._lines, blocks, _AHEAD))
 
     def inspect(self, path: Path) -> FileInfo:
         columns = columns_of(self._specs)
@@ -130,31 +144,29 @@ class CsvFormat(FieldFormat):
 _SCALED = {base: (np.arange(256) * base // 256).astype(np.uint8) for base in (2, 10)}
 
 
-def _text(digits: _Digits, long: npt.NDArray[np.bool_] | None) -> bytes:
-    """The elements as text, a comma behind each."""
-    count, width = digits.shape
-    if width == 1:
-        text = np.empty((count, 2), np.uint8)
-        text[:, 0] = digits[:, 0] + ord("0")
-    else:
-        text = np.empty((count, width + 2), np.uint8)
-        text[:, 0] = digits[:, 0] + ord("0")
-        text[:, 1] = ord(".")
-        np.add(digits[:, 1:], ord("0"), out=text[:, 2:-1])
-    text[:, -1] = ord(",")
-    if long is None:
-        return text.tobytes()
-    kept = np.ones(text.shape, np.bool_)
-    kept[:, -2] = long
-    return text[kept].tobytes()
+def _text(digits: _Digits, long: _Long) -> tuple[_Digits, _Long]:
+    """The elements as text, a comma behind each: (samples, characters), and which of these are written."""
+    count, elements, width = digits.shape
+    text = np.empty((count, elements, width + 1 + (width > 1)), np.uint8)
+    text[:, :, 0] = digits[:, :, 0] + ord("0")
+    if width > 1:
+        text[:, :, 1] = ord(".")
+        np.add(digits[:, :, 1:], ord("0"), out=text[:, :, 2:-1])
+    text[:, :, -1] = ord(",")
+    kept: _Long = None
+    if long is not None:
+        kept = np.ones(text.shape, np.bool_)
+        kept[:, :, -2] = long
+        kept = kept.reshape(count, -1)
+    return text.reshape(count, -1), kept
 
 
-def _value(digits: _Digits, long: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.float64]:
+def _value(digits: _Digits, long: _Long) -> npt.NDArray[np.float64]:
     """The elements as a parser that rounds correctly reads them: an exact integer over an exact power of ten."""
-    whole = np.zeros(len(digits), np.int64)
-    for column in digits.T:
-        whole = whole * 10 + column
-    decimals = digits.shape[1] - 1
+    whole = np.zeros(digits.shape[:2], np.int64)
+    for place in range(digits.shape[2]):
+        whole = whole * 10 + digits[:, :, place]
+    decimals = digits.shape[2] - 1
     if long is None:
         return np.asarray(whole / 10.0**decimals)
     return np.asarray(np.where(long, whole / 10.0**decimals, whole // 10 / 10.0 ** (decimals - 1)))

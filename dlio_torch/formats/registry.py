@@ -58,8 +58,10 @@ def create(config: DatasetConfig, seed: int, *, places: bool = False) -> Format:
         MissingPackageError: the format needs a package that is not installed.
         PreconditionError: the entry point of an installed package names a class that is not there.
     """
-    table = available()
-    target = table.get(config.format)
+    target = BUILTIN.get(config.format)  # without a look at every installed package
+    if target is None:
+        table = available()
+        target = table.get(config.format)
     if target is None:
         near = difflib.get_close_matches(config.format, table, n=1)
         raise ConfigError(
@@ -84,12 +86,12 @@ def create(config: DatasetConfig, seed: int, *, places: bool = False) -> Format:
         raise ConfigError(
             f"dataset.direct_io=true with dataset.format={config.format!r}: its library reads through the page cache",
             hint="set dataset.direct_io=false and cache=cold, or a format that can: "
-            + ", ".join(_that(table, "reads_direct")),
+            + ", ".join(_that(available(), "reads_direct")),
         )
     if places and not cls.has_places:
         raise ConfigError(
             f"loader.engine=decoupled with dataset.format={config.format!r}: it does not tell where its samples lie",
-            hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that(table, 'has_places'))}",
+            hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that(available(), 'has_places'))}",
         )
     return cls(config, seed)
 
