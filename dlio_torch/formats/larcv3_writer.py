@@ -35,6 +35,7 @@ from dlio_torch.formats.larcv3_reader import EVENT_ID, EVENTS, EXTENTS, group_of
 
 UNREAD = "Data/unread_group/bytes"
 _UNREAD_CHUNK = 64 * 1024
+_TASK_BYTES = 256 << 10  # chunks that one thread deflates at a time
 _EVENTS_IN_MEMORY = 64  # about 60 MB of voxels of one producer
 _UNREAD_STREAM = 0xC2  # random stream of a file, of the sample that it begins with
 
@@ -148,6 +149,10 @@ class _Chunks:
         """A chunk as it is stored; one that is not full is padded, as stored chunks are."""
         return zlib.compress(raw.tobytes().ljust(self.bytes, b"\0"), self._level)
 
+    def deflate_all(self, raw: _Bytes) -> list[bytes]:
+        """Consecutive chunks as they are stored."""
+        return [self.deflate(raw[at : at + self.bytes]) for at in range(0, len(raw), self.bytes)]
+
     def write(self, stored: bytes) -> None:
         """Write the next chunk."""
         self._array.write_direct_chunk((self._next,), stored)
@@ -183,8 +188,12 @@ class _Voxels:
         raw = np.concatenate([self._left, voxels.view(np.uint8)])
         size = self._chunks.bytes
         full = len(raw) // size * size
-        for stored in pool.map(self._chunks.deflate, [raw[at : at + size] for at in range(0, full, size)]):
-            self._chunks.write(stored)
+        task = max(1, _TASK_BYTES // size) * size  # handing over a chunk may take longer than deflating it
+        for several in pool.map(
+            self._chunks.deflate_all, [raw[at : min(at + task, full)] for at in range(0, full, task)]
+        ):
+            for stored in several:
+                self._chunks.write(stored)
         self._left = raw[full:]
 
     def finish(self) -> None:
