@@ -30,7 +30,8 @@ raise SystemExit(code)
 """
 
 EMPTY = (
-    "run", "recipe=minimal", "scale=paper", "dataset=synthetic", "dataset.num_files=1", "dataset.samples_per_file=1000000",
+    "run", "recipe=minimal", "scale=paper", "dataset=synthetic", "dataset.num_files=1",
+    "dataset.samples_per_file=1000000",
     "dataset.fields=[{name: data, shape: [4]}]", "train.batch_size=1", "train.epochs=1", "compute=none",
     "loader.replay=batches", "storage.limits=off", "output.progress=false",
 )  # fmt: skip

@@ -8,6 +8,7 @@ from dlio_torch.data import layout
 from dlio_torch.data.generate import Generated, generate
 from dlio_torch.data.layout import Manifest
 from dlio_torch.errors import DataError
+from dlio_torch.native.filling import NativeFiller, open_filler
 from dlio_torch.report.found import found_lines
 from dlio_torch.run.setting import Setting
 from dlio_torch.trace.spans import Recorder
@@ -40,8 +41,11 @@ def make_samples(run: Setting, recorder: Recorder) -> Generated | None:
     if run.first:
         folder = layout.data_folder(run.config, run.format)
         rate = f", {format_size(made.bytes / made.seconds)}/s" if made.bytes and made.seconds else ""
+        # The same bytes at a fraction of the rate, which must not be taken for the storage's.
+        slowly = made.written and not isinstance(filler := open_filler(), NativeFiller)
+        by = f"; content was made by {filler.how}" if slowly else ""
         print(
-            f"data: {folder}: {made.written} file(s) written ({format_size(made.bytes)}{rate}), {made.reused} reused",
+            f"data: {folder}: {made.written} file(s) written ({format_size(made.bytes)}{rate}), {made.reused} reused{by}",
             file=sys.stderr,
         )
     return made
