@@ -45,7 +45,8 @@ def make_samples(run: Setting, recorder: Recorder) -> Generated | None:
         slowly = made.written and not isinstance(filler := open_filler(), NativeFiller)
         by = f"; content was made by {filler.how}" if slowly else ""
         print(
-            f"data: {folder}: {made.written} file(s) written ({format_size(made.bytes)}{rate}), {made.reused} reused{by}",
+            f"data: {folder}: {made.written} file(s) written ({format_size(made.bytes)}{rate}), "
+            f"{made.reused} reused{by}",
             file=sys.stderr,
         )
     return made
