@@ -26,7 +26,7 @@ def test_benchmark_reports_every_tool_that_is_here_and_every_one_that_is_not(tmp
     assert not set(calls) & missing
     # Each figure stands beside what was recorded for it: a tool that misses calls costs less.
     assert calls["dlio_torch"]["share of reads recorded"] == 1.0
-    assert runs["dlio_torch"]["reads"] > 100
+    assert runs["dlio_torch"]["reads"] > 20
     if "strace" in runs:
         assert runs["strace"]["reads"] == runs["dlio_torch"]["reads"]
     for rows in (calls, runs):

@@ -37,6 +37,9 @@ PEERS = (
     Peer("Grain", "arrayrecord", ("grain", "array_record"), "grain array-record",
         {"": {"workers": 0}, ", 2 workers started each epoch": {"workers": 2}},
     ),
-    Peer("FFCV", "beton", ("ffcv",), "ffcv", {", 2 threads": {"workers": 2}}),
+    Peer(
+        "FFCV", "beton", ("ffcv",), "ffcv, after apt install libopencv-dev libturbojpeg0-dev",
+        {", 2 threads": {"workers": 2}},
+    ),
     Peer("DALI", "dali", ("nvidia.dali",), "nvidia-dali-cuda120", {", 2 threads": {"workers": 2}}),
 )  # fmt: skip
