@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from data_files import config_of, make
 
-from dlio_torch.config.schema import BinaryConfig, FieldConfig, Hdf5Config, LoaderConfig
+from dlio_torch.config.schema import BinaryConfig, FieldConfig, Hdf5Config, LoaderConfig, TfrecordConfig
 from dlio_torch.data.datasets import CatchingDataset, SampleDataset
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
@@ -22,6 +22,17 @@ from dlio_torch.trace.spans import NULL
 
 FIXED = [FieldConfig("a", shape=[5, 6]), FieldConfig("b", "int16", shape=[])]
 VARIABLE = [FieldConfig("a", shape=[5]), FieldConfig("v", "int32", shape=[2], length_mean=4, length_stdev=2)]
+LABELLED = [FieldConfig("a", shape=[5, 6]), FieldConfig("label", "int64", shape=[]), FieldConfig("b", "int16")]
+LARGER = [
+    FieldConfig("a", shape=[50, 30]),
+    FieldConfig("n", "int64", shape=[3]),
+    FieldConfig("c", "uint8", shape=[3001]),
+]
+LISTS = [
+    FieldConfig("f", "float32", shape=[2], length_mean=400, length_stdev=300),
+    FieldConfig("n", "int64", shape=[], length_mean=4, length_stdev=2),
+    FieldConfig("v", "float64", shape=[2], length_mean=200, length_stdev=90),
+]
 TOKENS = [FieldConfig("a", "int32", shape=[16])]
 ROWS = [FieldConfig("a", "bool", shape=[16], length_mean=3, length_stdev=2)]
 CUT = [
@@ -43,6 +54,10 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
         7,
         {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(document_mean=23, document_stdev=9)},
     ),
+    "tfrecord": (7, {"format": "tfrecord", "fields": LABELLED}),
+    "tfrecord, index": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(index=True)}),
+    "tfrecord, variable": (7, {"format": "tfrecord", "fields": LISTS, "tfrecord": TfrecordConfig(float_lists=["f"])}),
+    "tfrecord, unchecked": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(verify_crc=False)}),
     "hdf5": (7, {"format": "hdf5", "fields": VARIABLE}),
     "hdf5, chunks": (7, {"format": "hdf5", "fields": VARIABLE, "hdf5": Hdf5Config(chunk_bytes=64)}),
     "hdf5, large chunks": (7, {"format": "hdf5", "fields": FIXED, "hdf5": Hdf5Config(chunk_bytes=4096)}),

@@ -151,7 +151,7 @@ def test_damage_is_told_in_one_line(layout: str, tmp_path: Path) -> None:
     assert told
 
 
-@pytest.mark.parametrize("name", ["csv", "parquet", "jpeg", "tfrecord"])
+@pytest.mark.parametrize("name", ["csv", "parquet", "jpeg"])
 def test_a_format_without_places_is_refused(name: str) -> None:
     pytest.importorskip({"parquet": "pyarrow", "jpeg": "PIL"}.get(name, "numpy"))
     config = DatasetConfig(format=name, samples_per_file=1, fields=[FieldConfig("x", "uint8", shape=[8, 8, 3])])

@@ -57,6 +57,8 @@ def _format(config: Config, fail: Fail) -> None:
             fail(["dataset.npz.compressed", "loader.engine"], "deflated members have no places of samples", _LIBRARY)
         if data.npz.sample_axis == "last":
             fail(["dataset.npz.sample_axis", "loader.engine"], "a sample lies all over the array", _LIBRARY)
+    if data.format == "tfrecord" and data.tfrecord.compression != "none":
+        fail(["dataset.tfrecord.compression", "loader.engine"], "records lie in no stretch of bytes", _LIBRARY)
     if data.format == "hdf5":
         if data.hdf5.driver != "sec2":
             fail(["dataset.hdf5.driver", "loader.engine"], "it is a driver of the HDF5 library", _LIBRARY)

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,9 +22,11 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.base import FileInfo, Reader, os_errors
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.places.tfrecord import RecordFiles
 from dlio_torch.formats.tfexample import Feature, Kind, Piece, encode
 from dlio_torch.formats.tfrecord_index import INDEX, Index
 from dlio_torch.formats.tfrecord_io import FRAMING, crc32c, frame, gzipped, in_order, view_of
@@ -44,6 +47,7 @@ class TfrecordFormat(FieldFormat):
     name: ClassVar[str] = "tfrecord"
     suffix: ClassVar[str] = ".tfrecord"
     reads_direct: ClassVar[bool] = True
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -174,6 +178,19 @@ class TfrecordFormat(FieldFormat):
 
     def _open(self, path: Path) -> TfrecordReader:
         return TfrecordReader(path, self._features, self._options, direct=self.config.direct_io)
+
+    @cached_property
+    def _record_files(self) -> RecordFiles:
+        return RecordFiles(self._features, self._options)
+
+    def places(self, path: Path) -> NativeFile:
+        if self._options.compression != "none":
+            raise ConfigError(
+                f"dataset.tfrecord.compression={self._options.compression}: records lie in no stretch of bytes",
+                hint="set loader.engine=dataloader, or leave that option out",
+            )
+        with os_errors(path):
+            return self._record_files.places(path)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         if not isinstance(reader, TfrecordReader):

@@ -25,8 +25,8 @@ class OpenFile:
 
     def __init__(self, native: NativeFile) -> None:
         self.native = native
-        self.descriptors: dict[Path, int] = {}
-        for path in {places.path for places in native.arrays.values()}:
+        self.descriptors: dict[Path, int] = dict(native.descriptors)
+        for path in {places.path for places in native.arrays.values()} - self.descriptors.keys():
             with os_errors(path):
                 self.descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 

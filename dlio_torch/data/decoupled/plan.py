@@ -18,7 +18,7 @@ from dlio_torch.data.decoupled.files import Files, OpenFile
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.orders import Indices
 from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import Chunks, Ints, Pieces
+from dlio_torch.formats.places.base import Chunks, Ints, Pieces, Records
 
 _Share = tuple[int, "slice | Ints"]  # file, and positions of its samples
 _ALIGNED = 64  # bytes to which the arrays of a group begin
@@ -51,6 +51,7 @@ class Plan:
         descriptors: of each piece that goes to its place as it is, its file; int32.
         pieces: these pieces, in the order of files and of bytes in each; ``to`` counts from the block's begin.
         chunks: chunks that are decoded first, each with its descriptor and its file.
+        records: records that are taken apart.
         paths: the file of each descriptor.
         files: keeps the descriptors open.
     """
@@ -62,6 +63,7 @@ class Plan:
     descriptors: npt.NDArray[np.int32]
     pieces: Pieces
     chunks: Sequence[tuple[int, Chunks]]
+    records: Sequence[Records]
     paths: dict[int, Path]
     files: Sequence[OpenFile]
 
@@ -95,8 +97,13 @@ class Planner:
         descriptors: list[npt.NDArray[np.int32]] = []
         pieces: list[Pieces] = []
         chunks: list[tuple[int, Chunks]] = []
+        records: list[Records] = []
         paths: dict[int, Path] = {}
         for (_, positions), file in zip(parts, files, strict=True):
+            if file.native.records is not None:
+                into = np.stack([section.first + section.ends[:-1][positions] for section in sections], axis=1)
+                records.append(file.native.records.plan(rows[positions], into))
+                continue
             for section in sections:
                 places = file.native.arrays[section.spec.name]
                 descriptor = file.descriptors[places.path]
@@ -109,15 +116,15 @@ class Planner:
                     descriptors.append(np.full(len(found.offsets), descriptor, np.int32))
         where, together = _in_order(descriptors, pieces)
         counts = tuple(map(len, batches))
-        return Plan(indices, counts, sections, size, where, together, chunks, paths, files)
+        return Plan(indices, counts, sections, size, where, together, chunks, records, paths, files)
 
     def _sections(self, parts: Sequence[_Share], files: Sequence[OpenFile], rows: Ints) -> tuple[list[Section], int]:
         sections, size = [], 0
-        for spec in self._specs:
+        for number, spec in enumerate(self._specs):
             if spec.variable:
                 sizes = np.empty(len(rows), np.int64)
                 for (_, positions), file in zip(parts, files, strict=True):
-                    sizes[positions] = file.native.arrays[spec.name].sizes(rows[positions])
+                    sizes[positions] = _sizes(file, number, spec, rows[positions])
                 ends = np.zeros(len(rows) + 1, np.int64)
                 np.cumsum(sizes, out=ends[1:])
             else:
@@ -125,6 +132,12 @@ class Planner:
             sections.append(Section(spec, size, ends))
             size += -(-int(ends[-1]) // _ALIGNED) * _ALIGNED
         return sections, size
+
+
+def _sizes(file: OpenFile, number: int, spec: ArraySpec, rows: Ints) -> Ints:
+    """Bytes in memory of array ``number`` of the samples at ``rows``."""
+    records = file.native.records
+    return file.native.arrays[spec.name].sizes(rows) if records is None else records.sizes(rows)[:, number]
 
 
 def _by_file(numbers: Ints) -> list[_Share]:

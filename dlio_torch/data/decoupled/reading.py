@@ -19,7 +19,7 @@ from dlio_torch.data.decoupled.blocks import Memory
 from dlio_torch.data.decoupled.epoch import Part
 from dlio_torch.data.decoupled.plan import Plan
 from dlio_torch.errors import DataError
-from dlio_torch.formats.places.base import Chunks, Ints
+from dlio_torch.formats.places.base import Chunks, Ints, Records
 from dlio_torch.formats.places.filters import decoded
 from dlio_torch.native.places import Mover, PlaceError
 from dlio_torch.trace.spans import Recorder
@@ -51,6 +51,9 @@ class Reading:
         made: list[Part] = []
         for low, high in _cuts(plan.pieces.lengths, self._threads):
             made.append(partial(self._read, plan, low, high, base))
+        for records in plan.records:
+            for low, high in _cuts(records.spans, self._threads):
+                made.append(partial(self._take_apart, records, low, high, base))
         for descriptor, chunks in plan.chunks:
             # A chunk that is inflated takes the time of reading several times its size.
             for low, high in _cuts(np.full(len(chunks.offsets), chunks.size, np.int64), self._threads):
@@ -67,6 +70,13 @@ class Reading:
             path = str(next(iter(plan.paths.values()))) if len(plan.paths) == 1 else None
             size = int(pieces.lengths[low:high].sum())
             self._recorder.add("read", began, time.perf_counter_ns(), file=path, bytes=size)
+
+    def _take_apart(self, records: Records, low: int, high: int, base: int) -> None:
+        began = time.perf_counter_ns()
+        records.places.read(records, low, high, base, self._request)
+        if self._recorder.enabled:
+            size = int(records.spans[low:high].sum())
+            self._recorder.add("read", began, time.perf_counter_ns(), file=str(records.places.path), bytes=size)
 
     def _decode(self, path: Path, descriptor: int, chunks: Chunks, low: int, high: int, base: int) -> None:
         add, clock = self._recorder.add, time.perf_counter_ns
