@@ -260,7 +260,7 @@ REFUSED = {
     "loader.replay=samples": "replay",
     "dataset.direct_io=true": "page cache",
     "dataset.hdf5.driver=core": "HDF5 library",
-    "access.pattern=stream": "access.pattern=samples",
+    "access.pattern=lanes": "loader.engine=dataloader",
 }
 
 

@@ -34,7 +34,6 @@ def check_decoupled(config: Config, fail: Fail) -> None:
                 )
         return
     only: dict[str, tuple[Any, str, str]] = {
-        "access.pattern": ("samples", "it reads batches of sample numbers", "set access.pattern=samples"),
         "loader.num_workers": (0, "its readers are threads", "set loader.num_workers=0, and loader.read_threads"),
         "loader.style": ("map", "it takes no DataPipe", "set loader.style=map"),
         "loader.prefetch_batches": (1, "it reads ahead by bytes", "set loader.prefetch_bytes instead"),
@@ -45,6 +44,12 @@ def check_decoupled(config: Config, fail: Fail) -> None:
         group, name = key.split(".")
         if getattr(getattr(config, group), name) != value:
             fail([key, "loader.engine"], problem, f"{way_out}, or loader.engine=dataloader")
+    if config.access.pattern == "lanes":
+        fail(
+            ["access.pattern", "loader.engine"],
+            "what goes into which lane depends on lengths that are known when samples have been read",
+            "set loader.engine=dataloader",
+        )
     if loader.replay == "samples":
         fail(["loader.replay", "loader.engine"], "kept samples have no places in files", "set loader.replay=reads")
     _format(config, fail)

@@ -112,10 +112,10 @@ class BatchLoader:
             self._engine = source
         elif isinstance(source, PipeStream):
             self._engine = _DataLoaderEngine(config, source.begin, _pipe_loaders(config, source), source.end)
-        elif isinstance(sampler, PipePlan):
-            raise ValueError("a plan of pipes needs the pipes")
         elif isinstance(source, DecoupledSource):
             self._engine = DecoupledEngine(config, source, sampler)
+        elif isinstance(sampler, PipePlan):
+            raise ValueError("a plan of pipes needs the pipes")
         elif config.engine == "nodes":
             self._engine = NodesEngine(config, source, sampler)
         else:

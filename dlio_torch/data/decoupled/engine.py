@@ -12,13 +12,18 @@ from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
 from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.decoupled.reading import Reading
+from dlio_torch.data.decoupled.streams import KeptGroups, PlannedBatches
+from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.native.places import Mover, open_mover
 
 THREADS = 2
 """Reader threads where ``loader.read_threads`` is 0."""
 _GROUP_BYTES = 3 << 20  # small batches are made together up to this size
 _CLOSING_S = 2.0
+_ENDLESS = 1 << 40  # steps
+_STREAMED = 64  # most batches of a group of a stream: its order is worked out sample by sample
 
 
 class DecoupledEngine:
@@ -35,7 +40,11 @@ class DecoupledEngine:
     """
 
     def __init__(
-        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler, mover: Mover | None = None
+        self,
+        config: LoaderConfig,
+        source: DecoupledSource,
+        sampler: BatchSampler | PipePlan,
+        mover: Mover | None = None,
     ) -> None:
         self._config = config
         self._source = source
@@ -54,16 +63,7 @@ class DecoupledEngine:
         each = 1
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
             each = max(1, int(min(_GROUP_BYTES, config.prefetch_bytes // (self._threads + 1)) // size))
-        groups = BatchGroups(
-            self._source,
-            range(step, len(self._sampler)),
-            each,
-            size,
-            self._sampler.batch_maker(epoch),
-            self._planner,
-            self._reading,
-            self.blocks,
-        )
+        groups = self._groups(epoch, step, each, size)
         self._epoch = Epoch(
             groups,
             threads=self._threads,
@@ -72,6 +72,18 @@ class DecoupledEngine:
             timeout_s=config.timeout_s,
         )
         return self._epoch
+
+    def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
+        plan, source, means = self._sampler, self._source, (self._planner, self._reading, self.blocks)
+        steps = range(step, len(plan))
+        if isinstance(plan, BatchSampler):
+            return BatchGroups(source, steps, each, size, plan.batch_maker(epoch), *means)
+        each = min(each, _STREAMED)
+        if plan.endless:
+            steps = range(step, _ENDLESS)  # the loader runs on from epoch to epoch
+        if isinstance(plan, StreamPlan) and plan.keeps:
+            return KeptGroups(source, steps, each, size, plan.with_entries(epoch, step), *means)
+        return BatchGroups(source, steps, each, size, PlannedBatches(plan.onward(epoch, step), step), *means)
 
     def close(self) -> None:
         """End the threads; one that is inside a read for more than two seconds is left to end after it."""

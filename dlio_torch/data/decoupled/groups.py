@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,8 @@ from dlio_torch.data.decoupled.epoch import Item, Share
 from dlio_torch.data.decoupled.plan import Plan, Planner, Section
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.making import Making
-from dlio_torch.data.orders import BatchMaker
+from dlio_torch.data.making import Begun, Making
+from dlio_torch.data.orders import BatchMaker, Indices
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
@@ -70,7 +70,7 @@ class BatchGroups:
         blocks: Blocks,
     ) -> None:
         self._source = source
-        self._steps = [steps[low : low + each] for low in range(0, len(steps), each)]
+        self._steps, self._each = steps, each
         self._batch_bytes = batch_bytes
         self._maker = maker
         self._planner = planner
@@ -80,34 +80,41 @@ class BatchGroups:
 
     def __len__(self) -> int:
         """Groups."""
-        return len(self._steps)
+        return (len(self._steps) + self._each - 1) // self._each
 
     def size(self, number: int) -> int:
         """Bytes of a group, in the mean."""
-        return round(len(self._steps[number]) * self._batch_bytes)
+        return round(len(self._steps_of(number)) * self._batch_bytes)
+
+    def _steps_of(self, number: int) -> range:
+        return self._steps[number * self._each : (number + 1) * self._each]
 
     def make(self, number: int, share: Share) -> list[Item]:
         """The batches of a group; one that cannot be read is a failure, whatever the others are."""
-        steps = self._steps[number]
+        begun = self._making.begin()
+        wanted = [self._maker(step) for step in self._steps_of(number)]
         try:
-            return self._made(steps, share)
+            return self._made(wanted, share, begun)
         except DlioError as error:
-            if len(steps) == 1:
+            if len(wanted) == 1:
                 return [Failure(error)]
-        return [item for step in steps for item in self._alone(step, share)]
+        return [item for batch in wanted for item in self._alone(batch, share)]
 
-    def _alone(self, step: int, share: Share) -> list[Item]:
+    def _alone(self, batch: Indices, share: Share) -> list[Item]:
         try:
-            return self._made(range(step, step + 1), share)
+            return self._made([batch], share, self._making.begin())
         except DlioError as error:
             return [Failure(error)]
 
-    def _made(self, steps: range, share: Share) -> list[Item]:
-        making = self._making
-        begun = making.begin()
-        plan = self._planner([self._maker(step) for step in steps])
+    def _made(self, wanted: Sequence[Indices], share: Share, begun: Begun | None) -> list[Item]:
+        plan = self._planner(wanted)
         memory = self._blocks.take(plan.size)
         share(self._reading.parts(plan, memory))
+        return self._cut(plan, memory, begun)
+
+    def _cut(self, plan: Plan, memory: Memory, begun: Begun | None) -> list[Item]:
+        """The batches of a plan whose block is full."""
+        making = self._making
         made: list[Item] = []
         for batch in self._batches(plan, memory):
             # The first one has all of the reading: the others cost no more than what is done for them alone.

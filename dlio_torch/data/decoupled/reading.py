@@ -47,7 +47,10 @@ class Reading:
 
     def parts(self, plan: Plan, memory: Memory) -> list[Part]:
         """What is to be done to fill ``memory``; each part by any thread, and raises DataError."""
-        base = address_of(memory)
+        return self.parts_at(plan, address_of(memory))
+
+    def parts_at(self, plan: Plan, base: int) -> list[Part]:
+        """As :meth:`parts`, for memory that begins at an address."""
         made: list[Part] = []
         for low, high in _cuts(plan.pieces.lengths, self._threads):
             made.append(partial(self._read, plan, low, high, base))
@@ -59,6 +62,13 @@ class Reading:
             for low, high in _cuts(np.full(len(chunks.offsets), chunks.size, np.int64), self._threads):
                 made.append(partial(self._decode, plan.paths[descriptor], descriptor, chunks, low, high, base))
         return made
+
+    def copies(self, sources: Ints, lengths: Ints, to: Ints) -> list[Part]:
+        """What is to be done to copy pieces of memory, by their addresses."""
+        return [
+            partial(self._mover.copy, sources[low:high], lengths[low:high], to[low:high])
+            for low, high in _cuts(lengths, self._threads)
+        ]
 
     def _read(self, plan: Plan, low: int, high: int, base: int) -> None:
         pieces, descriptors = plan.pieces, plan.descriptors[low:high]
