@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from data_files import config_of, make
 
-from dlio_torch.config.schema import BinaryConfig, FieldConfig, Hdf5Config, LoaderConfig, TfrecordConfig
+from dlio_torch.config.schema import (
+    BinaryConfig,
+    FieldConfig,
+    Hdf5Config,
+    ImageConfig,
+    LoaderConfig,
+    NpzConfig,
+    TfrecordConfig,
+)
 from dlio_torch.data.datasets import CatchingDataset, SampleDataset
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
@@ -28,6 +36,8 @@ LARGER = [
     FieldConfig("n", "int64", shape=[3]),
     FieldConfig("c", "uint8", shape=[3001]),
 ]
+BIG = [FieldConfig("a", shape=[3000]), FieldConfig("v", shape=[2], length_mean=50, length_stdev=9)]
+PIXELS = [FieldConfig("image", "uint8", shape=[20, 30, 3])]
 LISTS = [
     FieldConfig("f", "float32", shape=[2], length_mean=400, length_stdev=300),
     FieldConfig("n", "int64", shape=[], length_mean=4, length_stdev=2),
@@ -47,6 +57,17 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "npy, one a file": (1, {"format": "npy", "fields": VARIABLE}),
     "npz": (7, {"format": "npz", "fields": VARIABLE}),
     "npz, one a file": (1, {"format": "npz", "fields": VARIABLE}),
+    "npz, deflated": (7, {"format": "npz", "fields": VARIABLE, "npz": NpzConfig(compressed=True)}),
+    "npz, deflated, one a file": (1, {"format": "npz", "fields": VARIABLE, "npz": NpzConfig(compressed=True)}),
+    "npz, last axis": (7, {"format": "npz", "fields": FIXED, "npz": NpzConfig(sample_axis="last")}),
+    "npz, not small": (7, {"format": "npz", "fields": BIG}),
+    "npy, not small": (7, {"format": "npy", "fields": BIG[:1]}),
+    "npy, one a file, not small": (1, {"format": "npy", "fields": [FieldConfig("a", shape=[20000])]}),
+    "csv": (7, {"format": "csv", "fields": [*FIXED, FieldConfig("d", "float64", shape=[3]), FieldConfig("t", "bool")]}),
+    "csv, wide": (7, {"format": "csv", "fields": [FieldConfig("a", shape=[200])]}),
+    "png": (1, {"format": "png", "fields": PIXELS}),
+    "jpeg, labels": (1, {"format": "jpeg", "fields": PIXELS, "num_subfolders": 3}),
+    "jpeg, stored": (1, {"format": "jpeg", "fields": PIXELS, "image": ImageConfig(decode=False)}),
     "binary": (7, {"format": "indexed_binary", "fields": TOKENS}),
     "binary, rows": (7, {"format": "indexed_binary", "fields": ROWS}),
     "binary, no index": (7, {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(index=False)}),

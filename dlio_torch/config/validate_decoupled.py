@@ -57,11 +57,6 @@ def check_decoupled(config: Config, fail: Fail) -> None:
 
 def _format(config: Config, fail: Fail) -> None:
     data = config.dataset
-    if data.format == "npz":
-        if data.npz.compressed:
-            fail(["dataset.npz.compressed", "loader.engine"], "deflated members have no places of samples", _LIBRARY)
-        if data.npz.sample_axis == "last":
-            fail(["dataset.npz.sample_axis", "loader.engine"], "a sample lies all over the array", _LIBRARY)
     if data.format == "tfrecord" and data.tfrecord.compression != "none":
         fail(["dataset.tfrecord.compression", "loader.engine"], "records lie in no stretch of bytes", _LIBRARY)
     if data.format == "hdf5":

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from concurrent.futures import Future
 from pathlib import Path
 
 from dlio_torch.data.checks import check_count
@@ -26,7 +27,8 @@ class OpenFile:
     def __init__(self, native: NativeFile) -> None:
         self.native = native
         self.descriptors: dict[Path, int] = dict(native.descriptors)
-        for path in {places.path for places in native.arrays.values()} - self.descriptors.keys():
+        needed = {places.path for places in native.arrays.values() if not places.in_memory}
+        for path in needed - self.descriptors.keys():
             with os_errors(path):
                 self.descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -52,6 +54,7 @@ class Files:
         self._limit = limit
         self._lock = threading.Lock()
         self._open: OrderedDict[int, OpenFile] = OrderedDict()
+        self._coming: dict[int, Future[OpenFile]] = {}  # files that a thread is opening
 
     def get(self, number: int) -> OpenFile:
         """File ``number``; open as long as the caller refers to it.
@@ -64,15 +67,36 @@ class Files:
             if found is not None:
                 self._open.move_to_end(number)
                 return found
+            coming = self._coming.get(number)
+            mine = coming is None
+            if coming is None:
+                coming = self._coming[number] = Future()
+        if not mine:
+            return coming.result()
+        try:
+            opened = self._opened(number)
+        except BaseException as error:
+            with self._lock:
+                del self._coming[number]
+            coming.set_exception(error)
+            raise
+        with self._lock:
+            del self._coming[number]
+            if not opened.native.once:
+                self._open[number] = opened
+                while len(self._open) > self._limit:
+                    self._open.popitem(last=False)
+        coming.set_result(opened)
+        return opened
+
+    def _opened(self, number: int) -> OpenFile:
         path = self._manifest.path(number)
         began = time.perf_counter_ns()
         opened = OpenFile(self._format.places(path))
         self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
+        if opened.native.read_bytes:
+            self._recorder.add("read", began, time.perf_counter_ns(), file=str(path), bytes=opened.native.read_bytes)
         check_count(path, opened.native.num_samples, self._manifest.count(number))
-        with self._lock:
-            self._open[number] = opened
-            while len(self._open) > self._limit:
-                self._open.popitem(last=False)
         return opened
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from dlio_torch.data.decoupled.files import Files, OpenFile
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.orders import Indices
 from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import Chunks, Ints, Pieces, Records
+from dlio_torch.formats.places.base import Chunks, Copies, Ints, Pieces, Records
 
 _Share = tuple[int, "slice | Ints"]  # file, and positions of its samples
 # Positions in their files, which samples are of which file, and the files.
@@ -54,6 +54,7 @@ class Plan:
         pieces: these pieces, in the order of files and of bytes in each; ``to`` counts from the block's begin.
         chunks: chunks that are decoded first, each with its descriptor and its file.
         records: records that are taken apart.
+        copies: pieces that are in memory already.
         paths: the file of each descriptor.
         files: keeps the descriptors open.
     """
@@ -66,6 +67,7 @@ class Plan:
     pieces: Pieces
     chunks: Sequence[tuple[int, Chunks]]
     records: Sequence[Records]
+    copies: Sequence[Copies]
     paths: dict[int, Path]
     files: Sequence[OpenFile]
 
@@ -125,7 +127,9 @@ class Planner:
         indices = np.concatenate(batches)
         nothing = np.zeros(0, np.int64)
         pieces = Pieces(nothing, nothing, nothing)
-        return Plan(indices, tuple(map(len, batches)), sections, size, nothing.astype(np.int32), pieces, (), (), {}, ())
+        return Plan(
+            indices, tuple(map(len, batches)), sections, size, nothing.astype(np.int32), pieces, (), (), (), {}, ()
+        )
 
     def _located(self, indices: Indices) -> _Located:
         numbers, rows = self._manifest.locate_all(indices)
@@ -146,6 +150,7 @@ class Planner:
         pieces: list[Pieces] = []
         chunks: list[tuple[int, Chunks]] = []
         records: list[Records] = []
+        copies: list[Copies] = []
         paths: dict[int, Path] = {}
         for (_, positions), file in zip(parts, files, strict=True):
             if file.native.records is not None:
@@ -154,16 +159,19 @@ class Planner:
                 continue
             for spec, where in zip(self._specs, into, strict=True):
                 places = file.native.arrays[spec.name]
+                found = places.plan(rows[positions], where[positions])
+                if isinstance(found, Copies):
+                    copies.append(found)
+                    continue
                 descriptor = file.descriptors[places.path]
                 paths[descriptor] = places.path
-                found = places.plan(rows[positions], where[positions])
                 if isinstance(found, Chunks):
                     chunks.append((descriptor, found))
                 else:
                     pieces.append(found)
                     descriptors.append(np.full(len(found.offsets), descriptor, np.int32))
         order, together = _in_order(descriptors, pieces)
-        return Plan(indices, counts, sections, size, order, together, chunks, records, paths, files)
+        return Plan(indices, counts, sections, size, order, together, chunks, records, copies, paths, files)
 
     def _sizes_of(self, number: int, parts: Sequence[_Share], files: Sequence[OpenFile], rows: Ints) -> Ints:
         """Bytes in memory of array ``number`` of each sample."""

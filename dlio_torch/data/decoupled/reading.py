@@ -54,6 +54,11 @@ class Reading:
         made: list[Part] = []
         for low, high in _cuts(plan.pieces.lengths, self._threads):
             made.append(partial(self._read, plan, low, high, base))
+        if plan.copies:
+            sources, lengths, to = (
+                np.concatenate([getattr(one, name) for one in plan.copies]) for name in ("sources", "lengths", "to")
+            )
+            made += self.copies(sources, lengths, to + base)
         for records in plan.records:
             for low, high in _cuts(records.spans, self._threads):
                 made.append(partial(self._take_apart, records, low, high, base))

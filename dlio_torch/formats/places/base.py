@@ -6,6 +6,7 @@ plans a whole batch by NumPy, and reads all of its pieces in one native call.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,6 +62,21 @@ class Chunks:
     itemsize: int
     chunk: Ints
     source: Ints
+    lengths: Ints
+    to: Ints
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Pieces that are in memory already; int64 of ``(pieces,)`` each.
+
+    Attributes:
+        sources: addresses.
+        lengths: bytes.
+        to: first byte in the memory of the batch.
+    """
+
+    sources: Ints
     lengths: Ints
     to: Ints
 
@@ -131,9 +147,11 @@ class ArrayPlaces(ABC):
 
     Attributes:
         path: the file.
+        in_memory: the samples are in memory, and the file need not stay open.
     """
 
     path: Path
+    in_memory: bool = False
 
     @abstractmethod
     def sizes(self, rows: Ints) -> Ints:
@@ -144,7 +162,7 @@ class ArrayPlaces(ABC):
         """
 
     @abstractmethod
-    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks:
+    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks | Copies:
         """What to read for the samples at ``rows``.
 
         Args:
@@ -165,12 +183,16 @@ class NativeFile:
         arrays: of each array of a sample, its places; empty where there are records.
         records: the samples, where each is a record; else ``None``.
         descriptors: files that are open already; whoever gets this object closes them.
+        once: it is of no use behind the next reading of its samples, as an application that opens a file for each.
+        read_bytes: bytes that were read into memory with it.
     """
 
     num_samples: int
     arrays: Mapping[str, ArrayPlaces]
     records: RecordPlaces | None = None
     descriptors: Mapping[Path, int] = field(default_factory=dict)
+    once: bool = False
+    read_bytes: int = 0
 
 
 class Strided(ArrayPlaces):
@@ -248,3 +270,50 @@ def by_lengths(path: Path, first: int, lengths: Ints, row_bytes: int, limit: int
     """Variable-length samples one after another, of ``lengths`` rows each, from byte ``first`` on."""
     sizes = lengths * row_bytes
     return Listed(path, first + np.cumsum(sizes) - sizes, sizes, row_bytes, variable=True, limit=limit)
+
+
+class Held(ArrayPlaces):
+    """Samples that were read when their file was opened.
+
+    Args:
+        path: the file.
+        memory: contiguous; kept as long as this object.
+        starts: first byte in it of each sample.
+        sizes: bytes of each.
+    """
+
+    in_memory = True
+
+    def __init__(self, path: Path, memory: npt.NDArray[np.uint8], starts: Ints, sizes: Ints) -> None:
+        self.path = path
+        self._memory = memory
+        address: int = memory.__array_interface__["data"][0]
+        self._starts, self._sizes = starts + address, sizes
+
+    def sizes(self, rows: Ints) -> Ints:
+        return self._sizes[rows]
+
+    def plan(self, rows: Ints, into: Ints) -> Copies:
+        return Copies(self._starts[rows], self._sizes[rows], into)
+
+
+def held(path: Path, array: npt.NDArray[np.generic]) -> Held:
+    """Samples along the first axis of an array."""
+    array = np.ascontiguousarray(array)
+    count = len(array)
+    size = array.nbytes // max(1, count)
+    memory = array.reshape(-1).view(np.uint8)
+    return Held(path, memory, np.arange(count, dtype=np.int64) * size, np.full(count, size, np.int64))
+
+
+def held_rows(path: Path, array: npt.NDArray[np.generic], ends: Ints) -> Held:
+    """Variable-length samples one after another along the first axis of an array.
+
+    Args:
+        path: the file.
+        array: all rows.
+        ends: rows up to the end of each sample; one more entry than samples, the first is 0.
+    """
+    array = np.ascontiguousarray(array)
+    row = math.prod(array.shape[1:]) * array.dtype.itemsize
+    return Held(path, array.reshape(-1).view(np.uint8), ends[:-1] * row, np.diff(ends) * row)

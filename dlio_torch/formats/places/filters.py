@@ -30,6 +30,26 @@ else:
     _DAMAGE = (zlib.error, isal_zlib.error)
 
 
+def inflated(stored: Any, size: int, where: str, *, bare: bool = False) -> Any:
+    """The bytes of a deflate stream, outside of the interpreter lock.
+
+    Args:
+        stored: the stream.
+        size: bytes that it should hold.
+        where: names it, for the error.
+        bare: it has no header and no checksum.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    try:
+        return _inflate(stored, wbits=-zlib.MAX_WBITS if bare else zlib.MAX_WBITS, bufsize=max(1, size))
+    except _DAMAGE as error:
+        raise DataError(
+            f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
+        ) from error
+
+
 def decoded(
     stored: memoryview, filters: tuple[str, ...], skipped: int, size: int, itemsize: int, where: str
 ) -> npt.NDArray[np.uint8]:
@@ -51,12 +71,7 @@ def decoded(
         if skipped >> number & 1:
             continue
         if filters[number] == DEFLATE:
-            try:
-                data = _inflate(data, bufsize=size)
-            except _DAMAGE as error:
-                raise DataError(
-                    f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
-                ) from error
+            data = inflated(data, size, where)
         else:
             data = _unshuffled(np.frombuffer(data, np.uint8), itemsize)
     found = np.frombuffer(data, np.uint8)
