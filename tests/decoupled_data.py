@@ -78,6 +78,10 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "tfrecord": (7, {"format": "tfrecord", "fields": LABELLED}),
     "tfrecord, index": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(index=True)}),
     "tfrecord, variable": (7, {"format": "tfrecord", "fields": LISTS, "tfrecord": TfrecordConfig(float_lists=["f"])}),
+    "tfrecord, gzip": (
+        7,
+        {"format": "tfrecord", "fields": LISTS, "tfrecord": TfrecordConfig(float_lists=["f"], compression="gzip")},
+    ),
     "tfrecord, unchecked": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(verify_crc=False)}),
     "hdf5": (7, {"format": "hdf5", "fields": VARIABLE}),
     "hdf5, chunks": (7, {"format": "hdf5", "fields": VARIABLE, "hdf5": Hdf5Config(chunk_bytes=64)}),

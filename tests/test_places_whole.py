@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
+import weakref
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,19 @@ def test_a_file_is_opened_once_whoever_asks(tmp_path: Path) -> None:
         thread.join()
     assert len(opened) == 1
     assert len(set(map(id, found))) == 1
+    files.close()
+
+
+def test_no_more_files_stay_in_memory_than_may(tmp_path: Path) -> None:
+    fmt, manifest = data_of(tmp_path, "npz, deflated")
+    files = Files(fmt, manifest, NULL, 9, held=2)
+    first, second, third = (weakref.ref(files.get(number)) for number in range(3))
+    gc.collect()
+    assert [one() is None for one in (first, second, third)] == [True, False, False]
+    files.get(1)
+    files.get(0)
+    gc.collect()
+    assert [one() is None for one in (second, third)] == [False, True]
     files.close()
 
 

@@ -57,8 +57,6 @@ def check_decoupled(config: Config, fail: Fail) -> None:
 
 def _format(config: Config, fail: Fail) -> None:
     data = config.dataset
-    if data.format == "tfrecord" and data.tfrecord.compression != "none":
-        fail(["dataset.tfrecord.compression", "loader.engine"], "records lie in no stretch of bytes", _LIBRARY)
     if data.format == "hdf5":
         if data.hdf5.driver != "sec2":
             fail(["dataset.hdf5.driver", "loader.engine"], "it is a driver of the HDF5 library", _LIBRARY)

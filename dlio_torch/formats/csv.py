@@ -26,8 +26,9 @@ from dlio_torch.formats.base import FileInfo, Reader, os_errors
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.csv_reader import CsvReader, columns_of, concatenated, parse
 from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.places.base import ArrayPlaces, NativeFile, held
+from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
 from dlio_torch.formats.places.csv import parsed
+from dlio_torch.formats.places.held import held
 from dlio_torch.formats.places.whole import read_whole
 from dlio_torch.trace.spans import NULL, Recorder
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ from dlio_torch.formats.base import FileInfo, Reader, os_errors
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.places.held import held_samples
 from dlio_torch.formats.places.tfrecord import RecordFiles
 from dlio_torch.formats.tfexample import Feature, Kind, Piece, encode
 from dlio_torch.formats.tfrecord_index import INDEX, Index
@@ -184,13 +186,13 @@ class TfrecordFormat(FieldFormat):
         return RecordFiles(self._features, self._options)
 
     def places(self, path: Path) -> NativeFile:
-        if self._options.compression != "none":
-            raise ConfigError(
-                f"dataset.tfrecord.compression={self._options.compression}: records lie in no stretch of bytes",
-                hint="set loader.engine=dataloader, or leave that option out",
-            )
+        """Of a compressed file, all samples in memory: none can be read without those before it."""
         with os_errors(path):
-            return self._record_files.places(path)
+            if self._options.compression == "none":
+                return self._record_files.places(path)
+            with closing(self._open(path)) as reader:
+                arrays, count = held_samples(path, self._specs, reader.samples())
+            return NativeFile(count, arrays, read_bytes=path.stat().st_size)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         if not isinstance(reader, TfrecordReader):

@@ -50,7 +50,10 @@ class DecoupledEngine:
         self._source = source
         self._sampler = sampler
         self._threads = config.read_threads or THREADS
-        self._files = Files(source.fmt, source.manifest, source.recorder, config.max_open_files * self._threads)
+        # A stream is done with a file when the next one takes its place.
+        held = sampler.interleave * sampler.parts + self._threads if isinstance(sampler, StreamPlan) else None
+        limit = config.max_open_files * self._threads
+        self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
         self.blocks = Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files)
         self._reading = Reading(mover or open_mover(), config.transfer_size, self._threads, source.recorder)

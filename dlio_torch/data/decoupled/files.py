@@ -45,13 +45,18 @@ class Files:
         manifest: names the files.
         recorder: takes spans ``open``.
         limit: files that stay open.
+        held: files that stay in memory, where they are read whole.
     """
 
-    def __init__(self, fmt: Format, manifest: Manifest, recorder: Recorder, limit: int) -> None:
+    def __init__(
+        self, fmt: Format, manifest: Manifest, recorder: Recorder, limit: int, held: int | None = None
+    ) -> None:
         self._format = fmt
         self._manifest = manifest
         self._recorder = recorder
         self._limit = limit
+        self._held_limit = limit if held is None else held
+        self._held: OrderedDict[int, None] = OrderedDict()  # those of the open ones that are in memory
         self._lock = threading.Lock()
         self._open: OrderedDict[int, OpenFile] = OrderedDict()
         self._coming: dict[int, Future[OpenFile]] = {}  # files that a thread is opening
@@ -66,6 +71,8 @@ class Files:
             found = self._open.get(number)
             if found is not None:
                 self._open.move_to_end(number)
+                if number in self._held:
+                    self._held.move_to_end(number)
                 return found
             coming = self._coming.get(number)
             mine = coming is None
@@ -83,11 +90,20 @@ class Files:
         with self._lock:
             del self._coming[number]
             if not opened.native.once:
-                self._open[number] = opened
-                while len(self._open) > self._limit:
-                    self._open.popitem(last=False)
+                self._keep(number, opened)
         coming.set_result(opened)
         return opened
+
+    def _keep(self, number: int, opened: OpenFile) -> None:
+        self._open[number] = opened
+        if opened.native.read_bytes:
+            self._held[number] = None
+        if len(self._held) > self._held_limit:
+            del self._open[next(iter(self._held))]
+            self._held.popitem(last=False)
+        while len(self._open) > self._limit:
+            oldest, _ = self._open.popitem(last=False)
+            self._held.pop(oldest, None)
 
     def _opened(self, number: int) -> OpenFile:
         path = self._manifest.path(number)
@@ -103,3 +119,4 @@ class Files:
         """Forget all files."""
         with self._lock:
             self._open.clear()
+            self._held.clear()

@@ -6,7 +6,6 @@ plans a whole batch by NumPy, and reads all of its pieces in one native call.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -270,50 +269,3 @@ def by_lengths(path: Path, first: int, lengths: Ints, row_bytes: int, limit: int
     """Variable-length samples one after another, of ``lengths`` rows each, from byte ``first`` on."""
     sizes = lengths * row_bytes
     return Listed(path, first + np.cumsum(sizes) - sizes, sizes, row_bytes, variable=True, limit=limit)
-
-
-class Held(ArrayPlaces):
-    """Samples that were read when their file was opened.
-
-    Args:
-        path: the file.
-        memory: contiguous; kept as long as this object.
-        starts: first byte in it of each sample.
-        sizes: bytes of each.
-    """
-
-    in_memory = True
-
-    def __init__(self, path: Path, memory: npt.NDArray[np.uint8], starts: Ints, sizes: Ints) -> None:
-        self.path = path
-        self._memory = memory
-        address: int = memory.__array_interface__["data"][0]
-        self._starts, self._sizes = starts + address, sizes
-
-    def sizes(self, rows: Ints) -> Ints:
-        return self._sizes[rows]
-
-    def plan(self, rows: Ints, into: Ints) -> Copies:
-        return Copies(self._starts[rows], self._sizes[rows], into)
-
-
-def held(path: Path, array: npt.NDArray[np.generic]) -> Held:
-    """Samples along the first axis of an array."""
-    array = np.ascontiguousarray(array)
-    count = len(array)
-    size = array.nbytes // max(1, count)
-    memory = array.reshape(-1).view(np.uint8)
-    return Held(path, memory, np.arange(count, dtype=np.int64) * size, np.full(count, size, np.int64))
-
-
-def held_rows(path: Path, array: npt.NDArray[np.generic], ends: Ints) -> Held:
-    """Variable-length samples one after another along the first axis of an array.
-
-    Args:
-        path: the file.
-        array: all rows.
-        ends: rows up to the end of each sample; one more entry than samples, the first is 0.
-    """
-    array = np.ascontiguousarray(array)
-    row = math.prod(array.shape[1:]) * array.dtype.itemsize
-    return Held(path, array.reshape(-1).view(np.uint8), ends[:-1] * row, np.diff(ends) * row)

@@ -10,7 +10,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.places.base import ArrayPlaces, NativeFile, held, held_rows
+from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
+from dlio_torch.formats.places.held import held, held_rows
 from dlio_torch.formats.places.whole import read_whole
 from dlio_torch.formats.pyfile import refusing
 

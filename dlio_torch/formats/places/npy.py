@@ -8,7 +8,8 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import ArrayPlaces, Held, Strided, by_lengths
+from dlio_torch.formats.places.base import ArrayPlaces, Strided, by_lengths
+from dlio_torch.formats.places.held import Held
 from dlio_torch.formats.places.whole import Begun
 from dlio_torch.formats.pyfile import Header
 

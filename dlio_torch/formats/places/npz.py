@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import ArrayPlaces, Ints, NativeFile, by_lengths, held, held_rows
+from dlio_torch.formats.places.base import ArrayPlaces, Ints, NativeFile, by_lengths
 from dlio_torch.formats.places.filters import inflated
+from dlio_torch.formats.places.held import held, held_rows
 from dlio_torch.formats.places.npy import places_of
 from dlio_torch.formats.places.whole import Begun, begin, opened
 from dlio_torch.formats.places.zipped import find_member, member_start
