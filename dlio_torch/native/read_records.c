@@ -16,13 +16,13 @@
 
 #include "crc32c.h"
 #include "example_proto.h"
+#include "record_shapes.h"
 
 #ifndef IOV_MAX
 #define IOV_MAX 1024
 #endif
 
-enum { HEADER = 12, TRAILER = 4, FRAMING = HEADER + TRAILER }; /* length and its checksum; checksum of the data */
-enum { RECORDS = 4096, FEATURES = 16, SHAPES = 8, PARTS = 2 * FEATURES + 3, KEPT = 4096, LARGE = 2048, AHEAD = 1 << 16 };
+enum { RECORDS = 4096, AHEAD = 1 << 16 }; /* of a request; bytes that a scan reads of small records */
 enum { UNUSUAL = 1, CUT = 2 };
 
 static uint32_t masked(uint32_t crc)
@@ -93,92 +93,6 @@ int64_t dlio_measure_records(int64_t count, int descriptor, const int64_t *offse
                 return UNUSUAL;
     }
     return 0;
-}
-
-/* --- what records of a length look like ------------------------------------------------------------------------- */
-
-enum part_kind { SAME, ARRAY, NUMBERS };
-
-struct part {
-    int kind;
-    int feature; /* whose values it is */
-    int64_t low, length;
-};
-
-/* The parts of a record from its first byte to the checksum of its data. */
-struct shape {
-    int64_t span;
-    int64_t hits, misses;
-    int64_t sizes[FEATURES];
-    int count;
-    struct part parts[PARTS];
-    uint8_t kept[KEPT]; /* bytes of the parts that are the same */
-};
-
-struct state {
-    int64_t used; /* shapes; they stay as they are, since requests under way go by them */
-    struct shape shapes[SHAPES];
-};
-
-int64_t dlio_records_state_bytes(void)
-{
-    return sizeof(struct state);
-}
-
-static struct shape *shape_of(struct state *state, int64_t span, const int64_t *sizes, int64_t features)
-{
-    for (int64_t i = 0; i < state->used; i++) {
-        struct shape *shape = &state->shapes[i];
-        if (shape->span == span && !memcmp(shape->sizes, sizes, (size_t)features * sizeof *sizes))
-            return shape;
-    }
-    return NULL;
-}
-
-/* Remember how a record, which is sound and in memory, is made up; if it has large arrays. */
-static void learn(struct state *state, const uint8_t *record, int64_t span, struct view *view, const struct list *lists,
-                  int64_t features, const int64_t *sizes)
-{
-    if (state->used == SHAPES || shape_of(state, span, sizes, features) != NULL)
-        return;
-    struct part values[FEATURES];
-    int count = 0, large = 0;
-    for (int k = 0; k < features; k++) {
-        struct field one, other;
-        int64_t at = lists[k].low;
-        if (next_values(view, &lists[k], &at, &one) != 1)
-            continue;
-        int alone = next_values(view, &lists[k], &at, &other) == 0 && (one.tag & 7) == WIRE_LENGTH;
-        int is_array = lists[k].kind != KIND_INTEGERS && one.high - one.low >= LARGE;
-        if (!alone)
-            return;
-        large += is_array;
-        int place = count++;
-        for (; place > 0 && values[place - 1].low > HEADER + one.low; place--)
-            values[place] = values[place - 1];
-        values[place] = (struct part){is_array ? ARRAY : NUMBERS, k, HEADER + one.low, one.high - one.low};
-    }
-    if (!large)
-        return;
-    struct shape *shape = &state->shapes[state->used];
-    *shape = (struct shape){.span = span};
-    memcpy(shape->sizes, sizes, (size_t)features * sizeof *sizes);
-    int64_t done = 0, kept = 0;
-    for (int k = 0; k <= count; k++) {
-        int64_t next = k < count ? values[k].low : span - TRAILER;
-        if (next < done || kept + next - done > KEPT)
-            return;
-        if (next > done) {
-            memcpy(shape->kept + kept, record + done, (size_t)(next - done));
-            kept += next - done;
-            shape->parts[shape->count++] = (struct part){SAME, 0, done, next - done};
-        }
-        if (k < count) {
-            shape->parts[shape->count++] = values[k];
-            done = next + values[k].length;
-        }
-    }
-    state->used++;
 }
 
 /* --- reading ---------------------------------------------------------------------------------------------------- */
@@ -364,6 +278,12 @@ int64_t dlio_read_records(int64_t count, int descriptor, const int64_t *offsets,
 {
     struct wanted want = {count, features, wanted, offsets, spans, to, sizes, descriptor, verify};
     return read_all(&want, request, scratch, scratch_bytes, state, failed);
+}
+
+/* Bytes of `state`. */
+int64_t dlio_records_state_bytes(void)
+{
+    return sizeof(struct state);
 }
 
 /* The checksum of some bytes, for whoever wants to compare it. */
