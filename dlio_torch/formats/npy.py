@@ -31,9 +31,18 @@ from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.directfile import DirectRaw
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
-from dlio_torch.formats.places.npy import places_of
+from dlio_torch.formats.places.npy import header_of, places_of
 from dlio_torch.formats.places.whole import Begun, begin, opened
-from dlio_torch.formats.pyfile import beside, load, load_direct, open_buffered, read_header, refusing, written_whole
+from dlio_torch.formats.pyfile import (
+    Header,
+    beside,
+    load,
+    load_direct,
+    open_buffered,
+    read_header,
+    refusing,
+    written_whole,
+)
 from dlio_torch.formats.stacking import (
     HEADER_BYTES,
     Columns,
@@ -59,6 +68,7 @@ class NpyFormat(FieldFormat):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
         self._stacking = Stacking(is_stacked(config))
+        self._headers: dict[bytes, Header] = {}
         for spec in self._specs:
             if "/" in spec.name:
                 raise ConfigError(
@@ -126,7 +136,7 @@ class NpyFormat(FieldFormat):
                     # Files of several samples are larger, and stay open.
                     expected = math.inf if stacked else self.field_bytes(number) + HEADER_BYTES
                     begun.append(begin(place, expected))
-                    header = read_header(begun[-1].head(), begun[-1].size, place, spec.name)
+                    header = header_of(begun[-1], spec.name, self._headers)
                     count = self._stacking.count(spec, header.dtype, header.shape, place)
                     arrays[spec.name] = places_of(header, begun[-1], header.bytes, spec, stacked=stacked)
                 counts[spec.name] = count if stacked else 1

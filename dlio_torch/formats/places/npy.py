@@ -11,7 +11,32 @@ from dlio_torch.formats.batch import ArraySpec
 from dlio_torch.formats.places.base import ArrayPlaces, Strided, by_lengths
 from dlio_torch.formats.places.held import Held
 from dlio_torch.formats.places.whole import Begun
-from dlio_torch.formats.pyfile import Header
+from dlio_torch.formats.pyfile import Header, read_header
+
+_MOST_KNOWN = 256
+
+
+def header_of(begun: Begun, name: str, known: dict[bytes, Header]) -> Header:
+    """The header of a single-array file.
+
+    Args:
+        begun: the file.
+        name: of the array, for errors.
+        known: headers that were parsed before, which gets this one: those of a data set are mostly the same.
+
+    Raises:
+        DataError: pickled objects, or more or fewer bytes than the header says.
+        ValueError: no header of NumPy's.
+    """
+    data = begun.data
+    head = data[: 10 + int.from_bytes(data[8:10], "little")]
+    found = known.get(head)
+    if found is not None and found.bytes + math.prod(found.shape) * found.dtype.itemsize == begun.size:
+        return found
+    header = read_header(begun.head(), begun.size, begun.path, name)
+    if len(head) == header.bytes and len(known) < _MOST_KNOWN:
+        known[head] = header
+    return header
 
 
 def places_of(header: Header, begun: Begun, start: int, spec: ArraySpec, *, stacked: bool) -> ArrayPlaces:
