@@ -20,6 +20,7 @@ from dlio_torch.data.assemble import assemble
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.shelf import Shelf
+from dlio_torch.data.decoupled.streams import PlannedBatches
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError
@@ -186,6 +187,13 @@ def test_a_damaged_file_is_an_error_that_names_it(pattern: str, made: Made, tmp_
         epochs((config, fmt, manifest), PATTERNS[pattern], 0, engine="decoupled")
 
 
+def test_planned_batches_are_known_again_for_a_while() -> None:
+    batches = PlannedBatches(([step, step + 1] for step in itertools.count(5)), 5, 3)
+    assert [batches(step).tolist() for step in (7, 5, 7, 8, 6)] == [[7, 8], [5, 6], [7, 8], [8, 9], [6, 7]]
+    with pytest.raises(KeyError):
+        batches(5)
+
+
 def test_places_of_samples_are_used_again() -> None:
     shelf = Shelf()
     sizes = np.array([40, 1000, 41, 0, 70000])
@@ -205,6 +213,12 @@ def test_lanes_are_refused_with_a_way_out(tmp_path: Path) -> None:
         compose(options, cwd=tmp_path)
 
 
+def test_workers_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    options = ["recipe=minimal", "loader=decoupled", "access.pattern=stream", "access.partition=files"]
+    with pytest.raises(ConfigError, match="num_workers=0"):
+        compose([*options, "loader.num_workers=2"], cwd=tmp_path)
+
+
 def test_a_stream_is_taken(tmp_path: Path) -> None:
     options = ["recipe=minimal", "loader=decoupled", "access.pattern=stream", "access.partition=files"]
     assert compose(options, cwd=tmp_path).config.access.pattern == "stream"
@@ -214,3 +228,9 @@ def test_nothing_is_left_of_an_epoch(made: Made) -> None:
     before = set(threading.enumerate())
     epochs(made["npy"], PATTERNS["pool"], 0, engine="decoupled")
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("pattern", ["in order", "pool"])
+def test_a_batch_serves_several_steps(pattern: str, made: Made) -> None:
+    access = {**PATTERNS[pattern], "hold_steps": 2}
+    assert as_bytes(epochs(made["npz"], access, 0, engine="decoupled")) == as_bytes(epochs(made["npz"], access, 0))

@@ -17,10 +17,11 @@ from data_files import config_of, make
 from decoupled_data import FIXED, PIXELS, VARIABLE, data_of, decoupled
 from straced import needs_strace, straced
 
+from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, ImageConfig, NpzConfig
 from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.places.base import NativeFile
@@ -86,6 +87,22 @@ def test_checksums_of_members_that_are_read_whole_are_compared(samples: int, tmp
     with pytest.raises(DataError, match="checksum"):
         next(loader.epoch(0))
     loader.close()
+
+
+@pytest.mark.parametrize("name", ["npy", "npz"])
+def test_what_is_read_past_the_page_cache_is_not_read_whole(name: str, tmp_path: Path) -> None:
+    fmt, manifests = make(config_of(tmp_path, num_files=1, samples_per_file=1, **SMALL[name]))
+    direct = registry.create(DatasetConfig(samples_per_file=1, direct_io=True, **SMALL[name]), 1)
+    path = manifests["train"].path(0)
+    assert fmt.places(path).read_bytes == path.stat().st_size
+    file = direct.places(path)
+    assert (file.read_bytes, file.descriptors) == (0, {})
+
+
+@pytest.mark.parametrize("options", [["dataset=tfrecord"], ["dataset.format=npz", "dataset.npz.compressed=true"]])
+def test_direct_reads_of_such_files_are_refused(options: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.direct_io=false"):
+        compose(["recipe=minimal", "loader=decoupled", "dataset.direct_io=true", *options], cwd=tmp_path)
 
 
 def test_a_file_is_opened_once_whoever_asks(tmp_path: Path) -> None:

@@ -33,6 +33,12 @@ def check_decoupled(config: Config, fail: Fail) -> None:
                     f"set loader.engine=decoupled, or leave loader.{name} out",
                 )
         return
+    if config.access.pattern == "stream" and loader.num_workers:
+        fail(
+            ["loader.num_workers", "access.pattern", "loader.engine"],
+            "the threads of one process read its files in their order",
+            "set loader.num_workers=0, and loader.read_threads",
+        )
     only: dict[str, tuple[Any, str, str]] = {
         "loader.num_workers": (0, "its readers are threads", "set loader.num_workers=0, and loader.read_threads"),
         "loader.style": ("map", "it takes no DataPipe", "set loader.style=map"),
@@ -57,6 +63,13 @@ def check_decoupled(config: Config, fail: Fail) -> None:
 
 def _format(config: Config, fail: Fail) -> None:
     data = config.dataset
+    deflated = data.format == "npz" and (data.npz.compressed or data.npz.sample_axis == "last")
+    if data.direct_io and (deflated or data.format in ("jpeg", "png", "tfrecord")):
+        fail(
+            ["dataset.direct_io", "dataset.format", "loader.engine"],
+            "such files are read whole, or their framing with them, through the page cache",
+            "set dataset.direct_io=false, or loader.engine=dataloader",
+        )
     if data.format == "hdf5":
         if data.hdf5.driver != "sec2":
             fail(["dataset.hdf5.driver", "loader.engine"], "it is a driver of the HDF5 library", _LIBRARY)

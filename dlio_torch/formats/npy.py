@@ -128,13 +128,13 @@ class NpyFormat(FieldFormat):
     def places(self, path: Path) -> NativeFile:
         arrays: dict[str, ArrayPlaces] = {}
         counts: dict[str, int] = {}
-        stacked = self._stacking.stacked
+        stacked, direct = self._stacking.stacked, self.config.direct_io
         begun: list[Begun] = []
         try:
             for number, (spec, place) in enumerate(self._files(path)):
                 with _reading(path, place):
                     # Files of several samples are larger, and stay open.
-                    expected = math.inf if stacked else self.field_bytes(number) + HEADER_BYTES
+                    expected = math.inf if stacked or direct else self.field_bytes(number) + HEADER_BYTES
                     begun.append(begin(place, expected))
                     header = header_of(begun[-1], spec.name, self._headers)
                     count = self._stacking.count(spec, header.dtype, header.shape, place)
@@ -146,6 +146,9 @@ class NpyFormat(FieldFormat):
                 one.close()
             raise
         whole = [one.size for one in begun if one.descriptor is None]
+        if direct:  # whoever reads past the page cache opens them for that
+            for one in begun:
+                one.close()
         return NativeFile(samples, arrays, None, opened(begun), len(whole) == len(begun), sum(whole))
 
     def files(self, path: Path) -> list[Path]:

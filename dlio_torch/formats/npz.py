@@ -9,6 +9,7 @@ opened, and stay in memory until they are closed.
 from __future__ import annotations
 
 import io
+import math
 import os
 import time
 import zipfile
@@ -143,7 +144,9 @@ class NpzFormat(FieldFormat):
         return len(ends_of(lengths, rows, spec.name, path)) - 1
 
     def places(self, path: Path) -> NativeFile:
-        return places_of_archive(path, self._specs, self._stacking, self._expected_bytes)
+        direct = self.config.direct_io  # whoever reads past the page cache opens the file for that
+        expected = math.inf if direct else self._expected_bytes
+        return places_of_archive(path, self._specs, self._stacking, expected, keep_open=not direct)
 
     @cached_property
     def _expected_bytes(self) -> float:

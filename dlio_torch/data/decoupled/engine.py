@@ -23,6 +23,7 @@ THREADS = 2
 _GROUP_BYTES = 3 << 20  # small batches are made together up to this size
 _CLOSING_S = 2.0
 _ENDLESS = 1 << 40  # steps
+_GROUPS_KEPT = 64  # groups of a stream whose order is known again, more than are under way
 _STREAMED = 64  # most batches of a group of a stream: its order is worked out sample by sample
 
 
@@ -86,7 +87,8 @@ class DecoupledEngine:
             steps = range(step, _ENDLESS)  # the loader runs on from epoch to epoch
         if isinstance(plan, StreamPlan) and plan.keeps:
             return KeptGroups(source, steps, each, size, plan.with_entries(epoch, step), *means)
-        return BatchGroups(source, steps, each, size, PlannedBatches(plan.onward(epoch, step), step), *means)
+        batches = PlannedBatches(plan.onward(epoch, step), step, each * _GROUPS_KEPT)
+        return BatchGroups(source, steps, each, size, batches, *means)
 
     def close(self) -> None:
         """End the threads; one that is inside a read for more than two seconds is left to end after it."""

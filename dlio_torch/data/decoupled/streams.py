@@ -30,26 +30,29 @@ Entries = Iterator[tuple[list[int], list[int]]]
 
 
 class PlannedBatches:
-    """The batches of a plan, for threads that ask for each step once and for steps in any order.
+    """The batches of a plan, for threads that ask for steps in about their order.
 
     Args:
         batches: of all steps from ``first`` on.
         first: step of the first one.
+        keep: steps behind the latest one that can be asked for, and asked for again.
     """
 
-    def __init__(self, batches: Iterator[list[int]], first: int) -> None:
+    def __init__(self, batches: Iterator[list[int]], first: int, keep: int) -> None:
         self._batches = batches
         self._next = first
+        self._keep = keep
         self._lock = threading.Lock()
-        self._waiting: dict[int, Indices] = {}
+        self._made: dict[int, Indices] = {}
 
     def __call__(self, step: int) -> Indices:
         """Sample numbers of the batch; int64 of ``(batch_size,)``."""
         with self._lock:
             while step >= self._next:
-                self._waiting[self._next] = np.array(next(self._batches), np.int64)
+                self._made[self._next] = np.array(next(self._batches), np.int64)
+                self._made.pop(self._next - self._keep, None)
                 self._next += 1
-            return self._waiting.pop(step)
+            return self._made[step]
 
 
 @dataclass
@@ -148,7 +151,7 @@ class KeptGroups(BatchGroups):
         reading: Reading,
         blocks: Blocks,
     ) -> None:
-        batches = PlannedBatches(iter(()), 0)  # it is asked for turns instead
+        batches = PlannedBatches(iter(()), 0, 1)  # it is asked for turns instead
         super().__init__(source, steps, each, batch_bytes, batches, planner, reading, blocks)
         self._turns = _Turns(entries, steps, each)
         self._shelf = Shelf()

@@ -30,14 +30,17 @@ from dlio_torch.formats.pyfile import Header, read_header, refusing
 from dlio_torch.formats.stacking import LENGTHS_SUFFIX, Stacking, agreed, ends_of
 
 
-def places_of_archive(path: Path, specs: Sequence[ArraySpec], stacking: Stacking, expected: float) -> NativeFile:
+def places_of_archive(
+    path: Path, specs: Sequence[ArraySpec], stacking: Stacking, expected: float, *, keep_open: bool = True
+) -> NativeFile:
     """Where the samples of an archive lie.
 
     Args:
         path: the file.
         specs: arrays of a sample.
         stacking: how samples lie in an array.
-        expected: bytes of a file, in the mean of the data set; one of several samples is larger, and stays open.
+        expected: bytes of a file, in the mean of the data set; one of several samples is larger.
+        keep_open: hand over the open file.
 
     Raises:
         DataError: the file is missing or damaged, or holds something else.
@@ -53,6 +56,8 @@ def places_of_archive(path: Path, specs: Sequence[ArraySpec], stacking: Stacking
             begun.close()
             raise
     whole = begun.descriptor is None
+    if not keep_open:
+        begun.close()
     return NativeFile(samples, arrays, None, opened([begun]), whole and not stacking.stacked, whole * begun.size)
 
 
