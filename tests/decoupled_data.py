@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from data_files import config_of, make
 
-from dlio_torch.config.schema import BinaryConfig, FieldConfig, Hdf5Config, LoaderConfig
+from dlio_torch.config.schema import (
+    BinaryConfig,
+    FieldConfig,
+    Hdf5Config,
+    ImageConfig,
+    LoaderConfig,
+    NpzConfig,
+    TfrecordConfig,
+)
 from dlio_torch.data.datasets import CatchingDataset, SampleDataset
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
@@ -22,6 +30,19 @@ from dlio_torch.trace.spans import NULL
 
 FIXED = [FieldConfig("a", shape=[5, 6]), FieldConfig("b", "int16", shape=[])]
 VARIABLE = [FieldConfig("a", shape=[5]), FieldConfig("v", "int32", shape=[2], length_mean=4, length_stdev=2)]
+LABELLED = [FieldConfig("a", shape=[5, 6]), FieldConfig("label", "int64", shape=[]), FieldConfig("b", "int16")]
+LARGER = [
+    FieldConfig("a", shape=[50, 30]),
+    FieldConfig("n", "int64", shape=[3]),
+    FieldConfig("c", "uint8", shape=[3001]),
+]
+BIG = [FieldConfig("a", shape=[3000]), FieldConfig("v", shape=[2], length_mean=50, length_stdev=9)]
+PIXELS = [FieldConfig("image", "uint8", shape=[20, 30, 3])]
+LISTS = [
+    FieldConfig("f", "float32", shape=[2], length_mean=400, length_stdev=300),
+    FieldConfig("n", "int64", shape=[], length_mean=4, length_stdev=2),
+    FieldConfig("v", "float64", shape=[2], length_mean=200, length_stdev=90),
+]
 TOKENS = [FieldConfig("a", "int32", shape=[16])]
 ROWS = [FieldConfig("a", "bool", shape=[16], length_mean=3, length_stdev=2)]
 CUT = [
@@ -36,6 +57,17 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "npy, one a file": (1, {"format": "npy", "fields": VARIABLE}),
     "npz": (7, {"format": "npz", "fields": VARIABLE}),
     "npz, one a file": (1, {"format": "npz", "fields": VARIABLE}),
+    "npz, deflated": (7, {"format": "npz", "fields": VARIABLE, "npz": NpzConfig(compressed=True)}),
+    "npz, deflated, one a file": (1, {"format": "npz", "fields": VARIABLE, "npz": NpzConfig(compressed=True)}),
+    "npz, last axis": (7, {"format": "npz", "fields": FIXED, "npz": NpzConfig(sample_axis="last")}),
+    "npz, not small": (7, {"format": "npz", "fields": BIG}),
+    "npy, not small": (7, {"format": "npy", "fields": BIG[:1]}),
+    "npy, one a file, not small": (1, {"format": "npy", "fields": [FieldConfig("a", shape=[20000])]}),
+    "csv": (7, {"format": "csv", "fields": [*FIXED, FieldConfig("d", "float64", shape=[3]), FieldConfig("t", "bool")]}),
+    "csv, wide": (7, {"format": "csv", "fields": [FieldConfig("a", shape=[200])]}),
+    "png": (1, {"format": "png", "fields": PIXELS}),
+    "jpeg, labels": (1, {"format": "jpeg", "fields": PIXELS, "num_subfolders": 3}),
+    "jpeg, stored": (1, {"format": "jpeg", "fields": PIXELS, "image": ImageConfig(decode=False)}),
     "binary": (7, {"format": "indexed_binary", "fields": TOKENS}),
     "binary, rows": (7, {"format": "indexed_binary", "fields": ROWS}),
     "binary, no index": (7, {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(index=False)}),
@@ -43,6 +75,14 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
         7,
         {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(document_mean=23, document_stdev=9)},
     ),
+    "tfrecord": (7, {"format": "tfrecord", "fields": LABELLED}),
+    "tfrecord, index": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(index=True)}),
+    "tfrecord, variable": (7, {"format": "tfrecord", "fields": LISTS, "tfrecord": TfrecordConfig(float_lists=["f"])}),
+    "tfrecord, gzip": (
+        7,
+        {"format": "tfrecord", "fields": LISTS, "tfrecord": TfrecordConfig(float_lists=["f"], compression="gzip")},
+    ),
+    "tfrecord, unchecked": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(verify_crc=False)}),
     "hdf5": (7, {"format": "hdf5", "fields": VARIABLE}),
     "hdf5, chunks": (7, {"format": "hdf5", "fields": VARIABLE, "hdf5": Hdf5Config(chunk_bytes=64)}),
     "hdf5, large chunks": (7, {"format": "hdf5", "fields": FIXED, "hdf5": Hdf5Config(chunk_bytes=4096)}),

@@ -280,7 +280,7 @@ REFUSED = {
     "loader.in_memory=true": "in_memory=false",
     "loader.replay=samples": "replay",
     "dataset.hdf5.driver=core": "HDF5 library",
-    "access.pattern=stream": "access.pattern=samples",
+    "access.pattern=lanes": "loader.engine=dataloader",
 }
 
 

@@ -152,8 +152,12 @@ def test_samples_of_whole_blocks_lie_in_memory_as_in_the_file(tmp_path: Path, co
 def test_a_file_system_without_direct_reads_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fmt, manifest = direct_data(tmp_path, 3, 7, **LAYOUTS["npy"][1])
 
-    def refused(*_: Any) -> int:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    opened = os.open
+
+    def refused(path: Any, flags: int, *mode: int) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return opened(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", refused)
     loader = decoupled(fmt, manifest, BatchSampler(num_samples=21, batch_size=2))

@@ -46,7 +46,8 @@ class LoaderConfig:
     engine: Literal["dataloader", "stateful", "nodes", "decoupled"] = opt(
         "dataloader",
         "torch DataLoader, torchdata StatefulDataLoader, torchdata.nodes, or decoupled: threads that read by the "
-        "samples' places into reused memory, without the format's own library calls; workers share it",
+        "samples' places into reused memory, without the format's own library calls; workers share it "
+        "(pattern=samples and stream)",
     )
     style: Literal["map", "pipe"] = opt("map", "pattern=samples: through the map-style Dataset or the DataPipe")
     num_workers: int = opt(0, "worker processes of a rank; 0: read in the rank's own process", minimum=0)

@@ -33,8 +33,13 @@ def check_decoupled(config: Config, fail: Fail) -> None:
                     f"set loader.engine=decoupled, or leave loader.{name} out",
                 )
         return
+    if config.access.pattern == "stream" and loader.num_workers:
+        fail(
+            ["loader.num_workers", "access.pattern", "loader.engine"],
+            "the threads of one process read its files in their order",
+            "set loader.num_workers=0, and loader.read_threads",
+        )
     only: dict[str, tuple[Any, str, str]] = {
-        "access.pattern": ("samples", "it reads batches of sample numbers", "set access.pattern=samples"),
         "loader.style": ("map", "it takes no DataPipe", "set loader.style=map"),
         "loader.prefetch_factor": (None, "it reads ahead by bytes", "set loader.prefetch_factor=null"),
         "loader.prefetch_batches": (1, "it reads ahead by bytes", "set loader.prefetch_bytes instead"),
@@ -44,6 +49,12 @@ def check_decoupled(config: Config, fail: Fail) -> None:
         group, name = key.split(".")
         if getattr(getattr(config, group), name) != value:
             fail([key, "loader.engine"], problem, f"{way_out}, or loader.engine=dataloader")
+    if config.access.pattern == "lanes":
+        fail(
+            ["access.pattern", "loader.engine"],
+            "what goes into which lane depends on lengths that are known when samples have been read",
+            "set loader.engine=dataloader",
+        )
     if loader.replay == "samples":
         fail(["loader.replay", "loader.engine"], "kept samples have no places in files", "set loader.replay=reads")
     _format(config, fail)
@@ -51,11 +62,13 @@ def check_decoupled(config: Config, fail: Fail) -> None:
 
 def _format(config: Config, fail: Fail) -> None:
     data = config.dataset
-    if data.format == "npz":
-        if data.npz.compressed:
-            fail(["dataset.npz.compressed", "loader.engine"], "deflated members have no places of samples", _LIBRARY)
-        if data.npz.sample_axis == "last":
-            fail(["dataset.npz.sample_axis", "loader.engine"], "a sample lies all over the array", _LIBRARY)
+    deflated = data.format == "npz" and (data.npz.compressed or data.npz.sample_axis == "last")
+    if data.direct_io and (deflated or data.format in ("jpeg", "png", "tfrecord")):
+        fail(
+            ["dataset.direct_io", "dataset.format", "loader.engine"],
+            "such files are read whole, or their framing with them, through the page cache",
+            "set dataset.direct_io=false, or loader.engine=dataloader",
+        )
     if data.format == "hdf5":
         if data.hdf5.driver != "sec2":
             fail(["dataset.hdf5.driver", "loader.engine"], "it is a driver of the HDF5 library", _LIBRARY)

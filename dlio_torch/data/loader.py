@@ -106,11 +106,10 @@ class BatchLoader:
             self._engine = DataLoaderEngine(
                 config, source.begin, [over_pipe(config, pipe) for pipe in source.pipes], source.end
             )
+        elif isinstance(source, DecoupledSource):
+            self._engine = self._decoupled(config, source, sampler)
         elif isinstance(sampler, PipePlan):
             raise ValueError("a plan of pipes needs the pipes")
-        elif isinstance(source, DecoupledSource):
-            kind = WorkersEngine if config.num_workers else DecoupledEngine
-            self._engine = kind(config, source, sampler)
         elif config.engine == "nodes":
             self._engine = NodesEngine(config, source, sampler)
         else:
@@ -118,6 +117,14 @@ class BatchLoader:
             batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
             loaders = [over_samples(config, source, share) for share in batches]
             self._engine = DataLoaderEngine(config, together([share.begin for share in batches]), loaders)
+
+    @staticmethod
+    def _decoupled(config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan) -> Engine:
+        if not config.num_workers:
+            return DecoupledEngine(config, source, sampler)
+        if isinstance(sampler, PipePlan):
+            raise ValueError("workers cannot share a plan of pipes")
+        return WorkersEngine(config, source, sampler)
 
     def __len__(self) -> int:
         """Batches of an epoch."""

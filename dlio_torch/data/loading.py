@@ -64,14 +64,14 @@ class Loading:
     def source(self, manifest: Manifest, plan: Plan, epochs: int) -> Source:
         """What gives the batches of a plan; reads them into memory where ``loader.in_memory`` asks for that."""
         plan = plan.fetched if isinstance(plan, HeldPlan) else plan
+        if self._config.loader.engine == "decoupled":
+            return DecoupledSource(self._format, manifest, self._recorder, self._preprocess, self._verify)
         if isinstance(plan, PipePlan):
             start, specs = self._start(manifest, plan)
             if isinstance(plan, LanesPlan):
                 return self._pipe(plan, start, specs)
             check = self._stream(manifest).check if self._verify else None
             return self._pipe(plan, start, specs, self._preprocess, check)
-        if self._config.loader.engine == "decoupled":
-            return DecoupledSource(self._format, manifest, self._recorder, self._preprocess, self._verify)
         dataset = self._dataset(manifest)
         if not self._config.loader.in_memory:
             return CatchingDataset(dataset, self._recorder)

@@ -45,7 +45,7 @@ class Made(NamedTuple):
 # What a thread has used so far: CPU time, kernel time and time in the run queue in ns (-1: not told), bytes
 # from block devices.
 _Use = tuple[int, int, int, int]
-_Begun = tuple[int, _Use | None]
+Begun = tuple[int, _Use | None]
 
 
 class Making:
@@ -59,14 +59,14 @@ class Making:
         self._recorder = recorder
         self._local = threading.local()
 
-    def begin(self) -> _Begun | None:
+    def begin(self) -> Begun | None:
         """Call before anything is done for a batch."""
         if not self._recorder.enabled:
             return None
         use = self._use()
         return time.perf_counter_ns(), use
 
-    def end(self, begun: _Begun | None, batch: Batch) -> Batch | Made:
+    def end(self, begun: Begun | None, batch: Batch) -> Batch | Made:
         """Call with the finished batch; gives it with its number, or as it is where nothing is recorded."""
         if begun is None:
             return batch

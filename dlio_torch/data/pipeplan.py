@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dlio_torch.data.orders import Indices
 from dlio_torch.errors import ConfigError
 
 ENDLESS = 1 << 62  # batches
+T = TypeVar("T")
 
 
 class Plan(Protocol):
@@ -102,10 +103,20 @@ class PipePlan(ABC):
 
     def batches(self, epoch: int, step: int = 0) -> Iterator[list[int]]:
         """Sample numbers of the batches of ``epoch`` from ``step`` on, in the order of steps."""
-        parts = [self.part_batches(epoch, part) for part in range(self.parts)]
-        everything = (next(parts[part]) for part in turns(self.part_lengths(epoch)))
-        begin = epoch * self._steps if self.endless else 0
-        return islice(everything, begin + step, begin + self._steps)
+        return islice(self.onward(epoch, step), max(0, self._steps - step))
+
+    def onward(self, epoch: int, step: int = 0) -> Iterator[list[int]]:
+        """As :meth:`batches`; if ``endless``, those of the epochs behind it follow."""
+        everything = self.in_turn(epoch, [self.part_batches(epoch, part) for part in range(self.parts)])
+        return islice(everything, self.begin(epoch) + step, None if self.endless else self._steps)
+
+    def in_turn(self, epoch: int, parts: Sequence[Iterator[T]]) -> Iterator[T]:
+        """What the parts give for the batches of ``epoch``, in the order of steps; in all epochs if ``endless``."""
+        return (next(parts[part]) for part in turns(self.part_lengths(epoch)))
+
+    def begin(self, epoch: int) -> int:
+        """Batches of the parts before the first one of ``epoch``."""
+        return epoch * self._steps if self.endless else 0
 
     def batch(self, epoch: int, step: int) -> Indices:
         """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""

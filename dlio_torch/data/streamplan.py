@@ -6,8 +6,9 @@ passes follow each other through the epochs, as TensorFlow's ``repeat`` gives on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Literal
 
 import numpy as np
@@ -207,11 +208,56 @@ class StreamPlan(PipePlan):
         """A part that is over goes on at its own start."""
         return self._pad
 
-    def _part_samples(self, epoch: int, part: int) -> Iterator[int]:
-        passes = (interleaved(self._numbers(number, part), self.interleave) for number in self.passes(epoch))
+    @property
+    def keeps(self) -> bool:
+        """Samples are delivered in another order than files are read in: those between are kept in memory."""
+        return self.pool > 1 or self._permuted
+
+    def with_entries(self, epoch: int, step: int = 0) -> Iterator[tuple[list[int], list[int]]]:
+        """As :meth:`onward`, and beside each batch the samples that come into memory for it, as files are read.
+
+        Beside the first batch stands everything that is in memory then.
+        """
+        came: list[int] = []
+
+        def part_of(part: int) -> Iterator[tuple[list[int], list[int]]]:
+            for batch in in_batches(lambda: self._part_samples(epoch, part, came), self.batch_size, again=self._pad):
+                entered = came.copy()
+                came.clear()
+                yield batch, entered
+
+        held: Counter[int] = Counter()
+        before = self.begin(epoch) + step
+        end = None if self.endless else self._steps
+        pairs = self.in_turn(epoch, [part_of(part) for part in range(self.parts)])
+        for number, (batch, entered) in enumerate(islice(pairs, end)):
+            if number < before:
+                held.update(entered)
+                held.subtract(batch)
+            elif number == before:
+                yield batch, [*sorted(held.elements()), *entered]
+            else:
+                yield batch, entered
+
+    def _part_samples(self, epoch: int, part: int, came: list[int] | None = None) -> Iterator[int]:
+        """The samples of ``part``; adds to ``came`` those that come into memory."""
+        whole, single = (came, None) if self._permuted else (None, came)
+        passes = (
+            _noted(interleaved(self._numbers(number, part, whole), self.interleave), single)
+            for number in self.passes(epoch)
+        )
         return drawn(passes, self.pool, generator(*self.key(epoch, part)))
 
-    def _numbers(self, number: int, part: int) -> Iterator[list[int]]:
+    def _numbers(self, number: int, part: int, came: list[int] | None = None) -> Iterator[list[int]]:
         for file in self.files(number, part):
             first, rows = self.first(file), self.rows(number, file)
+            if came is not None:
+                came.extend(range(first, first + len(rows)))
             yield [first + int(row) for row in rows]
+
+
+def _noted(samples: Iterator[int], came: list[int] | None) -> Iterator[int]:
+    """The samples, each added to ``came`` when it is asked for."""
+    if came is None:
+        return samples
+    return (came.append(sample) or sample for sample in samples)  # type: ignore[func-returns-value]

@@ -25,8 +25,12 @@ from dlio_torch.formats import payload
 from dlio_torch.formats.ahead import in_order
 from dlio_torch.formats.base import FileInfo, Reader, os_errors
 from dlio_torch.formats.batch import ArraySpec, Sample
-from dlio_torch.formats.csv_reader import CsvReader, columns_of, parse
+from dlio_torch.formats.csv_reader import CsvReader, columns_of, concatenated, parse
 from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
+from dlio_torch.formats.places.csv import parsed
+from dlio_torch.formats.places.held import held
+from dlio_torch.formats.places.whole import read_whole
 from dlio_torch.trace.spans import NULL, Recorder
 
 _WIDTHS = (3, 16)  # "d.d" to 15 digits: what every correct parser turns into the same float64
@@ -44,6 +48,7 @@ class CsvFormat(FieldFormat):
     name: ClassVar[str] = "csv"
     suffix: ClassVar[str] = ".csv"
     writes_at_once: ClassVar[bool] = True
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -128,6 +133,17 @@ class CsvFormat(FieldFormat):
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return CsvReader(path, self.config.csv, self._specs)
+
+    def places(self, path: Path) -> NativeFile:
+        """All rows, in memory; parsed by pyarrow, by pandas where that takes something else than numbers."""
+        with os_errors(path):
+            content = read_whole(path, self.stored_bytes() * self.config.samples_per_file)
+        table = parsed(content, self._specs)
+        if table is None:
+            with closing(CsvReader(path, self.config.csv, self._specs)) as reader:
+                table = concatenated(list(reader.tables()))
+        arrays: dict[str, ArrayPlaces] = {name: held(path, array) for name, array in table.items()}
+        return NativeFile(len(next(iter(table.values()))), arrays, read_bytes=len(content))
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         """Samples in the order of the file; rows that were delivered are not kept."""

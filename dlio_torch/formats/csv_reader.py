@@ -12,7 +12,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +124,11 @@ class CsvReader(Reader):
     def close(self) -> None:
         self._rest.close()
         self._kept.clear()
+
+
+def concatenated(tables: Sequence[Table]) -> Table:
+    """The rows of all tables, in one."""
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def _rows(table: Table) -> int:

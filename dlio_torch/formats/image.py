@@ -14,8 +14,9 @@ import io
 import math
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,8 @@ from dlio_torch.formats.arrays import specs_of
 from dlio_torch.formats.base import FileInfo, Format, Reader
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.image_reader import ClassFolders, ImageReader
+from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.places.image import places_of_image
 from dlio_torch.formats.pyfile import open_buffered, refusing
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -50,6 +53,7 @@ class _ImageFormat(Format):
 
     reads_direct: ClassVar[bool] = True
     writes_at_once: ClassVar[bool] = True
+    has_places: ClassVar[bool] = True
     codec: ClassVar[str]  # as Pillow names it
     accepted: ClassVar[tuple[str, ...]]  # what Pillow may call such a file
     magic: ClassVar[bytes]  # begins a file
@@ -206,21 +210,23 @@ class _ImageFormat(Format):
             raise DataError(f"{path} has no end", hint="the file is incomplete; generate or fetch it again")
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        options = self.config.image
-        start, finish = (self._begin, _pixels_of) if options.decode else (self._stored, _same)
-        label = (LABEL, self._classes.number(path)) if self.config.num_subfolders else None
-        return ImageReader(
-            path,
-            options.buffer_bytes,
-            start,
-            finish,
-            name=self._spec.name,
-            variable=not options.decode,
-            label=label,
-            direct=self.config.direct_io,
-        )
+        return ImageReader(path, self.config.image.buffer_bytes, direct=self.config.direct_io, **self._ways(path))
 
-    def _begin(self, file: io.BufferedReader, path: Path) -> Image.Image:
+    def places(self, path: Path) -> NativeFile:
+        return places_of_image(path, self._expected_bytes, **self._ways(path))
+
+    def _ways(self, path: Path) -> dict[str, Any]:
+        """What is done with a file."""
+        decode = self.config.image.decode
+        start, finish = (self._begin, _pixels_of) if decode else (self._stored, _same)
+        label = (LABEL, self._classes.number(path)) if self.config.num_subfolders else None
+        return {"start": start, "finish": finish, "name": self._spec.name, "variable": not decode, "label": label}
+
+    @cached_property
+    def _expected_bytes(self) -> float:
+        return self.stored_bytes()
+
+    def _begin(self, file: IO[bytes], path: Path) -> Image.Image:
         """Read the header, as far as Pillow reads before it is asked for pixels."""
         from PIL import Image
 
@@ -228,7 +234,7 @@ class _ImageFormat(Format):
         self.check(image, path)
         return image
 
-    def _stored(self, file: io.BufferedReader, path: Path) -> npt.NDArray[np.generic]:
+    def _stored(self, file: IO[bytes], path: Path) -> npt.NDArray[np.generic]:
         """Read the whole file."""
         stored = bytearray(file.read())
         if not stored.startswith(self.magic):

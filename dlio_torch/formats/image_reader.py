@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,9 +67,9 @@ class ImageReader(Reader):
         self,
         path: Path,
         buffer_bytes: int,
-        start: Callable[[io.BufferedReader, Path], Any],
-        finish: Callable[[Any], npt.NDArray[np.generic]],
         *,
+        start: Callable[[IO[bytes], Path], Any],
+        finish: Callable[[Any], npt.NDArray[np.generic]],
         name: str,
         variable: bool,
         label: tuple[str, int] | None,

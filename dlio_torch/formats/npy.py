@@ -13,7 +13,7 @@ that is larger than the buffer it makes one read call and one for what is left o
 from __future__ import annotations
 
 import io
-import os
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -31,8 +31,18 @@ from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.directfile import DirectRaw
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
-from dlio_torch.formats.places.npy import places_of
-from dlio_torch.formats.pyfile import beside, load, load_direct, open_buffered, read_header, refusing, written_whole
+from dlio_torch.formats.places.npy import header_of, places_of
+from dlio_torch.formats.places.whole import Begun, begin, opened
+from dlio_torch.formats.pyfile import (
+    Header,
+    beside,
+    load,
+    load_direct,
+    open_buffered,
+    read_header,
+    refusing,
+    written_whole,
+)
 from dlio_torch.formats.stacking import (
     HEADER_BYTES,
     Columns,
@@ -59,6 +69,7 @@ class NpyFormat(FieldFormat):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
         self._stacking = Stacking(is_stacked(config))
+        self._headers: dict[bytes, Header] = {}
         for spec in self._specs:
             if "/" in spec.name:
                 raise ConfigError(
@@ -117,14 +128,28 @@ class NpyFormat(FieldFormat):
     def places(self, path: Path) -> NativeFile:
         arrays: dict[str, ArrayPlaces] = {}
         counts: dict[str, int] = {}
-        for spec, place in self._files(path):
-            with _reading(path, place), place.open("rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                header = read_header(file, size, place, spec.name)
-                count = self._stacking.count(spec, header.dtype, header.shape, place)
-                arrays[spec.name] = places_of(header, place, header.bytes, spec, stacked=self._stacking.stacked)
-            counts[spec.name] = count if self._stacking.stacked else 1
-        return NativeFile(agreed(counts, path), arrays)
+        stacked, direct = self._stacking.stacked, self.config.direct_io
+        begun: list[Begun] = []
+        try:
+            for number, (spec, place) in enumerate(self._files(path)):
+                with _reading(path, place):
+                    # Files of several samples are larger, and stay open.
+                    expected = math.inf if stacked or direct else self.field_bytes(number) + HEADER_BYTES
+                    begun.append(begin(place, expected))
+                    header = header_of(begun[-1], spec.name, self._headers)
+                    count = self._stacking.count(spec, header.dtype, header.shape, place)
+                    arrays[spec.name] = places_of(header, begun[-1], header.bytes, spec, stacked=stacked)
+                counts[spec.name] = count if stacked else 1
+            samples = agreed(counts, path)
+        except BaseException:
+            for one in begun:
+                one.close()
+            raise
+        whole = [one.size for one in begun if one.descriptor is None]
+        if direct:  # whoever reads past the page cache opens them for that
+            for one in begun:
+                one.close()
+        return NativeFile(samples, arrays, None, opened(begun), len(whole) == len(begun), sum(whole))
 
     def files(self, path: Path) -> list[Path]:
         return [place for _, place in self._files(path)]

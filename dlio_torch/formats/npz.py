@@ -16,9 +16,9 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,9 @@ from dlio_torch.formats import payload
 from dlio_torch.formats.base import FileInfo, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.places.base import ArrayPlaces, NativeFile, by_lengths
-from dlio_torch.formats.places.npy import places_of
-from dlio_torch.formats.places.zipped import MEMBER, find_member, stored_member
+from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.places.npz import places_of_archive
+from dlio_torch.formats.places.zipped import MEMBER, find_member
 from dlio_torch.formats.pyfile import load, open_buffered, read_header, refusing
 from dlio_torch.formats.stacking import (
     HEADER_BYTES,
@@ -146,36 +146,14 @@ class NpzFormat(FieldFormat):
         return len(ends_of(lengths, rows, spec.name, path)) - 1
 
     def places(self, path: Path) -> NativeFile:
-        if self.config.npz.compressed or self._stacking.last:
-            option = "compressed=true" if self.config.npz.compressed else "sample_axis=last"
-            raise ConfigError(
-                f"dataset.npz.{option}: samples lie in no stretch of bytes of their own",
-                hint="set loader.engine=dataloader, or leave that option out",
-            )
-        with refusing(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            return self._places(path, archive, file)
+        direct = self.config.direct_io  # whoever reads past the page cache opens the file for that
+        expected = math.inf if direct else self._expected_bytes
+        return places_of_archive(path, self._specs, self._stacking, expected, keep_open=not direct)
 
-    def _places(self, path: Path, archive: zipfile.ZipFile, file: IO[bytes]) -> NativeFile:
-        size, stacked = os.fstat(file.fileno()).st_size, self._stacking.stacked
-        arrays: dict[str, ArrayPlaces] = {}
-        counts: dict[str, int] = {}
-        for spec in self._specs:
-            info = find_member(archive, spec.name, size, path)
-            start = stored_member(file, info, path)
-            header = read_header(file, info.file_size, path, spec.name)
-            count = self._stacking.count(spec, header.dtype, header.shape, path)
-            start += header.bytes
-            if spec.variable and stacked:
-                with archive.open(find_member(archive, spec.name + LENGTHS_SUFFIX, size, path)) as member:
-                    lengths = np.lib.format.read_array(member, allow_pickle=False)
-                row = math.prod(spec.shape) * spec.dtype.itemsize
-                rows = np.diff(ends_of(lengths, count, spec.name, path))
-                arrays[spec.name] = by_lengths(path, start, rows, row, size)
-                count = len(rows)
-            else:
-                arrays[spec.name] = places_of(header, path, start, spec, stacked=stacked)
-            counts[spec.name] = count if stacked else 1
-        return NativeFile(agreed(counts, path), arrays)
+    @cached_property
+    def _expected_bytes(self) -> float:
+        """Bytes of a file, in the mean."""
+        return self.stored_bytes() * self.config.samples_per_file
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         archive = partial(_Archive, path, self.config.npz.buffer_bytes, direct=self.config.direct_io)

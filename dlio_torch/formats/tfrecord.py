@@ -12,7 +12,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,9 +24,12 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.ahead import in_order
-from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.base import FileInfo, Reader, os_errors
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.places.held import held_samples
+from dlio_torch.formats.places.tfrecord import RecordFiles
 from dlio_torch.formats.tfexample import Feature, Kind, Piece, encode
 from dlio_torch.formats.tfrecord_index import INDEX, Index
 from dlio_torch.formats.tfrecord_io import FRAMING, crc32c, frame, gzipped, view_of
@@ -46,6 +51,7 @@ class TfrecordFormat(FieldFormat):
     suffix: ClassVar[str] = ".tfrecord"
     writes_at_once: ClassVar[bool] = True
     reads_direct: ClassVar[bool] = True
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -176,6 +182,19 @@ class TfrecordFormat(FieldFormat):
 
     def _open(self, path: Path) -> TfrecordReader:
         return TfrecordReader(path, self._features, self._options, direct=self.config.direct_io)
+
+    @cached_property
+    def _record_files(self) -> RecordFiles:
+        return RecordFiles(self._features, self._options)
+
+    def places(self, path: Path) -> NativeFile:
+        """Of a compressed file, all samples in memory: none can be read without those before it."""
+        with os_errors(path):
+            if self._options.compression == "none":
+                return self._record_files.places(path)
+            with closing(self._open(path)) as reader:
+                arrays, count = held_samples(path, self._specs, reader.samples())
+            return NativeFile(count, arrays, read_bytes=path.stat().st_size)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         if not isinstance(reader, TfrecordReader):

@@ -11,7 +11,10 @@ from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
 from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.decoupled.reading import Reading
+from dlio_torch.data.decoupled.streams import KeptGroups, PlannedBatches
+from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.formats.directfile import BLOCK
 from dlio_torch.native.direct import DirectMover
 from dlio_torch.native.places import Mover, open_mover
@@ -22,6 +25,9 @@ _GROUP_BYTES = 3 << 20  # small batches are made together up to this size
 _SHARES = 4  # groups of each worker at least, where there are enough batches
 _TOLD = 16  # groups of which the system is told on a cold cache, at most
 _CLOSING_S = 2.0
+_ENDLESS = 1 << 40  # steps
+_GROUPS_KEPT = 64  # groups of a stream whose order is known again, more than are under way
+_STREAMED = 64  # most batches of a group of a stream: its order is worked out sample by sample
 
 
 class DecoupledEngine:
@@ -43,7 +49,7 @@ class DecoupledEngine:
         self,
         config: LoaderConfig,
         source: DecoupledSource,
-        sampler: BatchSampler,
+        sampler: BatchSampler | PipePlan,
         mover: Mover | None = None,
         *,
         blocks: BlockPool | None = None,
@@ -54,7 +60,10 @@ class DecoupledEngine:
         self._sampler = sampler
         self._share = share
         self._threads = config.read_threads or THREADS
-        self._files = Files(source.fmt, source.manifest, source.recorder, config.max_open_files * self._threads)
+        # A stream is done with a file when the next one takes its place.
+        held = sampler.interleave * sampler.parts + self._threads if isinstance(sampler, StreamPlan) else None
+        limit = config.max_open_files * self._threads
+        self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
         self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
         direct = source.fmt.config.direct_io
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
@@ -70,20 +79,7 @@ class DecoupledEngine:
         each = 1
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
             each = max(1, int(min(_GROUP_BYTES, config.prefetch_bytes // (self._threads + 1)) // size))
-        if self._share[1] > 1:  # each worker gets some
-            each = max(1, min(each, (len(self._sampler) - step) // (_SHARES * self._share[1])))
-        groups = BatchGroups(
-            self._source,
-            range(step, len(self._sampler)),
-            each,
-            size,
-            self._sampler.batch_maker(epoch),
-            self._planner,
-            self._reading,
-            self.blocks,
-            self._share,
-            max(1, min(_TOLD, int(config.prefetch_bytes // (each * size)))),
-        )
+        groups = self._groups(epoch, step, each, size)
         self._epoch = Epoch(
             groups,
             threads=self._threads,
@@ -92,6 +88,22 @@ class DecoupledEngine:
             timeout_s=config.timeout_s,
         )
         return self._epoch
+
+    def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
+        plan, source, means = self._sampler, self._source, (self._planner, self._reading, self.blocks)
+        steps = range(step, len(plan))
+        if self._share[1] > 1:  # each worker gets some
+            each = max(1, min(each, len(steps) // (_SHARES * self._share[1])))
+        told = max(1, min(_TOLD, int(self._config.prefetch_bytes // (each * size))))
+        if isinstance(plan, BatchSampler):
+            return BatchGroups(source, steps, each, size, plan.batch_maker(epoch), *means, self._share, told)
+        each = min(each, _STREAMED)
+        if plan.endless:
+            steps = range(step, _ENDLESS)  # the loader runs on from epoch to epoch
+        if isinstance(plan, StreamPlan) and plan.keeps:
+            return KeptGroups(source, steps, each, size, plan.with_entries(epoch, step), *means)
+        batches = PlannedBatches(plan.onward(epoch, step), step, each * _GROUPS_KEPT)
+        return BatchGroups(source, steps, each, size, batches, *means, ahead=told)
 
     def close(self) -> None:
         """End the threads; one that is inside a read for more than two seconds is left to end after it."""

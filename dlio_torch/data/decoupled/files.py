@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from concurrent.futures import Future
 from pathlib import Path
 
 from dlio_torch.data.checks import check_count
@@ -30,8 +31,9 @@ class OpenFile:
 
     def __init__(self, native: NativeFile, *, direct: bool = False) -> None:
         self.native = native
-        self.descriptors: dict[Path, int] = {}
-        for path in {places.path for places in native.arrays.values()}:
+        self.descriptors: dict[Path, int] = dict(native.descriptors)
+        needed = {places.path for places in native.arrays.values() if not places.in_memory}
+        for path in needed - self.descriptors.keys():
             with os_errors(path):
                 self.descriptors[path] = open_direct(path) if direct else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             if direct:
@@ -51,15 +53,21 @@ class Files:
         manifest: names the files.
         recorder: takes spans ``open``.
         limit: files that stay open.
+        held: files that stay in memory, where they are read whole.
     """
 
-    def __init__(self, fmt: Format, manifest: Manifest, recorder: Recorder, limit: int) -> None:
+    def __init__(
+        self, fmt: Format, manifest: Manifest, recorder: Recorder, limit: int, held: int | None = None
+    ) -> None:
         self._format = fmt
         self._manifest = manifest
         self._recorder = recorder
         self._limit = limit
+        self._held_limit = limit if held is None else held
+        self._held: OrderedDict[int, None] = OrderedDict()  # those of the open ones that are in memory
         self._lock = threading.Lock()
         self._open: OrderedDict[int, OpenFile] = OrderedDict()
+        self._coming: dict[int, Future[OpenFile]] = {}  # files that a thread is opening
 
     def get(self, number: int) -> OpenFile:
         """File ``number``; open as long as the caller refers to it.
@@ -71,19 +79,52 @@ class Files:
             found = self._open.get(number)
             if found is not None:
                 self._open.move_to_end(number)
+                if number in self._held:
+                    self._held.move_to_end(number)
                 return found
+            coming = self._coming.get(number)
+            mine = coming is None
+            if coming is None:
+                coming = self._coming[number] = Future()
+        if not mine:
+            return coming.result()
+        try:
+            opened = self._opened(number)
+        except BaseException as error:
+            with self._lock:
+                del self._coming[number]
+            coming.set_exception(error)
+            raise
+        with self._lock:
+            del self._coming[number]
+            if not opened.native.once:
+                self._keep(number, opened)
+        coming.set_result(opened)
+        return opened
+
+    def _keep(self, number: int, opened: OpenFile) -> None:
+        self._open[number] = opened
+        if opened.native.read_bytes:
+            self._held[number] = None
+        if len(self._held) > self._held_limit:
+            del self._open[next(iter(self._held))]
+            self._held.popitem(last=False)
+        while len(self._open) > self._limit:
+            oldest, _ = self._open.popitem(last=False)
+            self._held.pop(oldest, None)
+
+    def _opened(self, number: int) -> OpenFile:
         path = self._manifest.path(number)
         began = time.perf_counter_ns()
         opened = OpenFile(self._format.places(path), direct=self._format.config.direct_io)
         self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
+        if opened.native.read_bytes:
+            self._recorder.add("read", began, time.perf_counter_ns(), file=str(path), bytes=opened.native.read_bytes)
         check_count(path, opened.native.num_samples, self._manifest.count(number))
-        with self._lock:
-            self._open[number] = opened
-            while len(self._open) > self._limit:
-                self._open.popitem(last=False)
         return opened
 
     def close(self) -> None:
         """Forget all files."""
         with self._lock:
             self._open.clear()
+            self._held.clear()

@@ -18,7 +18,7 @@ from dlio_torch.data.decoupled.epoch import Item, Share
 from dlio_torch.data.decoupled.plan import Plan, Planner, Section
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.making import Making
+from dlio_torch.data.making import Begun, Making
 from dlio_torch.data.orders import BatchMaker
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.base import Format
@@ -75,28 +75,32 @@ class BatchGroups:
         ahead: int = 0,
     ) -> None:
         self._source = source
-        self._steps = [steps[low : low + each] for low in range(0, len(steps), each)][share[0] :: share[1]]
+        self._steps, self._each, self._share = steps, each, share
         self._batch_bytes = batch_bytes
         self._maker = maker
         self._planner = planner
         self._reading = reading
         self._blocks = blocks
         self._making = Making(source.recorder)
-        self._ahead = Ahead(self._plan, len(self._steps), ahead, reading.mover)
+        self._ahead = Ahead(self._plan, len(self), ahead, reading.mover)
 
     def __len__(self) -> int:
         """Groups."""
-        return len(self._steps)
+        return len(range(self._share[0], -(-len(self._steps) // self._each), self._share[1]))
 
     def size(self, number: int) -> int:
         """Bytes of a group, in the mean."""
-        return round(len(self._steps[number]) * self._batch_bytes)
+        return round(len(self._steps_of(number)) * self._batch_bytes)
+
+    def _steps_of(self, number: int) -> range:
+        first = (number * self._share[1] + self._share[0]) * self._each
+        return self._steps[first : first + self._each]
 
     def make(self, number: int, share: Share) -> list[Item]:
         """The batches of a group; one that cannot be read is a failure, whatever the others are."""
-        steps = self._steps[number]
+        begun, steps = self._making.begin(), self._steps_of(number)
         try:
-            return self._made(lambda: self._ahead.take(number), share)
+            return self._made(lambda: self._ahead.take(number), share, begun)
         except DlioError as error:
             if len(steps) == 1:
                 return [Failure(error)]
@@ -104,19 +108,22 @@ class BatchGroups:
 
     def _alone(self, step: int, share: Share) -> list[Item]:
         try:
-            return self._made(lambda: self._planner([self._maker(step)]), share)
+            return self._made(lambda: self._planner([self._maker(step)]), share, self._making.begin())
         except DlioError as error:
             return [Failure(error)]
 
     def _plan(self, number: int) -> Plan:
-        return self._planner([self._maker(step) for step in self._steps[number]])
+        return self._planner([self._maker(step) for step in self._steps_of(number)])
 
-    def _made(self, planned: Callable[[], Plan], share: Share) -> list[Item]:
-        making = self._making
-        begun = making.begin()
+    def _made(self, planned: Callable[[], Plan], share: Share, begun: Begun | None) -> list[Item]:
         plan = planned()
         memory = self._blocks.take(plan.size)
         share(self._reading.parts(plan, memory))
+        return self._cut(plan, memory, begun)
+
+    def _cut(self, plan: Plan, memory: Memory, begun: Begun | None) -> list[Item]:
+        """The batches of a plan whose block is full."""
+        making = self._making
         made: list[Item] = []
         for batch in self._batches(plan, memory):
             # The first one has all of the reading: the others cost no more than what is done for them alone.

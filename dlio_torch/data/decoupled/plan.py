@@ -6,7 +6,7 @@ Everything is arrays of numbers; the loops are over files and arrays, never over
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,9 +18,11 @@ from dlio_torch.data.decoupled.files import Files, OpenFile
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.orders import Indices
 from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import Chunks, Ints, Pieces
+from dlio_torch.formats.places.base import Chunks, Copies, Ints, Pieces, Records
 
 _Share = tuple[int, "slice | Ints"]  # file, and positions of its samples
+# Positions in their files, which samples are of which file, and the files.
+_Located = tuple[Ints, Sequence[_Share], Sequence[OpenFile]]
 _ALIGNED = 64  # bytes to which the arrays of a group begin
 
 
@@ -51,6 +53,8 @@ class Plan:
         descriptors: of each piece that goes to its place as it is, its file; int32.
         pieces: these pieces, in the order of files and of bytes in each; ``to`` counts from the block's begin.
         chunks: chunks that are decoded first, each with its descriptor and its file.
+        records: records that are taken apart.
+        copies: pieces that are in memory already.
         paths: the file of each descriptor.
         files: keeps the descriptors open.
     """
@@ -62,6 +66,8 @@ class Plan:
     descriptors: npt.NDArray[np.int32]
     pieces: Pieces
     chunks: Sequence[tuple[int, Chunks]]
+    records: Sequence[Records]
+    copies: Sequence[Copies]
     paths: dict[int, Path]
     files: Sequence[OpenFile]
 
@@ -79,6 +85,7 @@ class Planner:
 
     def __init__(self, specs: Sequence[ArraySpec], manifest: Manifest, files: Files, block: int = 0) -> None:
         self._specs = specs
+        self._arrays = range(len(specs))
         self._sizes = {spec.name: math.prod(spec.shape) * spec.dtype.itemsize for spec in specs}
         self._manifest = manifest
         self._files = files
@@ -91,53 +98,123 @@ class Planner:
             DataError: a file is missing or damaged.
         """
         indices = np.concatenate(batches) if len(batches) > 1 else np.ascontiguousarray(batches[0])
+        located = rows, parts, files = self._located(indices)
+        sizes = [self._sizes_of(number, parts, files, rows) for number in self._arrays]
+        sections, size = self._sections(sizes, located)
+        into = [section.first + section.ends[:-1] for section in sections]
+        return self._plan(indices, tuple(map(len, batches)), sections, size, into, located)
+
+    def apart(self, indices: Indices, take: Callable[[Ints], Ints]) -> tuple[Plan, Ints, Ints]:
+        """The plan of samples that go each to memory of its own, its arrays one after another.
+
+        Args:
+            indices: the samples; int64.
+            take: gives addresses of memory of these sizes.
+
+        Returns:
+            The plan, for a block that begins at address 0; the address of each sample, and the bytes of its
+            arrays: int64 of ``(samples,)`` and of ``(samples, arrays)``.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        rows, parts, files = self._located(indices)
+        sizes = np.stack([self._sizes_of(number, parts, files, rows) for number in self._arrays], axis=1)
+        ends = np.cumsum(sizes, axis=1)
+        addresses = take(ends[:, -1])
+        into = list((addresses[:, None] + ends - sizes).T)
+        return self._plan(indices, (len(indices),), (), 0, into, (rows, parts, files)), addresses, sizes
+
+    def together(self, batches: Sequence[Indices], sizes: Ints) -> Plan:
+        """The plan of batches whose samples are in memory, with bytes of their arrays as :meth:`apart` gives them."""
+        sections, size = self._sections(list(sizes.T))
+        indices = np.concatenate(batches)
+        nothing = np.zeros(0, np.int64)
+        pieces = Pieces(nothing, nothing, nothing)
+        return Plan(
+            indices, tuple(map(len, batches)), sections, size, nothing.astype(np.int32), pieces, (), (), (), {}, ()
+        )
+
+    def _located(self, indices: Indices) -> _Located:
         numbers, rows = self._manifest.locate_all(indices)
         parts = _by_file(numbers) if self._manifest.num_files > 1 else [(0, slice(None))]
-        files = [self._files.get(number) for number, _ in parts]
-        sections, size = self._sections(parts, files, rows)
+        return rows, parts, [self._files.get(number) for number, _ in parts]
+
+    def _plan(
+        self,
+        indices: Indices,
+        counts: tuple[int, ...],
+        sections: Sequence[Section],
+        size: int,
+        into: Sequence[Ints],
+        located: _Located,
+    ) -> Plan:
+        rows, parts, files = located
         descriptors: list[npt.NDArray[np.int32]] = []
         pieces: list[Pieces] = []
         chunks: list[tuple[int, Chunks]] = []
+        records: list[Records] = []
+        copies: list[Copies] = []
         paths: dict[int, Path] = {}
         for (_, positions), file in zip(parts, files, strict=True):
-            for section in sections:
-                places = file.native.arrays[section.spec.name]
+            if file.native.records is not None:
+                to = np.stack([where[positions] for where in into], axis=1)
+                records.append(file.native.records.plan(rows[positions], to))
+                continue
+            for spec, where in zip(self._specs, into, strict=True):
+                places = file.native.arrays[spec.name]
+                found = places.plan(rows[positions], where[positions])
+                if isinstance(found, Copies):
+                    copies.append(found)
+                    continue
                 descriptor = file.descriptors[places.path]
                 paths[descriptor] = places.path
-                found = places.plan(rows[positions], section.first + section.ends[:-1][positions])
                 if isinstance(found, Chunks):
                     chunks.append((descriptor, found))
                 else:
                     pieces.append(found)
                     descriptors.append(np.full(len(found.offsets), descriptor, np.int32))
-        where, together = _in_order(descriptors, pieces)
-        counts = tuple(map(len, batches))
-        return Plan(indices, counts, sections, size, where, together, chunks, paths, files)
+        order, together = _in_order(descriptors, pieces)
+        return Plan(indices, counts, sections, size, order, together, chunks, records, copies, paths, files)
 
-    def _sections(self, parts: Sequence[_Share], files: Sequence[OpenFile], rows: Ints) -> tuple[list[Section], int]:
+    def _sizes_of(self, number: int, parts: Sequence[_Share], files: Sequence[OpenFile], rows: Ints) -> Ints:
+        """Bytes in memory of array ``number`` of each sample."""
+        spec = self._specs[number]
+        if not spec.variable:
+            return np.full(len(rows), self._sizes[spec.name])
+        sizes = np.empty(len(rows), np.int64)
+        for (_, positions), file in zip(parts, files, strict=True):
+            sizes[positions] = _sizes(file, number, spec, rows[positions])
+        return sizes
+
+    def _sections(self, sizes: Sequence[Ints], located: _Located | None = None) -> tuple[list[Section], int]:
+        """Where the arrays of samples of these sizes lie in a block, and its size."""
         sections, size = [], 0
-        for spec in self._specs:
-            if spec.variable:
-                sizes = np.empty(len(rows), np.int64)
-                for (_, positions), file in zip(parts, files, strict=True):
-                    sizes[positions] = file.native.arrays[spec.name].sizes(rows[positions])
-                ends = np.zeros(len(rows) + 1, np.int64)
-                np.cumsum(sizes, out=ends[1:])
-            else:
-                ends = np.arange(len(rows) + 1) * self._sizes[spec.name]
-            if self._block:
-                size = self._as_in_file(size, spec, parts[0], files[0], rows)
+        for spec, each in zip(self._specs, sizes, strict=True):
+            ends = np.zeros(len(each) + 1, np.int64)
+            np.cumsum(each, out=ends[1:])
+            if self._block and located is not None:
+                size = self._as_in_file(size, spec, located)
             sections.append(Section(spec, size, ends))
             size += -(-int(ends[-1]) // _ALIGNED) * _ALIGNED
         return sections, size
 
-    def _as_in_file(self, size: int, spec: ArraySpec, share: _Share, file: OpenFile, rows: Ints) -> int:
+    def _as_in_file(self, size: int, spec: ArraySpec, located: _Located) -> int:
         """The next byte from ``size`` on that lies in its block as the first sample of a file does."""
+        rows, (share, *_), (file, *_) = located
+        if file.native.records is not None:
+            return size
         found = file.native.arrays[spec.name].plan(rows[share[1]][:1], np.zeros(1, np.int64))
         within = int(found.offsets[0]) % self._block if isinstance(found, Pieces) else 0
         if within % _ALIGNED:  # elements must be aligned, too
             return size
         return size + (within - size) % self._block
+
+
+def _sizes(file: OpenFile, number: int, spec: ArraySpec, rows: Ints) -> Ints:
+    """Bytes in memory of array ``number`` of the samples at ``rows``."""
+    records = file.native.records
+    return file.native.arrays[spec.name].sizes(rows) if records is None else records.sizes(rows)[:, number]
 
 
 def _by_file(numbers: Ints) -> list[_Share]:

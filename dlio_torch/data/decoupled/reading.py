@@ -21,7 +21,7 @@ from dlio_torch.data.decoupled.epoch import Part
 from dlio_torch.data.decoupled.plan import Plan
 from dlio_torch.errors import DataError
 from dlio_torch.formats.directfile import not_permitted
-from dlio_torch.formats.places.base import Chunks, Ints
+from dlio_torch.formats.places.base import Chunks, Ints, Records
 from dlio_torch.formats.places.filters import decoded
 from dlio_torch.native.places import Mover, PlaceError
 from dlio_torch.trace.spans import Recorder
@@ -52,15 +52,33 @@ class Reading:
 
     def parts(self, plan: Plan, memory: Memory) -> list[Part]:
         """What is to be done to fill ``memory``; each part by any thread, and raises DataError."""
-        base = address_of(memory)
+        return self.parts_at(plan, address_of(memory))
+
+    def parts_at(self, plan: Plan, base: int) -> list[Part]:
+        """As :meth:`parts`, for memory that begins at an address."""
         made: list[Part] = []
         for low, high in _cuts(plan.pieces.lengths, self._threads):
             made.append(partial(self._read, plan, low, high, base))
+        if plan.copies:
+            sources, lengths, to = (
+                np.concatenate([getattr(one, name) for one in plan.copies]) for name in ("sources", "lengths", "to")
+            )
+            made += self.copies(sources, lengths, to + base)
+        for records in plan.records:
+            for low, high in _cuts(records.spans, self._threads):
+                made.append(partial(self._take_apart, records, low, high, base))
         for descriptor, chunks in plan.chunks:
             # A chunk that is inflated takes the time of reading several times its size.
             for low, high in _cuts(np.full(len(chunks.offsets), chunks.size, np.int64), self._threads):
                 made.append(partial(self._decode, plan.paths[descriptor], descriptor, chunks, low, high, base))
         return made
+
+    def copies(self, sources: Ints, lengths: Ints, to: Ints) -> list[Part]:
+        """What is to be done to copy pieces of memory, by their addresses."""
+        return [
+            partial(self.mover.copy, sources[low:high], lengths[low:high], to[low:high])
+            for low, high in _cuts(lengths, self._threads)
+        ]
 
     def _read(self, plan: Plan, low: int, high: int, base: int) -> None:
         pieces, descriptors = plan.pieces, plan.descriptors[low:high]
@@ -72,6 +90,13 @@ class Reading:
             path = str(next(iter(plan.paths.values()))) if len(plan.paths) == 1 else None
             size = int(pieces.lengths[low:high].sum())
             self._recorder.add("read", began, time.perf_counter_ns(), file=path, bytes=size)
+
+    def _take_apart(self, records: Records, low: int, high: int, base: int) -> None:
+        began = time.perf_counter_ns()
+        records.places.read(records, low, high, base, self._request)
+        if self._recorder.enabled:
+            size = int(records.spans[low:high].sum())
+            self._recorder.add("read", began, time.perf_counter_ns(), file=str(records.places.path), bytes=size)
 
     def _decode(self, path: Path, descriptor: int, chunks: Chunks, low: int, high: int, base: int) -> None:
         add, clock = self._recorder.add, time.perf_counter_ns

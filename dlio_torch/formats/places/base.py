@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +65,92 @@ class Chunks:
     to: Ints
 
 
-class ArrayPlaces(ABC):
-    """Where the samples of one array lie in a file.
+@dataclass(frozen=True)
+class Copies:
+    """Pieces that are in memory already; int64 of ``(pieces,)`` each.
+
+    Attributes:
+        sources: addresses.
+        lengths: bytes.
+        to: first byte in the memory of the batch.
+    """
+
+    sources: Ints
+    lengths: Ints
+    to: Ints
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of a file that hold all arrays of a sample, and are taken apart when they are read.
+
+    Attributes:
+        offsets: first byte of each record; int64 of ``(records,)``, ascending.
+        spans: bytes of each.
+        to: first byte of each array in the memory of the batch; int64 of ``(records, arrays)``.
+        sizes: bytes that each array takes there; the same shape.
+        places: knows how to read them.
+    """
+
+    offsets: Ints
+    spans: Ints
+    to: Ints
+    sizes: Ints
+    places: RecordPlaces
+
+
+class RecordPlaces(ABC):
+    """Where the records of a file lie, each of them all arrays of a sample.
 
     Attributes:
         path: the file.
     """
 
     path: Path
+
+    @abstractmethod
+    def sizes(self, rows: Ints) -> Ints:
+        """Bytes in memory of each array of the records at ``rows``; int64 of ``(rows, arrays)``.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+
+    @abstractmethod
+    def plan(self, rows: Ints, into: Ints) -> Records:
+        """What to read for the records at ``rows``.
+
+        Args:
+            rows: positions in the file; int64.
+            into: first byte of each array of each record in the memory of the batch; ``(rows, arrays)``.
+        """
+
+    @abstractmethod
+    def read(self, records: Records, low: int, high: int, base: int, request: int) -> None:
+        """Read records ``low`` to ``high`` of a plan of this file.
+
+        Args:
+            records: the plan.
+            low: first record.
+            high: the one behind the last.
+            base: address of the memory of the batch.
+            request: most bytes of a request.
+
+        Raises:
+            DataError: a record is damaged, missing, or holds something else.
+        """
+
+
+class ArrayPlaces(ABC):
+    """Where the samples of one array lie in a file.
+
+    Attributes:
+        path: the file.
+        in_memory: the samples are in memory, and the file need not stay open.
+    """
+
+    path: Path
+    in_memory: bool = False
 
     @abstractmethod
     def sizes(self, rows: Ints) -> Ints:
@@ -83,7 +161,7 @@ class ArrayPlaces(ABC):
         """
 
     @abstractmethod
-    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks:
+    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks | Copies:
         """What to read for the samples at ``rows``.
 
         Args:
@@ -101,11 +179,19 @@ class NativeFile:
 
     Attributes:
         num_samples: samples in the file.
-        arrays: of each array of a sample, its places.
+        arrays: of each array of a sample, its places; empty where there are records.
+        records: the samples, where each is a record; else ``None``.
+        descriptors: files that are open already; whoever gets this object closes them.
+        once: it is of no use behind the next reading of its samples, as an application that opens a file for each.
+        read_bytes: bytes that were read into memory with it.
     """
 
     num_samples: int
     arrays: Mapping[str, ArrayPlaces]
+    records: RecordPlaces | None = None
+    descriptors: Mapping[Path, int] = field(default_factory=dict)
+    once: bool = False
+    read_bytes: int = 0
 
 
 class Strided(ArrayPlaces):

@@ -1,4 +1,4 @@
-"""Decoding chunks outside of HDF5's lock: deflate and the byte shuffle.
+"""Decoding chunks outside of HDF5's lock: deflate, the byte shuffle, and the checksum behind a chunk.
 
 Inflating releases the interpreter lock.  python-isal (extra ``fast``) does it two to three times as fast as the
 standard library; both give the same bytes.
@@ -15,9 +15,13 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 
-DEFLATE, SHUFFLE = "gzip", "shuffle"
-KNOWN = {1: DEFLATE, 2: SHUFFLE}
+DEFLATE, SHUFFLE, FLETCHER32 = "gzip", "shuffle", "fletcher32"
+KNOWN = {1: DEFLATE, 2: SHUFFLE, 3: FLETCHER32}
 """Filters that can be undone here, by HDF5's numbers."""
+
+_MODULUS = 65535
+_WORDS = 1 << 16  # numbers that are summed at a time
+_WEIGHTS = np.arange(_WORDS, 0, -1, dtype=np.uint64)
 
 _DAMAGE: tuple[Any, ...] = (zlib.error,)
 _inflate: Callable[..., Any] = zlib.decompress
@@ -28,6 +32,26 @@ except ImportError:
 else:
     _inflate = isal_zlib.decompress
     _DAMAGE = (zlib.error, isal_zlib.error)
+
+
+def inflated(stored: Any, size: int, where: str, *, bare: bool = False) -> Any:
+    """The bytes of a deflate stream, outside of the interpreter lock.
+
+    Args:
+        stored: the stream.
+        size: bytes that it should hold.
+        where: names it, for the error.
+        bare: it has no header and no checksum.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    try:
+        return _inflate(stored, wbits=-zlib.MAX_WBITS if bare else zlib.MAX_WBITS, bufsize=max(1, size))
+    except _DAMAGE as error:
+        raise DataError(
+            f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
+        ) from error
 
 
 def decoded(
@@ -51,12 +75,9 @@ def decoded(
         if skipped >> number & 1:
             continue
         if filters[number] == DEFLATE:
-            try:
-                data = _inflate(data, bufsize=size)
-            except _DAMAGE as error:
-                raise DataError(
-                    f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
-                ) from error
+            data = inflated(data, size, where)
+        elif filters[number] == FLETCHER32:
+            data = _checked(memoryview(data), where)
         else:
             data = _unshuffled(np.frombuffer(data, np.uint8), itemsize)
     found = np.frombuffer(data, np.uint8)
@@ -65,6 +86,38 @@ def decoded(
             f"{where} has {len(found)} bytes, expected {size}", hint="the file is damaged; generate or fetch it again"
         )
     return found
+
+
+def _checked(data: memoryview, where: str) -> memoryview:
+    """What stands before the checksum of a chunk, which is compared."""
+    content, stored = data[:-4], bytes(data[-4:])
+    # Libraries up to 1.6.2 stored the bytes of each half in the other order on little-endian machines.
+    known = (stored, bytes([stored[1], stored[0], stored[3], stored[2]])) if len(stored) == 4 else ()
+    made = fletcher32(content)
+    if not any(_halves(int.from_bytes(one, "little")) == made for one in known):
+        raise DataError(
+            f"{where} has another checksum than is stored with it",
+            hint="the file is damaged; generate or fetch it again",
+        )
+    return content
+
+
+def fletcher32(content: memoryview) -> tuple[int, int]:
+    """Fletcher's checksum of 16-bit numbers, high byte first (HDF5's H5checksum.c): its halves modulo 65535."""
+    words = np.frombuffer(content[: len(content) // 2 * 2], ">u2")
+    first = second = 0
+    for low in range(0, len(words), _WORDS):
+        part = words[low : low + _WORDS].astype(np.uint64)
+        second += first * len(part) + int(np.dot(part, _WEIGHTS[len(_WEIGHTS) - len(part) :]))
+        first += int(part.sum())
+    if len(content) % 2:
+        first += content[-1] << 8
+        second += first
+    return first % _MODULUS, second % _MODULUS
+
+
+def _halves(stored: int) -> tuple[int, int]:
+    return (stored & 0xFFFF) % _MODULUS, (stored >> 16) % _MODULUS
 
 
 def _unshuffled(data: npt.NDArray[np.uint8], itemsize: int) -> npt.NDArray[np.uint8]:

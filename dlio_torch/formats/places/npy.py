@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.batch import ArraySpec
 from dlio_torch.formats.places.base import ArrayPlaces, Strided, by_lengths
-from dlio_torch.formats.pyfile import Header
+from dlio_torch.formats.places.held import Held
+from dlio_torch.formats.places.whole import Begun
+from dlio_torch.formats.pyfile import Header, read_header
+
+_MOST_KNOWN = 256
 
 
-def places_of(header: Header, path: Path, start: int, spec: ArraySpec, *, stacked: bool) -> ArrayPlaces:
+def header_of(begun: Begun, name: str, known: dict[bytes, Header]) -> Header:
+    """The header of a single-array file.
+
+    Args:
+        begun: the file.
+        name: of the array, for errors.
+        known: headers that were parsed before, which gets this one: those of a data set are mostly the same.
+
+    Raises:
+        DataError: pickled objects, or more or fewer bytes than the header says.
+        ValueError: no header of NumPy's.
+    """
+    data = begun.data
+    head = data[: 10 + int.from_bytes(data[8:10], "little")]
+    found = known.get(head)
+    if found is not None and found.bytes + math.prod(found.shape) * found.dtype.itemsize == begun.size:
+        return found
+    header = read_header(begun.head(), begun.size, begun.path, name)
+    if len(head) == header.bytes and len(known) < _MOST_KNOWN:
+        known[head] = header
+    return header
+
+
+def places_of(header: Header, begun: Begun, start: int, spec: ArraySpec, *, stacked: bool) -> ArrayPlaces:
     """Where the samples of a stored array lie.
 
     Args:
         header: of the array; of the type and shape that ``spec`` asks for.
-        path: the file.
+        begun: the file.
         start: the array's first element in it.
         spec: the array of a sample.
         stacked: samples along the first axis; else the array is the sample.
@@ -26,13 +52,17 @@ def places_of(header: Header, path: Path, start: int, spec: ArraySpec, *, stacke
     Raises:
         DataError: the elements are in another order than C's.
     """
+    path = begun.path
     if header.fortran_order and len(header.shape) > 1:
         raise DataError(
             f"{path}: {spec.name} is stored column by column",
             hint="set loader.engine=dataloader, or store it in C order",
         )
     row = math.prod(spec.shape) * spec.dtype.itemsize
+    rows = np.array([header.shape[0] if spec.variable else 1], np.int64)
+    if begun.descriptor is None:
+        content = np.frombuffer(begun.data, np.uint8, row * int(rows[0]), start)
+        return Held(path, content, np.zeros(1, np.int64), rows * row)
     if spec.variable and not stacked:
-        rows = np.array([header.shape[0]], np.int64)
         return by_lengths(path, start, rows, row, start + int(rows[0]) * row)
     return Strided(path, start, row)

@@ -32,16 +32,14 @@ def find_member(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> z
     return info
 
 
-def stored_member(file: IO[bytes], info: zipfile.ZipInfo, path: Path) -> int:
-    """First byte of a member that is stored as it is; leaves ``file`` there.
+def member_start(file: IO[bytes], info: zipfile.ZipInfo, path: Path) -> int:
+    """First byte of the content of a member; leaves ``file`` there.
 
     Raises:
-        DataError: it is deflated or encrypted, or is not where the archive says.
+        DataError: it is encrypted, or is not where the archive says.
     """
-    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
-        raise DataError(
-            f"{path}: {info.filename} is not stored as it is", hint="set loader.engine=dataloader, or store it so"
-        )
+    if info.flag_bits & _ENCRYPTED:
+        raise DataError(f"{path}: {info.filename} is encrypted", hint="store it so that it can be read")
     file.seek(info.header_offset)
     header = file.read(_LOCAL.size)
     if len(header) < _LOCAL.size or not header.startswith(b"PK\3\4"):

@@ -1,0 +1,60 @@
+"""Memory for single samples that are read long before they are delivered."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+_SLAB = 1 << 20  # bytes of one allocation, at least one place
+_STEPS = 4  # sizes of places between one power of two and the next
+
+
+class Shelf:
+    """Places for samples, given again when they come back; for any number of threads.
+
+    Sizes are rounded up by a quarter at most, so that samples of about the same size share places.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: dict[int, list[int]] = {}
+        self._slabs: list[npt.NDArray[np.uint8]] = []
+
+    def take(self, sizes: Ints) -> Ints:
+        """Addresses of places of at least these sizes; int64 of the same shape."""
+        rooms = _rooms(sizes)
+        made = np.empty(len(sizes), np.int64)
+        with self._lock:
+            for room in np.unique(rooms).tolist():
+                where = np.flatnonzero(rooms == room)
+                free = self._free.setdefault(room, [])
+                if len(free) < len(where):
+                    free += self._slab(room, len(where) - len(free))
+                made[where] = free[len(free) - len(where) :]
+                del free[len(free) - len(where) :]
+        return made
+
+    def give(self, addresses: Ints, sizes: Ints) -> None:
+        """Take back places that were given for these sizes."""
+        rooms = _rooms(sizes)
+        with self._lock:
+            for room in np.unique(rooms).tolist():
+                self._free[room] += addresses[rooms == room].tolist()
+
+    def _slab(self, room: int, least: int) -> list[int]:
+        count = max(least, _SLAB // room)
+        slab = np.empty(count * room, np.uint8)
+        self._slabs.append(slab)
+        first: int = slab.__array_interface__["data"][0]
+        return [first + number * room for number in range(count)]
+
+
+def _rooms(sizes: Ints) -> Ints:
+    """Bytes of the place for each size."""
+    step = np.maximum(1, 1 << np.maximum(0, np.frexp(np.maximum(sizes, 1))[1].astype(np.int64) - 1)) // _STEPS
+    step = np.maximum(step, 16)
+    rooms: Ints = np.maximum(1, -(-sizes // step)) * step
+    return rooms

@@ -1,0 +1,224 @@
+"""Streams of whole files by the decoupled engine: the order is known from the plan before anything is read.
+
+Where samples are delivered in the order in which files are read, a group is what it always is.  Where a shuffle
+pool, or a file whose samples are permuted, stands between, files are read in their own order to memory of single
+samples, as far ahead as the pool reaches, and batches are put together from there: storage sees large requests,
+one after another, whatever the shuffle.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dlio_torch.data.datasets import Failure
+from dlio_torch.data.decoupled.blocks import BlockPool
+from dlio_torch.data.decoupled.epoch import Item, Share
+from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
+from dlio_torch.data.decoupled.plan import Planner
+from dlio_torch.data.decoupled.reading import Reading, address_of
+from dlio_torch.data.decoupled.shelf import Ints, Shelf
+from dlio_torch.data.making import Begun
+from dlio_torch.data.orders import Indices
+from dlio_torch.errors import DlioError
+
+Entries = Iterator[tuple[list[int], list[int]]]
+"""Batches, and the samples that come into memory for each."""
+
+
+class PlannedBatches:
+    """The batches of a plan, for threads that ask for steps in about their order.
+
+    Args:
+        batches: of all steps from ``first`` on.
+        first: step of the first one.
+        keep: steps behind the latest one that can be asked for, and asked for again.
+    """
+
+    def __init__(self, batches: Iterator[list[int]], first: int, keep: int) -> None:
+        self._batches = batches
+        self._next = first
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._made: dict[int, Indices] = {}
+
+    def __call__(self, step: int) -> Indices:
+        """Sample numbers of the batch; int64 of ``(batch_size,)``."""
+        with self._lock:
+            while step >= self._next:
+                self._made[self._next] = np.array(next(self._batches), np.int64)
+                self._made.pop(self._next - self._keep, None)
+                self._next += 1
+            return self._made[step]
+
+
+@dataclass
+class _Fill:
+    """Samples that come into memory for a group.
+
+    Attributes:
+        indices: the samples.
+        done: set when they are there, or cannot be.
+        error: why they cannot.
+        addresses: of each sample.
+        sizes: bytes of its arrays; of shape ``(samples, arrays)``.
+    """
+
+    indices: Indices
+    done: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+    addresses: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    sizes: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What a group does: first ``fill``, then ``batches`` out of what it and earlier groups have filled.
+
+    Attributes:
+        fill: see above.
+        batches: sample numbers of each.
+        sources: of each sample of each batch, the fill that it is in and its position there.
+    """
+
+    fill: _Fill
+    batches: Sequence[Indices]
+    sources: Sequence[Sequence[tuple[_Fill, int]]]
+
+
+class _Turns:
+    """Deals the turns of groups, whoever asks first."""
+
+    def __init__(self, entries: Entries, steps: range, each: int) -> None:
+        self._entries = entries
+        self._left = len(steps)
+        self._each = each
+        self._lock = threading.Lock()
+        self._next = 0
+        self._waiting: dict[int, _Turn] = {}
+        self._held: dict[int, list[tuple[_Fill, int]]] = {}  # what is in memory of each sample
+
+    def __call__(self, number: int) -> _Turn:
+        with self._lock:
+            while number >= self._next:
+                self._waiting[self._next] = self._deal()
+                self._next += 1
+            return self._waiting.pop(number)
+
+    def _deal(self) -> _Turn:
+        pairs = [next(self._entries) for _ in range(min(self._each, self._left))]
+        self._left -= len(pairs)
+        entered = [sample for _, entries in pairs for sample in entries]
+        fill = _Fill(np.array(entered, np.int64))
+        for position, sample in enumerate(entered):
+            self._held.setdefault(sample, []).append((fill, position))
+        sources = [[self._pop(sample) for sample in batch] for batch, _ in pairs]
+        return _Turn(fill, [np.array(batch, np.int64) for batch, _ in pairs], sources)
+
+    def _pop(self, sample: int) -> tuple[_Fill, int]:
+        held = self._held[sample]
+        found = held.pop(0)
+        if not held:
+            del self._held[sample]
+        return found
+
+
+class KeptGroups(BatchGroups):
+    """Groups of batches whose samples are read before, in the order of files, and kept until they are delivered.
+
+    Args:
+        source: what is read.
+        steps: the steps whose batches are wanted.
+        each: batches of a group.
+        batch_bytes: of a batch in the mean.
+        entries: the batches, and what comes into memory for each.
+        planner: finds places.
+        reading: moves bytes.
+        blocks: memory.
+    """
+
+    def __init__(
+        self,
+        source: DecoupledSource,
+        steps: range,
+        each: int,
+        batch_bytes: float,
+        entries: Entries,
+        planner: Planner,
+        reading: Reading,
+        blocks: BlockPool,
+    ) -> None:
+        batches = PlannedBatches(iter(()), 0, 1)  # it is asked for turns instead
+        super().__init__(source, steps, each, batch_bytes, batches, planner, reading, blocks)
+        self._turns = _Turns(entries, steps, each)
+        self._shelf = Shelf()
+
+    def make(self, number: int, share: Share) -> list[Item]:
+        """See :class:`BatchGroups`; samples that cannot be read cost every batch that needs one of their group."""
+        begun = self._making.begin()
+        turn = self._turns(number)
+        self._fill(turn.fill, share)
+        # Earlier groups have been begun earlier, and wait only for those before them.
+        for fill in {id(fill): fill for sources in turn.sources for fill, _ in sources}.values():
+            fill.done.wait()
+        made: list[Item] = []
+        good = [not any(fill.error is not None for fill, _ in sources) for sources in turn.sources]
+        if all(good):
+            return self._put_together(turn.batches, turn.sources, share, begun)
+        for batch, sources, whole in zip(turn.batches, turn.sources, good, strict=True):
+            if whole:
+                made += self._put_together([batch], [sources], share, self._making.begin())
+                continue
+            error = next(fill.error for fill, _ in sources if fill.error is not None)
+            if not isinstance(error, DlioError):
+                raise error
+            made.append(Failure(error))
+        return made
+
+    def _fill(self, fill: _Fill, share: Share) -> None:
+        try:
+            if len(fill.indices):
+                plan, fill.addresses, fill.sizes = self._planner.apart(fill.indices, self._shelf.take)
+                share(self._reading.parts_at(plan, 0))
+        except BaseException as error:
+            fill.error = error
+        finally:
+            fill.done.set()
+
+    def _put_together(
+        self,
+        batches: Sequence[Indices],
+        sources: Sequence[Sequence[tuple[_Fill, int]]],
+        share: Share,
+        begun: Begun | None,
+    ) -> list[Item]:
+        addresses, sizes = self._found([one for each in sources for one in each])
+        plan = self._planner.together(batches, sizes)
+        memory = self._blocks.take(plan.size)
+        base = address_of(memory)
+        begins = np.cumsum(sizes, axis=1) - sizes
+        to = np.stack([base + section.first + section.ends[:-1] for section in plan.sections], axis=1)
+        share(
+            self._reading.copies(
+                (addresses[:, None] + begins).reshape(-1), np.ascontiguousarray(sizes).reshape(-1), to.reshape(-1)
+            )
+        )
+        self._shelf.give(addresses, sizes.sum(axis=1))
+        return self._cut(plan, memory, begun)
+
+    def _found(self, sources: Sequence[tuple[_Fill, int]]) -> tuple[Ints, Ints]:
+        """Address of each sample, and the bytes of its arrays."""
+        by_fill: dict[int, tuple[_Fill, list[int], list[int]]] = {}
+        for place, (fill, position) in enumerate(sources):
+            _, places, positions = by_fill.setdefault(id(fill), (fill, [], []))
+            places.append(place)
+            positions.append(position)
+        addresses = np.empty(len(sources), np.int64)
+        arrays = next(iter(by_fill.values()))[0].sizes.shape[1]
+        sizes = np.empty((len(sources), arrays), np.int64)
+        for fill, places, positions in by_fill.values():
+            addresses[places], sizes[places] = fill.addresses[positions], fill.sizes[positions]
+        return addresses, sizes

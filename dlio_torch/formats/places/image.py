@@ -1,0 +1,51 @@
+"""An image file, read by one call and decoded in the thread that read it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
+from dlio_torch.formats.places.held import held, held_rows
+from dlio_torch.formats.places.whole import read_whole
+from dlio_torch.formats.pyfile import refusing
+
+
+def places_of_image(
+    path: Path,
+    expected: float,
+    *,
+    start: Callable[[IO[bytes], Path], Any],
+    finish: Callable[[Any], npt.NDArray[np.generic]],
+    name: str,
+    variable: bool,
+    label: tuple[str, int] | None,
+) -> NativeFile:
+    """The image and its label, in memory.
+
+    Args:
+        path: the file.
+        expected: bytes of a file, in the mean.
+        start: what is done with a file that was just opened; its result goes to ``finish``.
+        finish: gives the array.
+        name: of the array in a batch.
+        variable: the array is of variable length.
+        label: name and value of the label, if there is one.
+
+    Raises:
+        DataError: the file cannot be read, or ``start`` refuses it.
+    """
+    with refusing(path):
+        stored = read_whole(path, expected)
+        array = finish(start(io.BytesIO(stored), path))
+    arrays: dict[str, ArrayPlaces] = {
+        name: held_rows(path, array, np.array([0, len(array)])) if variable else held(path, array[np.newaxis])
+    }
+    if label is not None:
+        arrays[label[0]] = held(path, np.array([label[1]], np.int64))
+    return NativeFile(1, arrays, once=True, read_bytes=len(stored))

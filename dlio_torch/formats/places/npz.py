@@ -1,0 +1,139 @@
+"""Places of the samples in NumPy's zip archives.
+
+Members that are stored as they are, in a file that is not small, are read where their samples lie.  Those of a small
+file, deflated ones, and those whose samples lie along the last axis are read whole when the file is opened, and
+stay in memory as long as it would stay open: as the faithful path keeps them.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.batch import ArraySpec
+from dlio_torch.formats.places.base import ArrayPlaces, Ints, NativeFile, by_lengths
+from dlio_torch.formats.places.filters import inflated
+from dlio_torch.formats.places.held import held, held_rows
+from dlio_torch.formats.places.npy import places_of
+from dlio_torch.formats.places.whole import Begun, begin, opened
+from dlio_torch.formats.places.zipped import find_member, member_start
+from dlio_torch.formats.pyfile import Header, read_header, refusing
+from dlio_torch.formats.stacking import LENGTHS_SUFFIX, Stacking, agreed, ends_of
+
+
+def places_of_archive(
+    path: Path, specs: Sequence[ArraySpec], stacking: Stacking, expected: float, *, keep_open: bool = True
+) -> NativeFile:
+    """Where the samples of an archive lie.
+
+    Args:
+        path: the file.
+        specs: arrays of a sample.
+        stacking: how samples lie in an array.
+        expected: bytes of a file, in the mean of the data set; one of several samples is larger.
+        keep_open: hand over the open file.
+
+    Raises:
+        DataError: the file is missing or damaged, or holds something else.
+    """
+    with refusing(path):
+        begun = begin(path, math.inf if stacking.stacked else expected, head=0)
+        try:
+            with begun.file() as file, zipfile.ZipFile(file) as archive:
+                arrays, samples = _Archive(begun, file, archive, stacking).places(specs)
+            if all(places.in_memory for places in arrays.values()):
+                begun.close()
+        except BaseException:
+            begun.close()
+            raise
+    whole = begun.descriptor is None
+    if not keep_open:
+        begun.close()
+    return NativeFile(samples, arrays, None, opened([begun]), whole and not stacking.stacked, whole * begun.size)
+
+
+class _Archive:
+    """An open archive.
+
+    Args:
+        begun: the file.
+        file: the same, to read from.
+        archive: the same, its members.
+        stacking: how samples lie in an array.
+    """
+
+    def __init__(self, begun: Begun, file: IO[bytes], archive: zipfile.ZipFile, stacking: Stacking) -> None:
+        self._begun, self._file, self._archive = begun, file, archive
+        self._stacking = stacking
+        self._path = begun.path
+
+    def places(self, specs: Sequence[ArraySpec]) -> tuple[dict[str, ArrayPlaces], int]:
+        """The places of all arrays, and the number of samples."""
+        arrays: dict[str, ArrayPlaces] = {}
+        counts: dict[str, int] = {}
+        for spec in specs:
+            info = find_member(self._archive, spec.name, self._begun.size, self._path)
+            whole = self._begun.descriptor is None or info.compress_type != zipfile.ZIP_STORED or self._stacking.last
+            place = self._whole if whole else self._in_place
+            arrays[spec.name], count = place(spec, info)
+            counts[spec.name] = count if self._stacking.stacked else 1
+        return arrays, agreed(counts, self._path)
+
+    def _whole(self, spec: ArraySpec, info: zipfile.ZipInfo) -> tuple[ArrayPlaces, int]:
+        header, array = self._read(info, spec.name)
+        count = self._stacking.count(spec, header.dtype, header.shape, self._path)
+        if spec.variable:
+            ends = self._ends(spec, count) if self._stacking.stacked else np.array([0, count])
+            return held_rows(self._path, array, ends), len(ends) - 1
+        if not self._stacking.stacked:
+            return held(self._path, np.ascontiguousarray(array)[np.newaxis]), count
+        return held(self._path, np.moveaxis(array, -1, 0) if self._stacking.last else array), count
+
+    def _in_place(self, spec: ArraySpec, info: zipfile.ZipInfo) -> tuple[ArrayPlaces, int]:
+        start = member_start(self._file, info, self._path)
+        header = read_header(self._file, info.file_size, self._path, spec.name)
+        count = self._stacking.count(spec, header.dtype, header.shape, self._path)
+        start += header.bytes
+        if not (spec.variable and self._stacking.stacked):
+            return places_of(header, self._begun, start, spec, stacked=self._stacking.stacked), count
+        rows = np.diff(self._ends(spec, count))
+        row = math.prod(spec.shape) * spec.dtype.itemsize
+        return by_lengths(self._path, start, rows, row, self._begun.size), len(rows)
+
+    def _ends(self, spec: ArraySpec, rows: int) -> Ints:
+        name = spec.name + LENGTHS_SUFFIX
+        _, lengths = self._read(find_member(self._archive, name, self._begun.size, self._path), name)
+        return ends_of(lengths, rows, spec.name, self._path)
+
+    def _read(self, info: zipfile.ZipInfo, name: str) -> tuple[Header, npt.NDArray[Any]]:
+        """A member, whole: its header and its array."""
+        start = member_start(self._file, info, self._path)
+        if self._begun.descriptor is None:
+            stored = self._begun.data[start : start + info.compress_size]
+        else:
+            stored = self._file.read(info.compress_size)
+        content = stored
+        if info.compress_type == zipfile.ZIP_DEFLATED:
+            content = inflated(stored, info.file_size, f"{self._path}: {info.filename}", bare=True)
+        elif info.compress_type != zipfile.ZIP_STORED:
+            raise DataError(
+                f"{self._path}: {info.filename} is compressed by method {info.compress_type}",
+                hint="set loader.engine=dataloader, or deflate it",
+            )
+        if zlib.crc32(content) != info.CRC:
+            raise DataError(
+                f"{self._path}: {info.filename} has another checksum than the archive says",
+                hint="the file is damaged; generate or fetch it again",
+            )
+        header = read_header(io.BytesIO(content), len(content), self._path, name)
+        flat = np.frombuffer(content, header.dtype, math.prod(header.shape), header.bytes)
+        return header, flat.reshape(header.shape, order="F" if header.fortran_order else "C")

@@ -1,0 +1,144 @@
+"""Records of TFRecord files, read and taken apart in one call for many, see ``read_records.c``."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch import native
+
+Ints = npt.NDArray[np.int64]
+KINDS = {"bytes": 1, "floats": 2, "integers": 3}
+"""Kinds of a feature, by the fields of message Feature."""
+
+_FIRST = 1 << 12  # records for which a scan has room at first
+
+
+class RecordError(Exception):
+    """A record could not be read, or is not for this code.
+
+    Attributes:
+        record: its number among those asked for; those before it are done.
+        errno: what the system said; ``None``: look at the record.
+    """
+
+    def __init__(self, record: int, errno: int | None = None) -> None:
+        super().__init__(record, errno)
+        self.record, self.errno = record, errno
+
+
+class NativeRecords:
+    """Reads records; for any number of threads.
+
+    Args:
+        features: name and kind (see :data:`KINDS`) of the arrays of a record.
+        verify: compare the checksums.
+
+    Attributes:
+        how: what it is made of, for reports.
+
+    Raises:
+        NativeUnavailable: there is no library and none could be compiled.
+    """
+
+    def __init__(self, features: Sequence[tuple[str, str]], *, verify: bool) -> None:
+        library, found = native.open_library("read_records")
+        self.how = f"read_records.c, {found.how}"
+        self._verify = int(verify)
+        self._names = [np.frombuffer(name.encode(), np.uint8) for name, _ in features]
+        self._features = np.array(
+            [(_address(name), len(name), KINDS[kind]) for name, (_, kind) in zip(self._names, features, strict=True)],
+            np.int64,
+        ).reshape(-1, 3)
+        integer, pointer = ctypes.c_int64, ctypes.c_void_p
+        self._scan = library.dlio_scan_records
+        self._scan.restype = integer
+        self._scan.argtypes = [ctypes.c_int, integer, ctypes.c_int, pointer, integer, pointer]
+        self._measure = library.dlio_measure_records
+        self._measure.restype = integer
+        self._measure.argtypes = [integer, ctypes.c_int, *[pointer] * 3, integer, pointer, pointer]
+        self._read = library.dlio_read_records
+        self._read.restype = integer
+        self._read.argtypes = [
+            integer, ctypes.c_int, *[pointer] * 3, integer, pointer, pointer, ctypes.c_int, integer, pointer, integer,
+            pointer, pointer,
+        ]  # fmt: skip
+        self._state_bytes = library.dlio_records_state_bytes
+        self._state_bytes.restype = integer
+        self._local = threading.local()
+
+    def scan(self, descriptor: int, size: int) -> Ints:
+        """First byte of each record of a file of ``size`` bytes, and its end; int64 of ``(records + 1,)``.
+
+        Raises:
+            RecordError: a record is damaged, or the file is cut.
+        """
+        offsets, count = np.zeros(_FIRST, np.int64), np.zeros(1, np.int64)
+        while True:
+            result = self._scan(
+                descriptor, size, self._verify, _address(offsets), len(offsets), _address(count)
+            )  # fmt: skip
+            number = int(count[0])
+            if result:
+                raise RecordError(number, -result if result < 0 else None)
+            if offsets[number] >= size:
+                found: Ints = offsets[: number + 1].copy()
+                return found
+            offsets = np.concatenate([offsets, np.zeros(2 * len(offsets), np.int64)])
+
+    def measure(self, descriptor: int, offsets: Ints, spans: Ints) -> Ints:
+        """Bytes in memory of each array of some records; int64 of ``(records, arrays)``.
+
+        Raises:
+            RecordError: a record is not for this code.
+        """
+        sizes, failed = np.zeros((len(offsets), len(self._features)), np.int64), np.zeros(1, np.int64)
+        result = self._measure(
+            len(offsets), descriptor, _address(offsets), _address(spans), _address(self._features),
+            len(self._features), _address(sizes), _address(failed),
+        )  # fmt: skip
+        if result:
+            raise RecordError(int(failed[0]))
+        return sizes
+
+    def read(self, descriptor: int, offsets: Ints, spans: Ints, to: Ints, sizes: Ints, request: int) -> None:
+        """Read records and put their arrays to their places.
+
+        Args:
+            descriptor: of the open file.
+            offsets: first byte of each record in the file; int64, like the others contiguous.
+            spans: bytes of each record with its framing.
+            to: where each array goes; of shape ``(records, arrays)``.
+            sizes: bytes that each array must have; of the same shape.
+            request: most bytes of a request.
+
+        Raises:
+            RecordError: a record is damaged or not for this code; the ones before it are done.
+        """
+        if not len(offsets):
+            return
+        local, longest = self._local, int(spans.max())
+        if not hasattr(local, "state"):
+            local.state = np.zeros(self._state_bytes(), np.uint8)
+            local.scratch = np.empty(0, np.uint8)
+        room = max(request, longest) + longest
+        if len(local.scratch) < room:
+            local.scratch = np.empty(room, np.uint8)
+        failed = np.zeros(1, np.int64)
+        result = self._read(
+            len(offsets), descriptor, _address(offsets), _address(spans), _address(self._features),
+            len(self._features), _address(to), _address(sizes), self._verify, request, _address(local.scratch),
+            len(local.scratch), _address(local.state), _address(failed),
+        )  # fmt: skip
+        if result:
+            raise RecordError(int(failed[0]), -result if result < 0 else None)
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

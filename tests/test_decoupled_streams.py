@@ -1,0 +1,236 @@
+"""Streams by the decoupled engine: the batches of the faithful path, read in the order of files."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from data_files import config_of, make, numbers
+from decoupled_data import FIXED, LABELLED, LISTS, VARIABLE, WatchedMover
+
+from dlio_torch.config.compose import compose
+from dlio_torch.config.schema import AccessConfig, Config, LoaderConfig, TfrecordConfig, TrainConfig
+from dlio_torch.data.assemble import assemble
+from dlio_torch.data.decoupled.engine import DecoupledEngine
+from dlio_torch.data.decoupled.groups import DecoupledSource
+from dlio_torch.data.decoupled.shelf import Shelf
+from dlio_torch.data.decoupled.streams import PlannedBatches
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.streamplan import StreamPlan
+from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats.base import Format
+from dlio_torch.formats.batch import Batch
+from dlio_torch.trace.spans import NULL
+
+SAMPLE = 5 * 6 * 4 + 2  # bytes
+
+DATA: dict[str, dict[str, Any]] = {
+    "npy": {"format": "npy", "fields": FIXED},
+    "npz": {"format": "npz", "fields": VARIABLE},
+    "hdf5": {"format": "hdf5", "fields": VARIABLE},
+    "tfrecord": {"format": "tfrecord", "fields": LABELLED},
+    "tfrecord, variable": {"format": "tfrecord", "fields": LISTS, "tfrecord": TfrecordConfig(float_lists=["f"])},
+}
+PATTERNS: dict[str, dict[str, Any]] = {
+    "in order": {},
+    "shuffled files": {"order": "shuffled"},
+    "dealt anew": {"order": "shuffled", "shard": "after_shuffle"},
+    "everything": {"order": "shuffled", "partition": "none"},
+    "interleaved": {"interleave": 2},
+    "pool": {"shuffle_pool": 5},
+    "all of it": {"order": "shuffled", "interleave": 3, "shuffle_pool": 11},
+    "pool of everything": {"shuffle_pool": 1000},
+    "whole files": {"unit": "file"},
+    "whole files, permuted": {"unit": "file", "order": "shuffled"},
+    "whole files, permuted, interleaved": {"unit": "file", "order": "shuffled", "interleave": 2},
+    "padded": {"tail": "pad", "order": "shuffled", "shuffle_pool": 4},
+    "repeated": {"repeat": True, "order": "shuffled", "interleave": 2},
+    "repeated, pool": {"repeat": True, "order": "shuffled", "shuffle_pool": 30},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Config, Format, Manifest]]:
+    found = {}
+    for name, dataset in DATA.items():
+        config = config_of(tmp_path_factory.mktemp("data"), num_files=4, samples_per_file=7, **dataset)
+        fmt, manifests = make(config)
+        found[name] = config, fmt, manifests["train"]
+    return found
+
+
+Made = dict[str, tuple[Config, Format, Manifest]]
+
+
+def epochs(data: tuple[Config, Format, Manifest], access: dict[str, Any], rank: int, **loader: Any) -> list[Batch]:
+    """Three epochs of a rank of two."""
+    config, fmt, manifest = data
+    steps = 5 if access.get("repeat") else 0
+    config = replace(
+        config,
+        access=AccessConfig(pattern="stream", **{"partition": "files", **access}),
+        train=TrainConfig(batch_size=3, steps=steps),
+        loader=LoaderConfig(timeout_s=60.0, **loader),
+        verify=True,
+    )
+    feed = assemble(config, fmt, {"train": manifest}, NULL, rank, 2).train
+    taken = []
+    for epoch in range(3):
+        batches = feed.epoch(epoch)
+        for _ in range(len(feed)):
+            taken.append({name: tensor.clone() for name, tensor in next(batches).items()})
+    feed.close()
+    return taken
+
+
+def as_bytes(batches: list[Batch]) -> list[Any]:
+    return [[(n, t.dtype, t.shape, t.numpy().tobytes()) for n, t in batch.items()] for batch in batches]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [(n, p) for n, p in itertools.product(DATA, PATTERNS) if n in ("npy", "tfrecord, variable") or "p" in p[:4]],
+)
+def test_gives_the_batches_of_the_faithful_path(name: str, pattern: str, made: Made) -> None:
+    access = PATTERNS[pattern]
+    options: list[dict[str, Any]] = [{}, {"prefetch_bytes": 1, "read_threads": 3, "transfer_size": 100}]
+    for rank, loader in enumerate(options):
+        want = as_bytes(epochs(made[name], access, rank))
+        assert as_bytes(epochs(made[name], access, rank, engine="decoupled", **loader)) == want
+
+
+@pytest.mark.parametrize("pattern", ["in order", "all of it", "whole files, permuted", "repeated, pool", "padded"])
+def test_resumes_where_it_was(pattern: str, made: Made) -> None:
+    config, fmt, manifest = made["npy"]
+    access = PATTERNS[pattern]
+    plan = StreamPlan(
+        manifest.counts(),
+        batch_size=3,
+        steps=6 if access.get("repeat") else 0,
+        seed=config.seed,
+        order=access.get("order", "sequential"),
+        whole=access.get("unit") == "file",
+        pool=access.get("shuffle_pool", 0),
+        interleave=access.get("interleave", 1),
+        repeat=access.get("repeat", False),
+        tail=access.get("tail", "drop"),
+    )
+    engine = DecoupledEngine(LoaderConfig(engine="decoupled"), DecoupledSource(fmt, manifest, NULL, verify=True), plan)
+    for epoch, step in ((0, 0), (1, 0), (1, 3), (2, 5)):
+        items = engine.start(epoch, step)
+        got = [next(items) for _ in range(len(plan) - step)]
+        assert numbers(got) == list(plan.batches(epoch, step))  # type: ignore[arg-type]
+    engine.close()
+
+
+class NotedMover(WatchedMover):
+    """Remembers the reads of each file, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, list[tuple[int, int]]] = {}
+        self.one = threading.Lock()
+
+    def read(self, descriptors: Any, offsets: Any, lengths: Any, addresses: Any, request: int) -> None:
+        with self.one:
+            for file in np.unique(descriptors).tolist():
+                mine = np.flatnonzero(descriptors == file)
+                inode = os.fstat(file).st_ino
+                self.seen.setdefault(inode, []).extend(zip(offsets[mine].tolist(), lengths[mine].tolist(), strict=True))
+        super().read(descriptors, offsets, lengths, addresses, request)
+
+
+@pytest.mark.parametrize("pattern", [{"pool": 40}, {"whole": True, "order": "shuffled"}])
+def test_files_are_read_from_start_to_end_whatever_the_shuffle(pattern: dict[str, Any], tmp_path: Path) -> None:
+    fmt, manifests = make(config_of(tmp_path, num_files=2, samples_per_file=60, format="npz", fields=[FIXED[0]]))
+    manifest, mover = manifests["train"], NotedMover()
+    plan = StreamPlan(manifest.counts(), batch_size=4, **pattern)
+    config = LoaderConfig(engine="decoupled", read_threads=1, prefetch_bytes=8 * SAMPLE)
+    engine = DecoupledEngine(config, DecoupledSource(fmt, manifest, NULL, verify=True), plan, mover)
+    got = numbers(list(engine.start(0, 0)))  # type: ignore[arg-type]
+    engine.close()
+    assert got == list(plan.batches(0))
+    assert got != sorted(got)
+    assert len(mover.seen) == 2
+    for pieces in mover.seen.values():  # one after another, without a gap and each once
+        assert len(pieces) == 60
+        assert all(at + length == following for (at, length), (following, _) in itertools.pairwise(pieces))
+    assert mover.reads <= 30
+
+
+def test_pool_is_read_no_further_than_it_reaches(tmp_path: Path) -> None:
+    fmt, manifests = make(config_of(tmp_path, num_files=1, samples_per_file=90, format="npy", fields=FIXED))
+    manifest, mover = manifests["train"], NotedMover()
+    plan = StreamPlan(manifest.counts(), batch_size=2, pool=20)
+    config = LoaderConfig(engine="decoupled", read_threads=1, prefetch_bytes=1)
+    engine = DecoupledEngine(config, DecoupledSource(fmt, manifest, NULL), plan, mover)
+    items = engine.start(0, 0)
+    next(items)
+    engine.close()
+    # Two batches at most are made or under way; the pool refills behind each sample that leaves.
+    assert mover.read_bytes <= (20 + 2 * 2 + 1) * SAMPLE
+
+
+@pytest.mark.parametrize("pattern", ["in order", "pool", "whole files, permuted"])
+def test_a_damaged_file_is_an_error_that_names_it(pattern: str, made: Made, tmp_path: Path) -> None:
+    config, _, _ = made["npz"]
+    fmt, manifests = make(replace(config, dataset=replace(config.dataset, root=str(tmp_path))))
+    manifest = manifests["train"]
+    manifest.path(0).write_bytes(b"no archive")
+    with pytest.raises(DataError, match=manifest.path(0).name):
+        epochs((config, fmt, manifest), PATTERNS[pattern], 0, engine="decoupled")
+
+
+def test_planned_batches_are_known_again_for_a_while() -> None:
+    batches = PlannedBatches(([step, step + 1] for step in itertools.count(5)), 5, 3)
+    assert [batches(step).tolist() for step in (7, 5, 7, 8, 6)] == [[7, 8], [5, 6], [7, 8], [8, 9], [6, 7]]
+    with pytest.raises(KeyError):
+        batches(5)
+
+
+def test_places_of_samples_are_used_again() -> None:
+    shelf = Shelf()
+    sizes = np.array([40, 1000, 41, 0, 70000])
+    first = shelf.take(sizes)
+    assert len(set(first.tolist())) == 5
+    shelf.give(first, sizes)
+    again = shelf.take(sizes)
+    assert set(again.tolist()) == set(first.tolist())
+    more = shelf.take(np.full(3000, 1000))
+    every = np.sort(np.concatenate([more, again[1:2]]))
+    assert (np.diff(every) >= 1000).all()
+
+
+def test_lanes_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    options = ["recipe=minimal", "loader=decoupled", "access.pattern=lanes", "access.partition=none", "train.steps=3"]
+    with pytest.raises(ConfigError, match=r"lanes.*loader\.engine"):
+        compose(options, cwd=tmp_path)
+
+
+def test_workers_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    options = ["recipe=minimal", "loader=decoupled", "access.pattern=stream", "access.partition=files"]
+    with pytest.raises(ConfigError, match="num_workers=0"):
+        compose([*options, "loader.num_workers=2"], cwd=tmp_path)
+
+
+def test_a_stream_is_taken(tmp_path: Path) -> None:
+    options = ["recipe=minimal", "loader=decoupled", "access.pattern=stream", "access.partition=files"]
+    assert compose(options, cwd=tmp_path).config.access.pattern == "stream"
+
+
+def test_nothing_is_left_of_an_epoch(made: Made) -> None:
+    before = set(threading.enumerate())
+    epochs(made["npy"], PATTERNS["pool"], 0, engine="decoupled")
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("pattern", ["in order", "pool"])
+def test_a_batch_serves_several_steps(pattern: str, made: Made) -> None:
+    access = {**PATTERNS[pattern], "hold_steps": 2}
+    assert as_bytes(epochs(made["npz"], access, 0, engine="decoupled")) == as_bytes(epochs(made["npz"], access, 0))
