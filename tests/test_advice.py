@@ -758,6 +758,15 @@ def test_runs_without_spans_advise_what_their_figures_say(tmp_path: Path) -> Non
     assert any("not recorded" in reason for reason in found["advice"]["withheld"])
 
 
+def test_the_decoupled_engine_is_not_replayed(tmp_path: Path) -> None:
+    options = ("dataset=npy", "loader=decoupled", "compute.preprocess_s=5ms", "compute.step_s=1ms", "train.epochs=5")
+    found = run(tmp_path, "run", "recipe=minimal", "scale=tiny", *options)
+    assert found["shares"]["fetch"] > 0.5
+    assert found["advice"]["model"] is None
+    assert any("reads ahead by bytes" in reason for reason in found["advice"]["withheld"])
+    assert not any("num_workers" in item["key"] for item in found["advice"]["items"])
+
+
 def test_held_batches_and_evaluation_are_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     naps(monkeypatch, 0.02)
     found = run(

@@ -246,6 +246,8 @@ class DatasetConfig:
 class GenerateConfig:
     """How synthetic data are written."""
 
-    num_workers: int = opt(0, "threads that make payloads on each rank; 0: one per core", minimum=0)
+    num_workers: int = opt(
+        0, "threads that make payloads on each rank, and files under way at once; 0: one per core", minimum=0
+    )
     overwrite: bool = opt(False, "write finished files again")
     fsync: bool = opt(True, "flush each file to the device before it gets its final name")

@@ -36,6 +36,8 @@ def unusable(evidence: Evidence, *, fewer_cores: bool = False) -> str | None:
     if model is None:
         if evidence.config.loader.replay != "none":
             return "loader.replay leaves out costs"
+        if evidence.config.loader.engine == "decoupled":
+            return "the decoupled engine reads ahead by bytes, not by batches; `tune` tries its settings"
         return "how each batch was made was not recorded (trace.spans=true does)"
     if model.batches < MIN_STEPS:
         return f"{model.batches} measured batches are too few"

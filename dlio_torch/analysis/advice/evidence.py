@@ -262,8 +262,8 @@ def gather(
     here = {process.rank for process in trainers if process.host == trainers[0].host}
     evidence = Evidence(summary, config, environment, None, len(here) or len(steps) or 1)
     times = rank_times(recording, steps) if config.trace.spans and config.loader.replay == "none" else None
-    if times is None or not any(one.measured.any() for one in times):
-        return evidence
+    if times is None or not any(one.measured.any() for one in times) or config.loader.engine == "decoupled":
+        return evidence  # the model deals batches out, that engine reads ahead by bytes
     compute = config.compute
     busy = {"spin": compute.threads, "cuda": 1}.get(compute.mode, 0)
     free, full = (
