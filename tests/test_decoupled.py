@@ -23,11 +23,13 @@ from dlio_torch.data.decoupled.blocks import Blocks
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.pipes import BatchIndices, EpochBatches
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, RunFailed
 from dlio_torch.formats.base import Format
+from dlio_torch.formats.batch import Batch
 from dlio_torch.trace.events import read_events
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.trace.spans import NULL, Recorder
 
 SAMPLE = 5 * 6 * 4 + 2  # bytes
 
@@ -65,6 +67,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "one batch ahead": {"prefetch_bytes": 1},
     "tiny requests": {"transfer_size": 7},
     "one file open": {"max_open_files": 1},
+    "a DataPipe": {"style": "pipe"},
 }
 
 
@@ -84,8 +87,9 @@ def test_any_order_brings_every_batch_once(made: tuple[Format, Manifest]) -> Non
     loader.close()
 
 
-def test_an_abandoned_epoch_leaves_nothing_to_the_next(made: tuple[Format, Manifest]) -> None:
-    loader = decoupled(*made, sampler_of(), prefetch_bytes=1)
+@pytest.mark.parametrize("style", ["map", "pipe"])
+def test_an_abandoned_epoch_leaves_nothing_to_the_next(style: str, made: tuple[Format, Manifest]) -> None:
+    loader = decoupled(*made, sampler_of(), prefetch_bytes=1, style=style)
     for epoch in range(4):
         batches = loader.epoch(epoch)
         assert [next(batches)["index"].tolist() for _ in range(3)] == expected(epoch)[:3]
@@ -93,18 +97,38 @@ def test_an_abandoned_epoch_leaves_nothing_to_the_next(made: tuple[Format, Manif
     loader.close()
 
 
-def test_resumes_where_it_was_saved(made: tuple[Format, Manifest]) -> None:
-    loader = decoupled(*made, sampler_of())
+@pytest.mark.parametrize("style", ["map", "pipe"])
+def test_resumes_where_it_was_saved(style: str, made: tuple[Format, Manifest]) -> None:
+    loader = decoupled(*made, sampler_of(), style=style)
     batches = loader.epoch(2)
     for _ in range(4):
         next(batches)
     state = copy.deepcopy(loader.state_dict())
     loader.close()
-    other = decoupled(*made, sampler_of())
+    other = decoupled(*made, sampler_of(), style=style)
     other.load_state_dict(state)
     assert numbers(epoch_of(other, 2)) == expected(2, 4)
     assert numbers(epoch_of(other, 3)) == expected(3)
     other.close()
+
+
+def _indices(batch: Batch) -> list[int]:
+    found: list[int] = batch["index"].tolist()
+    return found
+
+
+def _without_3(indices: list[int]) -> bool:
+    return 3 not in indices
+
+
+def test_it_is_a_datapipe_among_others(made: tuple[Format, Manifest]) -> None:
+    fmt, manifest = made
+    reader = BatchIndices(EpochBatches(sampler_of())).read_places(DecoupledSource(fmt, manifest, NULL), LoaderConfig())
+    pipe = reader.map(_indices).filter(_without_3)
+    for _ in range(2):
+        assert list(pipe) == [indices for indices in expected(0) if 3 not in indices]
+    reader.close()
+    reader.close()
 
 
 def settled(mover: Any) -> int:
@@ -275,7 +299,6 @@ def test_records_what_it_does(made: tuple[Format, Manifest], tmp_path: Path) -> 
 
 
 REFUSED = {
-    "loader.style=pipe": "no DataPipe",
     "loader.prefetch_batches=3": "prefetch_bytes",
     "loader.in_memory=true": "in_memory=false",
     "loader.replay=samples": "replay",
@@ -289,6 +312,12 @@ def test_what_it_cannot_do_is_refused(option: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=REFUSED[option]) as caught:
         compose(["recipe=minimal", "loader=decoupled", "dataset.format=hdf5", option], cwd=tmp_path)
     assert option.partition("=")[0] in str(caught.value)
+
+
+def test_workers_take_no_datapipe(tmp_path: Path) -> None:
+    options = ["recipe=minimal", "dataset=npy", "loader=decoupled", "loader.style=pipe", "loader.num_workers=2"]
+    with pytest.raises(ConfigError, match=r"loader\.style=pipe.*loader\.num_workers=2.*set loader\.style=map"):
+        compose(options, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("option", ["loader.prefetch_bytes=1MiB", "loader.transfer_size=4KiB"])

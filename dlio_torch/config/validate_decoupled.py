@@ -39,8 +39,13 @@ def check_decoupled(config: Config, fail: Fail) -> None:
             "the threads of one process read its files in their order",
             "set loader.num_workers=0, and loader.read_threads",
         )
+    if loader.style == "pipe" and loader.num_workers:
+        fail(
+            ["loader.style", "loader.num_workers", "loader.engine"],
+            "workers share out groups of batches, which a DataPipe does not",
+            "set loader.style=map, or loader.num_workers=0 and loader.read_threads",
+        )
     only: dict[str, tuple[Any, str, str]] = {
-        "loader.style": ("map", "it takes no DataPipe", "set loader.style=map"),
         "loader.prefetch_factor": (None, "it reads ahead by bytes", "set loader.prefetch_factor=null"),
         "loader.prefetch_batches": (1, "it reads ahead by bytes", "set loader.prefetch_bytes instead"),
         "loader.in_memory": (False, "it reads into memory that is used again", "set loader.in_memory=false"),

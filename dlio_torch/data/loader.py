@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -18,12 +19,13 @@ from dlio_torch.data.dataloaders import DataLoaderEngine, Item, over_pipe, over_
 from dlio_torch.data.datasets import CatchingDataset, Failure
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
+from dlio_torch.data.decoupled.pipe import PlacesReader
 from dlio_torch.data.decoupled.workers import WorkersEngine
 from dlio_torch.data.failures import explain, uninterrupted
 from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.pipeplan import PipePlan
-from dlio_torch.data.pipes import EpochBatches
+from dlio_torch.data.pipes import BatchIndices, EpochBatches
 from dlio_torch.data.replay import ReplayedBatches
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.stream import PipeStream
@@ -120,11 +122,17 @@ class BatchLoader:
 
     @staticmethod
     def _decoupled(config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan) -> Engine:
-        if not config.num_workers:
-            return DecoupledEngine(config, source, sampler)
         if isinstance(sampler, PipePlan):
-            raise ValueError("workers cannot share a plan of pipes")
-        return WorkersEngine(config, source, sampler)
+            if config.num_workers:
+                raise ValueError("workers cannot share a plan of pipes")
+            return DecoupledEngine(config, source, sampler)
+        if config.style == "pipe":
+            batches = EpochBatches(sampler)
+            pipe = PlacesReader(BatchIndices(batches), source, config)
+            # The pipe has threads of its own, and its memory is pinned already.
+            options = replace(config, read_threads=0, pin_memory=False)
+            return DataLoaderEngine(options, batches.begin, [over_pipe(options, pipe)], pipe.close)
+        return (WorkersEngine if config.num_workers else DecoupledEngine)(config, source, sampler)
 
     def __len__(self) -> int:
         """Batches of an epoch."""

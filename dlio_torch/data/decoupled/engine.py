@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.decoupled.blocks import BlockPool, Blocks
@@ -12,8 +13,8 @@ from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
 from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.decoupled.streams import KeptGroups, PlannedBatches
+from dlio_torch.data.orders import BatchMaker
 from dlio_torch.data.pipeplan import PipePlan
-from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.formats.directfile import BLOCK
 from dlio_torch.native.direct import DirectMover
@@ -28,6 +29,20 @@ _CLOSING_S = 2.0
 _ENDLESS = 1 << 40  # steps
 _GROUPS_KEPT = 64  # groups of a stream whose order is known again, more than are under way
 _STREAMED = 64  # most batches of a group of a stream: its order is worked out sample by sample
+
+
+class Sampler(Protocol):
+    """What the engine asks of a sampler of single samples."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a batch, of the largest one."""
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+
+    def batch_maker(self, epoch: int) -> BatchMaker:
+        """Gives the sample numbers of a step."""
 
 
 class DecoupledEngine:
@@ -49,7 +64,7 @@ class DecoupledEngine:
         self,
         config: LoaderConfig,
         source: DecoupledSource,
-        sampler: BatchSampler | PipePlan,
+        sampler: Sampler | PipePlan,
         mover: Mover | None = None,
         *,
         blocks: BlockPool | None = None,
@@ -95,7 +110,7 @@ class DecoupledEngine:
         if self._share[1] > 1:  # each worker gets some
             each = max(1, min(each, len(steps) // (_SHARES * self._share[1])))
         told = max(1, min(_TOLD, int(self._config.prefetch_bytes // (each * size))))
-        if isinstance(plan, BatchSampler):
+        if not isinstance(plan, PipePlan):
             return BatchGroups(source, steps, each, size, plan.batch_maker(epoch), *means, self._share, told)
         each = min(each, _STREAMED)
         if plan.endless:

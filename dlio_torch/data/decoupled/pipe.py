@@ -1,0 +1,66 @@
+"""The decoupled engine as a DataPipe: batches of sample numbers go in, batches of samples come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from torch.utils.data import IterDataPipe, functional_datapipe
+
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.decoupled.engine import DecoupledEngine
+from dlio_torch.data.decoupled.epoch import Item
+from dlio_torch.data.decoupled.groups import DecoupledSource
+from dlio_torch.data.orders import BatchMaker, Indices
+
+
+class ListedBatches:
+    """Batches that are known: what the engine asks of a sampler."""
+
+    def __init__(self) -> None:
+        self.batches: list[Indices] = []
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of the largest batch."""
+        return max(map(len, self.batches), default=1)
+
+    def batch_maker(self, epoch: int) -> BatchMaker:
+        """Gives the batch of a step; there is one epoch."""
+        return lambda step: self.batches[step]
+
+
+@functional_datapipe("read_places")
+class PlacesReader(IterDataPipe[Item]):
+    """Reads each batch of sample numbers by their places: ``BatchIndices(batches).read_places(source, config)``.
+
+    The batches of an iteration are taken from the pipe before, all at once; they are read by the threads of this
+    process, ``config.prefetch_bytes`` ahead.
+
+    Args:
+        batches: lists of sample numbers.
+        source: what is read.
+        config: the options of ``loader``.
+    """
+
+    def __init__(self, batches: IterDataPipe[list[int]], source: DecoupledSource, config: LoaderConfig) -> None:
+        super().__init__()
+        self._batches = batches
+        self._listed = ListedBatches()
+        self._config, self._places = config, source
+        self._engine: DecoupledEngine | None = None
+
+    def __iter__(self) -> Iterator[Item]:
+        self._listed.batches = [np.array(batch, np.int64) for batch in self._batches]
+        if self._engine is None:  # its memory is used again by the next iteration
+            self._engine = DecoupledEngine(self._config, self._places, self._listed)
+        yield from self._engine.start(0, 0)
+
+    def close(self) -> None:
+        """End the threads; a second call does nothing."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
