@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import resource_sharer
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ import pytest
 from ranks import clean_environ
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data.failures import uninterrupted
+from dlio_torch.data.failures import uninterrupted, without_last_words
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.events import read_events
 from dlio_torch.train.steps import TRAIN, journal_of, read_steps
@@ -149,3 +151,22 @@ def test_ctrl_c_waits_until_workers_are_known() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert done == ["started"]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_trainer_that_hangs_up_leaves_no_traceback(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What a worker's thread prints while it passes memory on, with and without our hook."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    if quiet:
+        without_last_words(0)
+    sharer = resource_sharer._resource_sharer  # type: ignore[attr-defined]
+    address, _ = sharer.register(lambda connection, pid: None, lambda: None)
+    with socket.socket(socket.AF_UNIX) as trainer:
+        trainer.connect(address)
+    resource_sharer.stop(timeout=10)
+    assert ("Traceback" in capfd.readouterr().err) is not quiet
+    # Anything else is still said.
+    sys.excepthook(ValueError, ValueError("of ours"), None)
+    assert "of ours" in capfd.readouterr().err

@@ -14,7 +14,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
-from dlio_torch.data.failures import WorkerSignals
+from dlio_torch.data.failures import WorkerSignals, without_last_words
 from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
@@ -143,6 +143,7 @@ def _kind_of_loader(config: LoaderConfig) -> tuple[type[DataLoader[Any]], dict[s
             "persistent_workers": config.persistent_workers,
             "multiprocessing_context": config.multiprocessing_context,
             "timeout": config.timeout_s,
+            "worker_init_fn": without_last_words,
         }
     return (StatefulDataLoader if config.engine == "stateful" else DataLoader), options
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
+from multiprocessing import resource_sharer
+from types import FrameType, TracebackType
 from typing import Any
 
 from dlio_torch.errors import DlioError, RunFailed
@@ -82,6 +84,25 @@ def _death(error: BaseException) -> RunFailed | None:
             found = worker_died(text.splitlines()[-1].strip())
         cause = cause.__cause__
     return found
+
+
+def without_last_words(worker: int) -> None:
+    """In a loader worker: print nothing where the trainer ends in the midst of taking a batch over.
+
+    A thread of :mod:`multiprocessing` passes the descriptors of shared memory on.  It prints a traceback through
+    ``sys.excepthook`` where the other side hangs up, as a trainer does that is terminated.
+
+    Args:
+        worker: its number; a ``worker_init_fn`` of a DataLoader gets it.
+    """
+    others = sys.excepthook
+
+    def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        by = "" if trace is None else trace.tb_frame.f_globals.get("__name__")
+        if by != resource_sharer.__name__ or not issubclass(kind, (ConnectionError, EOFError)):
+            others(kind, error, trace)
+
+    sys.excepthook = say
 
 
 class WorkerSignals:
