@@ -15,6 +15,7 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.decoupled.blocks import Blocks
 from dlio_torch.environment.readers import fio_version, read_with_fio
 from dlio_torch.native import NativeUnavailable
+from dlio_torch.native.memory import address_of
 from dlio_torch.native.places import NativeMover
 
 BASELINE = "two threads that only read"
@@ -71,7 +72,7 @@ def _reads(raw: Path, work: Work, memory: int, request: int, batch: int) -> Iter
         which = np.full(batch, file.fileno(), np.int32)
 
         def read(thread: int) -> None:
-            first = blocks[thread].__array_interface__["data"][0]
+            first = address_of(blocks[thread])
             for number in range(thread, len(batches), THREADS):
                 mover.read(which, batches[number] * work.size, lengths, to + first, request)
 

@@ -17,6 +17,7 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.tfexample import Octets
 from dlio_torch.formats.tfrecord_io import CRC, FRAMING, HEADER, Checker
+from dlio_torch.native.memory import address_of
 
 Pread = Callable[[int, int, int], bytes]
 """``os.pread``, or what reads past the page cache in its place: descriptor, size, offset -> bytes."""
@@ -188,6 +189,5 @@ class Records:
 def _aligned(size: int, lead: int) -> Octets:
     """Memory of ``size`` bytes, of which number ``lead`` is aligned."""
     memory = np.empty(size + _ALIGNMENT, np.uint8)
-    address: int = memory.__array_interface__["data"][0]
-    skip = -(address + lead) % _ALIGNMENT
+    skip = -(address_of(memory) + lead) % _ALIGNMENT
     return memory[skip : skip + size]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch import native
+from dlio_torch.native.memory import address_of
 
 WORDS, FLOATS, DOUBLES = 0, 1, 2
 """What the words of a stream become: bytes as they are, float32 or float64 numbers in [0, 1)."""
@@ -81,7 +82,7 @@ class NativeFiller:
     ) -> None:
         """See :class:`Filler`."""
         self._fill(
-            len(sizes), seed, _address(numbers), _address(sizes), start, period, kept, kind, _address(into)
+            len(sizes), seed, address_of(numbers), address_of(sizes), start, period, kept, kind, address_of(into)
         )  # fmt: skip
 
 
@@ -132,8 +133,3 @@ def open_filler() -> Filler:
         return NativeFiller()
     except native.NativeUnavailable as error:
         return NumpyFiller(str(error))
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch import native
+from dlio_torch.native.memory import address_of
 
 Ints = npt.NDArray[np.int64]
 _IOV_MAX = 1024
@@ -83,8 +84,8 @@ class NativeMover:
         """See :class:`Mover`."""
         failed = np.zeros(3, np.int64)
         result = self._read(
-            len(offsets), _address(descriptors), _address(offsets), _address(lengths), _address(addresses), request,
-            _address(failed),
+            len(offsets), address_of(descriptors), address_of(offsets), address_of(lengths), address_of(addresses),
+            request, address_of(failed),
         )  # fmt: skip
         self.cold = bool(failed[2])
         if result:
@@ -92,7 +93,7 @@ class NativeMover:
 
     def copy(self, sources: Ints, lengths: Ints, addresses: Ints) -> None:
         """See :class:`Mover`."""
-        self._copy(len(sources), _address(sources), _address(lengths), _address(addresses))
+        self._copy(len(sources), address_of(sources), address_of(lengths), address_of(addresses))
 
 
 class PythonMover:
@@ -152,8 +153,3 @@ def open_mover() -> Mover:
         return NativeMover()
     except native.NativeUnavailable as error:
         return PythonMover(str(error))
-
-
-def _address(array: npt.NDArray[np.int32] | Ints) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio_torch import native
+from dlio_torch.native.memory import address_of
 
 Ints = npt.NDArray[np.int64]
 KINDS = {"bytes": 1, "floats": 2, "integers": 3}
@@ -52,7 +52,7 @@ class NativeRecords:
         self._verify = int(verify)
         self._names = [np.frombuffer(name.encode(), np.uint8) for name, _ in features]
         self._features = np.array(
-            [(_address(name), len(name), KINDS[kind]) for name, (_, kind) in zip(self._names, features, strict=True)],
+            [(address_of(name), len(name), KINDS[kind]) for name, (_, kind) in zip(self._names, features, strict=True)],
             np.int64,
         ).reshape(-1, 3)
         integer, pointer = ctypes.c_int64, ctypes.c_void_p
@@ -81,7 +81,7 @@ class NativeRecords:
         offsets, count = np.zeros(_FIRST, np.int64), np.zeros(1, np.int64)
         while True:
             result = self._scan(
-                descriptor, size, self._verify, _address(offsets), len(offsets), _address(count)
+                descriptor, size, self._verify, address_of(offsets), len(offsets), address_of(count)
             )  # fmt: skip
             number = int(count[0])
             if result:
@@ -99,8 +99,8 @@ class NativeRecords:
         """
         sizes, failed = np.zeros((len(offsets), len(self._features)), np.int64), np.zeros(1, np.int64)
         result = self._measure(
-            len(offsets), descriptor, _address(offsets), _address(spans), _address(self._features),
-            len(self._features), _address(sizes), _address(failed),
+            len(offsets), descriptor, address_of(offsets), address_of(spans), address_of(self._features),
+            len(self._features), address_of(sizes), address_of(failed),
         )  # fmt: skip
         if result:
             raise RecordError(int(failed[0]))
@@ -131,14 +131,9 @@ class NativeRecords:
             local.scratch = np.empty(room, np.uint8)
         failed = np.zeros(1, np.int64)
         result = self._read(
-            len(offsets), descriptor, _address(offsets), _address(spans), _address(self._features),
-            len(self._features), _address(to), _address(sizes), self._verify, request, _address(local.scratch),
-            len(local.scratch), _address(local.state), _address(failed),
+            len(offsets), descriptor, address_of(offsets), address_of(spans), address_of(self._features),
+            len(self._features), address_of(to), address_of(sizes), self._verify, request, address_of(local.scratch),
+            len(local.scratch), address_of(local.state), address_of(failed),
         )  # fmt: skip
         if result:
             raise RecordError(int(failed[0]), -result if result < 0 else None)
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -8,6 +8,7 @@ import torch
 
 from dlio_torch.data.decoupled.blocks import Memory
 from dlio_torch.errors import RunFailed
+from dlio_torch.native.memory import address_of
 
 
 class Pinned:
@@ -23,7 +24,7 @@ class Pinned:
         Raises:
             RunFailed: the driver refuses.
         """
-        place = memory.__array_interface__["data"][0], len(memory)
+        place = address_of(memory), len(memory)
         before = self._locked.get(block)
         if before == place:
             return

@@ -23,6 +23,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.directfile import not_permitted
 from dlio_torch.formats.places.base import Chunks, Ints, Records
 from dlio_torch.formats.places.filters import decoded
+from dlio_torch.native.memory import address_of
 from dlio_torch.native.places import Mover, PlaceError
 from dlio_torch.trace.spans import Recorder
 
@@ -165,12 +166,6 @@ class Reading:
                 f"{path} ends at byte {at + error.got}, asked for {int(lengths[error.piece])} from byte {at} on",
                 hint="the file is damaged or incomplete; remove it and generate again",
             ) from error
-
-
-def address_of(array: npt.NDArray[np.uint8]) -> int:
-    """Where the array begins in memory."""
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _cuts(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ import torch
 from dlio_torch.data.decoupled.blocks import Memory
 from dlio_torch.data.decoupled.shared import FREE, GONE, MOST_BLOCKS, READING, SENT, Region
 from dlio_torch.errors import RunFailed
+from dlio_torch.native.memory import address_of
 
 
 class SharedBlocks:
@@ -50,7 +51,7 @@ class SharedBlocks:
                 block = self._fresh(size)
             region.state[block] = READING
             memory = region.memory(block, size)
-            address = memory.__array_interface__["data"][0]
+            address = address_of(memory)
             self._places[block] = address, address + size
             self._used[block] = weakref.ref(memory, lambda gone: self._back(block, gone))
         return memory

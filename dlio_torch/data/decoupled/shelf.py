@@ -7,6 +7,8 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
+from dlio_torch.native.memory import address_of
+
 Ints = npt.NDArray[np.int64]
 _SLAB = 1 << 20  # bytes of one allocation, at least one place
 _STEPS = 4  # sizes of places between one power of two and the next
@@ -48,7 +50,7 @@ class Shelf:
         count = max(least, _SLAB // room)
         slab = np.empty(count * room, np.uint8)
         self._slabs.append(slab)
-        first: int = slab.__array_interface__["data"][0]
+        first = address_of(slab)
         return [first + number * room for number in range(count)]
 
 

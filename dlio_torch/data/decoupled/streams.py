@@ -19,11 +19,12 @@ from dlio_torch.data.decoupled.blocks import BlockPool
 from dlio_torch.data.decoupled.epoch import Item, Share
 from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
 from dlio_torch.data.decoupled.plan import Planner
-from dlio_torch.data.decoupled.reading import Reading, address_of
+from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.decoupled.shelf import Ints, Shelf
 from dlio_torch.data.making import Begun
 from dlio_torch.data.orders import Indices
 from dlio_torch.errors import DlioError
+from dlio_torch.native.memory import address_of
 
 Entries = Iterator[tuple[list[int], list[int]]]
 """Batches, and the samples that come into memory for each."""

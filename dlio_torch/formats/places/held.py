@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.places.base import ArrayPlaces, Copies, Ints
+from dlio_torch.native.memory import address_of
 
 
 class Held(ArrayPlaces):
@@ -28,8 +29,7 @@ class Held(ArrayPlaces):
     def __init__(self, path: Path, memory: npt.NDArray[np.uint8], starts: Ints, sizes: Ints) -> None:
         self.path = path
         self._memory = memory
-        address: int = memory.__array_interface__["data"][0]
-        self._starts, self._sizes = starts + address, sizes
+        self._starts, self._sizes = starts + address_of(memory), sizes
 
     def sizes(self, rows: Ints) -> Ints:
         return self._sizes[rows]

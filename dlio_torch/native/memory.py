@@ -1,0 +1,13 @@
+"""Where arrays lie in memory, for calls of C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Where the first element of ``array`` lies; the caller keeps the array."""
+    address: int = array.__array_interface__["data"][0]
+    return address
