@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch import native
+from dlio_torch.native.memory import address_of
 from dlio_torch.native.places import Ints, Mover, PlaceError
 
 Memory = npt.NDArray[np.uint8]
@@ -55,8 +56,10 @@ class DirectMover:
             self._read_pieces(descriptors, offsets, lengths, addresses, request, scratch)
             return
         failed = np.zeros(2, np.int64)
-        arrays = [_address(np.ascontiguousarray(one)) for one in (descriptors, offsets, lengths, addresses)]
-        result = self._read(len(offsets), *arrays, request, self._block, _address(scratch), _address(failed))
+        arrays = [np.ascontiguousarray(one) for one in (descriptors, offsets, lengths, addresses)]  # kept for the call
+        result = self._read(
+            len(offsets), *map(address_of, arrays), request, self._block, address_of(scratch), address_of(failed)
+        )
         if result:
             raise PlaceError(int(failed[0]), int(failed[1]), result if result > 0 else None)
 
@@ -83,7 +86,7 @@ class DirectMover:
                 if got <= 0:
                     raise PlaceError(piece, done, None)
                 got = min(got, length - done)
-                ctypes.memmove(address + done, _address(scratch) + skipped, got)
+                ctypes.memmove(address + done, address_of(scratch) + skipped, got)
                 done += got
 
     def _scratch(self, size: int) -> Memory:
@@ -92,8 +95,3 @@ class DirectMover:
         if memory is None or len(memory) < size:
             memory = self._local.scratch = np.frombuffer(mmap.mmap(-1, size), np.uint8)
         return memory[:size]
-
-
-def _address(array: npt.NDArray[np.generic]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
