@@ -24,6 +24,7 @@ from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.errors import DataError
 from dlio_torch.formats.base import Format
 from dlio_torch.native.places import open_mover
 from dlio_torch.trace.spans import NULL
@@ -150,3 +151,16 @@ def watched(
     mover = WatchedMover()
     config = LoaderConfig(**{"engine": "decoupled", "timeout_s": 60.0, **options})
     return DecoupledEngine(config, DecoupledSource(fmt, manifest, NULL), sampler, mover), mover
+
+
+def good_and_bad(loader: BatchLoader) -> tuple[int, list[str]]:
+    """Samples that come in the first epoch, and what is said in place of the others."""
+    batches, good = loader.epoch(0), 0
+    bad: list[str] = []
+    while True:
+        try:
+            good += len(next(batches)["index"])
+        except DataError as error:
+            bad.append(str(error))
+        except StopIteration:
+            return good, bad

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from data_files import epoch_of, numbers
-from decoupled_data import data_of, decoupled, watched
+from decoupled_data import data_of, decoupled, good_and_bad, watched
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
@@ -206,15 +206,7 @@ def test_a_damaged_file_costs_its_batches_alone(tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, "npy")
     manifest.path(1).write_bytes(b"no array")
     loader = decoupled(fmt, manifest, BatchSampler(num_samples=21, batch_size=1))
-    batches, good = loader.epoch(0), 0
-    bad: list[str] = []
-    while True:
-        try:
-            good += len(next(batches)["index"])
-        except DataError as error:
-            bad.append(str(error))
-        except StopIteration:
-            break
+    good, bad = good_and_bad(loader)
     assert (good, len(bad)) == (14, 7)
     assert all(manifest.path(1).name in line for line in bad)
     loader.close()

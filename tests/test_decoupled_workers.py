@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from data_files import epoch_of, numbers
-from decoupled_data import data_of, decoupled, faithful
+from decoupled_data import data_of, decoupled, faithful, good_and_bad
+from leftovers import none_left, worker_pids
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
@@ -30,7 +30,7 @@ from dlio_torch.data.decoupled.workers import WorkersEngine
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.errors import ConfigError, DataError, RunFailed
+from dlio_torch.errors import ConfigError, RunFailed
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import Batch
 from dlio_torch.trace.events import read_events
@@ -52,27 +52,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Format, Manifest]:
 
 @pytest.fixture(autouse=True)
 def no_leftovers() -> Iterator[None]:
-    """After each test no worker, and no thread that was not there before."""
-    threads = set(threading.enumerate())
-    yield
-    end = time.monotonic() + 10
-    while left := [thread.name for thread in threading.enumerate() if thread not in threads] + workers():
-        assert time.monotonic() < end, left
-        time.sleep(0.01)
-
-
-def workers() -> list[Any]:
-    """Ids of the running children that are no helpers of multiprocessing."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            line = " ".join(child.cmdline())
-            helper = "resource_tracker" in line or ("forkserver" in line and child.ppid() == os.getpid())
-            if not helper and child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child.pid)
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    with none_left():
+        yield
 
 
 def sampler_of(batch_size: int = 2) -> BatchSampler:
@@ -341,15 +322,7 @@ def test_a_damaged_file_costs_its_batches_alone(tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, "npy")
     manifest.path(1).write_bytes(b"no array")
     loader = decoupled(fmt, manifest, BatchSampler(num_samples=21, batch_size=1), num_workers=2, **FORK)
-    batches, good = loader.epoch(0), 0
-    bad: list[str] = []
-    while True:
-        try:
-            good += len(next(batches)["index"])
-        except DataError as error:
-            bad.append(str(error))
-        except StopIteration:
-            break
+    good, bad = good_and_bad(loader)
     assert (good, len(bad)) == (14, 7)
     assert all(manifest.path(1).name in line for line in bad)
     loader.close()
@@ -365,7 +338,7 @@ def busy(made: tuple[Format, Manifest], **options: Any) -> BatchLoader:
 def test_a_worker_that_is_killed_is_named(made: tuple[Format, Manifest]) -> None:
     loader = busy(made, timeout_s=60.0)
     batches = loader.epoch(0)
-    victims = workers()
+    victims = worker_pids()
     timer = threading.Timer(0.2, lambda: [os.kill(victim, signal.SIGKILL) for victim in victims])
     timer.start()
     with pytest.raises(RunFailed, match="a loader worker died") as caught:

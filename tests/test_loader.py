@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from data_files import config_of, epoch_of, loader_of, make, make_raw, numbers
+from leftovers import none_left, worker_pids
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, InMemoryDataset, SampleDataset
@@ -74,29 +74,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Format, Manifest]:
 
 @pytest.fixture(autouse=True)
 def no_leftovers() -> Iterator[None]:
-    """After each test: no worker processes and no threads that were not there before."""
-    threads = set(threading.enumerate())
-    yield
-    end = time.monotonic() + 10
-    while left := [thread.name for thread in threading.enumerate() if thread not in threads] + workers():
-        assert time.monotonic() < end, left
-        time.sleep(0.01)
-
-
-def workers() -> list[str]:
-    """Running children of this process but the two helpers that multiprocessing keeps."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            line = " ".join(child.cmdline())
-            helper = "multiprocessing.resource_tracker" in line or (
-                "multiprocessing.forkserver" in line and child.ppid() == os.getpid()
-            )
-            if not helper and child.status() != psutil.STATUS_ZOMBIE:
-                found.append(f"{child.pid} {line}")
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    with none_left():
+        yield
 
 
 def shuffled(num_samples: int = 21) -> BatchSampler:
@@ -282,7 +261,7 @@ def test_a_worker_that_is_killed_is_named_within_seconds(tmp_path: Path, name: s
     loader = loader_of(fmt, manifest, **OPTIONS[name])
     batches = loader.epoch(0)
     next(batches)
-    victims = [int(line.split()[0]) for line in workers()]
+    victims = worker_pids()
     began = time.monotonic()
 
     def kill() -> None:
