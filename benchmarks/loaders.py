@@ -45,7 +45,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--ways", default="", help="only the baseline and ways whose names hold one of these, separated by ;"
     )
-    parser.add_argument("--bytes", type=int, default=0, help="bytes of an epoch, about; 0: 128 MiB, 2 MiB with --quick")
+    parser.add_argument(
+        "--bytes",
+        type=int,
+        default=0,
+        help="bytes of an epoch, about; 0: 1 GiB, at most 131,072 samples; 2 MiB with --quick",
+    )
     parser.add_argument("--cold", action="store_true", help="each measurement begins with an empty page cache")
     parser.add_argument("--peers-python", metavar="PATH", help="interpreters that have peers, separated by commas")
 
@@ -59,7 +64,9 @@ def run(arguments: Namespace) -> Iterator[Part]:
         if PEERS in layouts:
             yield from peers.missing
         for size, order, layout in itertools.product(sizes, orders, layouts):
-            work = Work.of(size, arguments.bytes or (2 << 20 if quick else 128 << 20), order, cold=arguments.cold)
+            work = Work.of(
+                size, arguments.bytes or (2 << 20 if quick else min(1 << 30, size << 17)), order, cold=arguments.cold
+            )
             say(f"{layout}, {size} bytes, {order}")
             with tempfile.TemporaryDirectory(dir=arguments.directory) as folder, ExitStack() as stack:
                 yield from _part(layout, work, Path(folder), peers, arguments, stack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,13 +30,14 @@ def ways(raw: Path, work: Work) -> list[Way]:
     """The baseline, the same by requests of ``loader.transfer_size``, and the limit of any loader.
 
     The limit is what is left when only the loader is left out: two threads that read the same batches by the same
-    requests into one batch's memory each.  A batch is larger than a core's cache, and the baseline's buffer is not.
+    requests into the memory of two batches each, in turn: a loader needs one to be filled by each thread, one that is
+    ready and one that is in use.  They are larger than a core's cache, and the baseline's buffer is not.
     """
     large = max(work.size, LoaderConfig().transfer_size)
     return [
         Way(BASELINE, lambda: _baseline(raw, work, work.size), [raw]),
         Way(LARGE, lambda: _baseline(raw, work, large), [raw]),
-        Way(LIMIT, lambda: epoch(lambda: _reads(raw, work, work.batch * work.size, 1 << 20, work.batch), work), [raw]),
+        Way(LIMIT, lambda: epoch(lambda: _reads(raw, work, work.batch * work.size, 1 << 20, each=2), work), [raw]),
     ]
 
 
@@ -46,7 +48,7 @@ def reader() -> str:
 
 def _baseline(raw: Path, work: Work, request: int) -> Figures:
     if fio_version() is None:
-        return epoch(lambda: _reads(raw, work, request, request, work.batch), work)
+        return epoch(lambda: _reads(raw, work, request, request), work)
     part = work.bytes // THREADS // request * request
     if part == 0:
         raise Unavailable(f"the file is too small for {THREADS} threads that read {request} bytes")
@@ -57,23 +59,24 @@ def _baseline(raw: Path, work: Work, request: int) -> Figures:
     return figures(reading.bytes, reading.seconds, watch.stop()[1])
 
 
-def _reads(raw: Path, work: Work, memory: int, request: int, batch: int) -> Iterator[Any]:
-    """Reads of the batches, each thread into so many bytes again and again; gives as many nothings."""
+def _reads(raw: Path, work: Work, memory: int, request: int, each: int = 1) -> Iterator[Any]:
+    """Reads of the batches, each thread into ``each`` blocks of so many bytes in turn; gives as many nothings."""
     try:
         mover = NativeMover()
     except NativeUnavailable as error:
         raise Unavailable(f"it is in C: {error}") from error
     batches = [np.sort(np.array(batch, np.int64)) for batch in work.sampler()]
     pool = Blocks(THREADS)  # large blocks of which may be huge pages
-    blocks = [pool.take(memory) for _ in range(THREADS)]
+    blocks = [pool.take(memory) for _ in range(THREADS * each)]
+    batch = work.batch
     to = np.arange(batch, dtype=np.int64) * work.size % memory
     lengths = np.full(batch, work.size, np.int64)
     with raw.open("rb") as file:
         which = np.full(batch, file.fileno(), np.int32)
 
         def read(thread: int) -> None:
-            first = address_of(blocks[thread])
-            for number in range(thread, len(batches), THREADS):
+            firsts = itertools.cycle(map(address_of, blocks[thread::THREADS]))
+            for number, first in zip(range(thread, len(batches), THREADS), firsts, strict=False):
                 mover.read(which, batches[number] * work.size, lengths, to + first, request)
 
         threads = [threading.Thread(target=read, args=(number,)) for number in range(THREADS)]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.decoupled.plan import Plan
+from dlio_torch.data.decoupled.plans import Plans
 from dlio_torch.errors import DlioError
 from dlio_torch.native.places import Ints, Mover
 
@@ -23,24 +24,21 @@ _ON = 32
 
 
 class Ahead:
-    """The plans of groups; for any number of threads.
+    """Plans whose turn has come; for any number of threads.
 
     Args:
-        make: plans a group.
+        plans: of all groups.
         groups: how many there are.
         depth: groups of which the system is told before their turn.
         mover: knows whether the cache is cold.
     """
 
-    def __init__(self, make: Callable[[int], Plan], groups: int, depth: int, mover: Mover) -> None:
-        self._make = make
+    def __init__(self, plans: Plans, groups: int, depth: int, mover: Mover) -> None:
+        self._plans = plans
         self._groups = groups
         self._depth = depth
         self._mover = mover
         self._until = 0
-        self._lock = threading.Lock()
-        self._plans: dict[int, Plan] = {}
-        self._begun = -1
         self._telling = threading.Lock()
         self._told = 0  # all groups before this one
         self._ends: set[tuple[int, int]] = set()  # descriptor and byte behind each stretch of the last of them
@@ -51,10 +49,7 @@ class Ahead:
         Raises:
             DataError: a file is missing or damaged.
         """
-        with self._lock:
-            plan = self._plans.pop(number, None)
-            self._begun = max(self._begun, number)
-        plan = plan or self._make(number)
+        plan = self._plans.take(number)
         if self._mover.cold:
             self._until = number + _ON
         if number < self._until:
@@ -76,14 +71,13 @@ class Ahead:
 
     def _tell_of(self, number: int) -> None:
         before, self._ends = self._ends, set()
-        plan = self._make(number)
+        plan = self._plans.look(number)
+        if plan is None:
+            return
         for descriptor, begin, end in _stretches(plan):
             self._ends.add((descriptor, end))
             if (descriptor, begin) not in before:
                 os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
-        with self._lock:
-            if number > self._begun:
-                self._plans[number] = plan
 
 
 def _stretches(plan: Plan) -> Iterator[tuple[int, int, int]]:

@@ -22,7 +22,7 @@ from dlio_torch.native.places import Mover, open_mover
 
 THREADS = 2
 """Reader threads where ``loader.read_threads`` is 0."""
-_GROUP_BYTES = 3 << 20  # small batches are made together up to this size
+_GROUP_BYTES = 4 << 20  # small batches are made together up to this size
 _SHARES = 4  # groups of each worker at least, where there are enough batches
 _TOLD = 16  # groups of which the system is told on a cold cache, at most
 _CLOSING_S = 2.0

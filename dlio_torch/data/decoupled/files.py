@@ -54,6 +54,9 @@ class Files:
         recorder: takes spans ``open``.
         limit: files that stay open.
         held: files that stay in memory, where they are read whole.
+
+    Attributes:
+        limit: as given.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Files:
         self._format = fmt
         self._manifest = manifest
         self._recorder = recorder
-        self._limit = limit
+        self.limit = limit
         self._held_limit = limit if held is None else held
         self._held: OrderedDict[int, None] = OrderedDict()  # those of the open ones that are in memory
         self._lock = threading.Lock()
@@ -109,7 +112,7 @@ class Files:
         if len(self._held) > self._held_limit:
             del self._open[next(iter(self._held))]
             self._held.popitem(last=False)
-        while len(self._open) > self._limit:
+        while len(self._open) > self.limit:
             oldest, _ = self._open.popitem(last=False)
             self._held.pop(oldest, None)
 

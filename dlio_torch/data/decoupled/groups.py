@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -15,11 +16,12 @@ from dlio_torch.data.datasets import Failure
 from dlio_torch.data.decoupled.ahead import Ahead
 from dlio_torch.data.decoupled.blocks import BlockPool, Memory
 from dlio_torch.data.decoupled.epoch import Item, Share
-from dlio_torch.data.decoupled.plan import Plan, Planner, Section
+from dlio_torch.data.decoupled.plan import Plan, Planner
+from dlio_torch.data.decoupled.plans import Plans
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.making import Begun, Making
-from dlio_torch.data.orders import BatchMaker
+from dlio_torch.data.orders import BatchMaker, Indices
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
@@ -82,11 +84,13 @@ class BatchGroups:
         self._reading = reading
         self._blocks = blocks
         self._making = Making(source.recorder)
-        self._ahead = Ahead(self._plan, len(self), ahead, reading.mover)
+        self._groups = len(range(share[0], -(-len(steps) // each), share[1]))
+        plans = Plans(planner, self._batches_of, self._groups)
+        self._ahead = Ahead(plans, self._groups, ahead, reading.mover)
 
     def __len__(self) -> int:
         """Groups."""
-        return len(range(self._share[0], -(-len(self._steps) // self._each), self._share[1]))
+        return self._groups
 
     def size(self, number: int) -> int:
         """Bytes of a group, in the mean."""
@@ -112,8 +116,8 @@ class BatchGroups:
         except DlioError as error:
             return [Failure(error)]
 
-    def _plan(self, number: int) -> Plan:
-        return self._planner([self._maker(step) for step in self._steps_of(number)])
+    def _batches_of(self, number: int) -> list[Indices]:
+        return [self._maker(step) for step in self._steps_of(number)]
 
     def _made(self, planned: Callable[[], Plan], share: Share, begun: Begun | None) -> list[Item]:
         plan = planned()
@@ -133,30 +137,39 @@ class BatchGroups:
 
     def _batches(self, plan: Plan, memory: Memory) -> Iterator[Batch]:
         add, clock, source = self._source.recorder.add, time.perf_counter_ns, self._source
-        first = 0
-        for count in plan.counts:
+        recorded = source.recorder.enabled
+        cut: list[Batch] = []
+        for number, count in enumerate(plan.counts):
             if source.preprocess is not None:
                 began = clock()
                 source.preprocess.burn(count)
                 add("preprocess", began, clock())
             began = clock()
-            batch: Batch = {INDEX: as_tensor(plan.indices[first : first + count])}
-            for section in plan.sections:
-                _put(batch, section, memory, first, count)
-            if source.recorder.enabled:
+            cut = cut or _cut(plan, memory)
+            batch = cut[number]
+            if recorded:
                 add("collate", began, clock(), bytes=batch_bytes(batch))
             if source.verify:
                 check_contents(batch, source.fmt, source.manifest)
             yield batch
-            first += count
 
 
-def _put(batch: Batch, section: Section, memory: Memory, first: int, count: int) -> None:
-    """The array of ``count`` samples from ``first`` on, as a view of the block."""
-    spec, ends = section.spec, section.ends
-    low, high = int(ends[first]), int(ends[first + count])
-    row = math.prod(spec.shape) * spec.dtype.itemsize
-    rows = (high - low) // row if spec.variable else count
-    batch[spec.name] = as_tensor(np.ndarray((rows, *spec.shape), spec.dtype, memory, section.first + low))
-    if spec.variable:
-        batch[spec.name + LENGTHS] = as_tensor(np.diff(ends[first : first + count + 1]) // row)
+def _cut(plan: Plan, memory: Memory) -> list[Batch]:
+    """The batches of a block, as views of it."""
+    # NumPy cuts: any operation of torch gives up the interpreter lock, which then has to be waited for.
+    samples = list(pairwise([0, *accumulate(plan.counts)]))
+    made: list[Batch] = [{INDEX: as_tensor(plan.indices[low:high])} for low, high in samples]
+    for section in plan.sections:
+        spec, ends = section.spec, section.ends
+        borders = samples
+        if spec.variable:
+            row = math.prod(spec.shape) * spec.dtype.itemsize
+            rows, lengths = ends // row, np.diff(ends) // row
+            borders = [(int(rows[low]), int(rows[high])) for low, high in samples]
+        whole = np.ndarray((borders[-1][1], *spec.shape), spec.dtype, memory, section.first)
+        for batch, (low, high) in zip(made, borders, strict=True):
+            batch[spec.name] = as_tensor(whole[low:high])
+        if spec.variable:
+            for batch, (low, high) in zip(made, samples, strict=True):
+                batch[spec.name + LENGTHS] = as_tensor(lengths[low:high])
+    return made

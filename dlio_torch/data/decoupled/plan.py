@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.decoupled.files import Files, OpenFile
+from dlio_torch.data.decoupled.moves import Moves, begins_of, by_group, in_order
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.orders import Indices
 from dlio_torch.formats.batch import ArraySpec
@@ -24,6 +25,8 @@ _Share = tuple[int, "slice | Ints"]  # file, and positions of its samples
 # Positions in their files, which samples are of which file, and the files.
 _Located = tuple[Ints, Sequence[_Share], Sequence[OpenFile]]
 _ALIGNED = 64  # bytes to which the arrays of a group begin
+_NOWHERE = np.zeros(0, np.int32)
+_NO_PIECES = Pieces(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,11 @@ class Planner:
         self._manifest = manifest
         self._files = files
         self._block = block
+        self._may_join = not block and manifest.num_files <= files.limit
+        self._all_alike = not block and not any(spec.variable for spec in specs)
+        self._known: dict[int, tuple[list[Section], int]] = {}  # sections of so many samples that are all alike
+        #: Whether :meth:`several` does better than one plan after another: known from the last plan.
+        self.joins = False
 
     def __call__(self, batches: Sequence[Indices]) -> Plan:
         """The plan of these batches of sample numbers.
@@ -102,7 +110,43 @@ class Planner:
         sizes = [self._sizes_of(number, parts, files, rows) for number in self._arrays]
         sections, size = self._sections(sizes, located)
         into = [section.first + section.ends[:-1] for section in sections]
-        return self._plan(indices, tuple(map(len, batches)), sections, size, into, located)
+        moves = self._moves(into, located)
+        self.joins = self._may_join and not moves.chunks and all(map(self._joinable, files))
+        return _plan(indices, batches, sections, size, in_order(moves), files)
+
+    def several(self, groups: Sequence[Sequence[Indices]]) -> list[Plan]:
+        """The plans of groups of batches, as if each were planned alone, at hardly more than one's cost.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        if not self.joins or len(groups) == 1:
+            return [self(batches) for batches in groups]
+        indices = np.concatenate([batch for batches in groups for batch in batches])
+        located = rows, parts, files = self._located(indices)
+        sizes = [self._sizes_of(number, parts, files, rows) for number in self._arrays]
+        borders = [0, *accumulate(sum(map(len, batches)) for batches in groups)]
+        blocks = [self._sections([each[low:high] for each in sizes]) for low, high in pairwise(borders)]
+        into = [
+            np.concatenate([begin + sections[array].first + sections[array].ends[:-1]
+                            for (sections, _), begin in zip(blocks, begins_of(len(groups)), strict=True)])
+            for array in self._arrays
+        ]  # fmt: skip
+        moves = self._moves(into, located)
+        if moves.chunks:  # groups may share some: a chunk is then part of each of them
+            return [self(batches) for batches in groups]
+        return [
+            _plan(indices[low:high], batches, *block, own, files)
+            for batches, (low, high), block, own in zip(
+                groups, pairwise(borders), blocks, by_group(moves, len(groups)), strict=True
+            )
+        ]
+
+    def _joinable(self, file: OpenFile) -> bool:
+        """Whether a file may be looked at for many groups at once, at no cost to the first of them."""
+        native = file.native
+        looks_up = native.records is not None and any(spec.variable for spec in self._specs)  # reads to learn sizes
+        return not (native.once or native.read_bytes or looks_up)
 
     def apart(self, indices: Indices, take: Callable[[Ints], Ints]) -> tuple[Plan, Ints, Ints]:
         """The plan of samples that go each to memory of its own, its arrays one after another.
@@ -123,59 +167,42 @@ class Planner:
         ends = np.cumsum(sizes, axis=1)
         addresses = take(ends[:, -1])
         into = list((addresses[:, None] + ends - sizes).T)
-        return self._plan(indices, (len(indices),), (), 0, into, (rows, parts, files)), addresses, sizes
+        moves = self._moves(into, (rows, parts, files))
+        return _plan(indices, [indices], (), 0, in_order(moves), files), addresses, sizes
 
     def together(self, batches: Sequence[Indices], sizes: Ints) -> Plan:
         """The plan of batches whose samples are in memory, with bytes of their arrays as :meth:`apart` gives them."""
         sections, size = self._sections(list(sizes.T))
         indices = np.concatenate(batches)
-        nothing = np.zeros(0, np.int64)
-        pieces = Pieces(nothing, nothing, nothing)
-        return Plan(
-            indices, tuple(map(len, batches)), sections, size, nothing.astype(np.int32), pieces, (), (), (), {}, ()
-        )
+        return _plan(indices, batches, sections, size, Moves(), ())
 
     def _located(self, indices: Indices) -> _Located:
         numbers, rows = self._manifest.locate_all(indices)
         parts = _by_file(numbers) if self._manifest.num_files > 1 else [(0, slice(None))]
         return rows, parts, [self._files.get(number) for number, _ in parts]
 
-    def _plan(
-        self,
-        indices: Indices,
-        counts: tuple[int, ...],
-        sections: Sequence[Section],
-        size: int,
-        into: Sequence[Ints],
-        located: _Located,
-    ) -> Plan:
+    def _moves(self, into: Sequence[Ints], located: _Located) -> Moves:
         rows, parts, files = located
-        descriptors: list[npt.NDArray[np.int32]] = []
-        pieces: list[Pieces] = []
-        chunks: list[tuple[int, Chunks]] = []
-        records: list[Records] = []
-        copies: list[Copies] = []
-        paths: dict[int, Path] = {}
+        moves = Moves()
         for (_, positions), file in zip(parts, files, strict=True):
             if file.native.records is not None:
                 to = np.stack([where[positions] for where in into], axis=1)
-                records.append(file.native.records.plan(rows[positions], to))
+                moves.records.append(file.native.records.plan(rows[positions], to))
                 continue
             for spec, where in zip(self._specs, into, strict=True):
                 places = file.native.arrays[spec.name]
                 found = places.plan(rows[positions], where[positions])
                 if isinstance(found, Copies):
-                    copies.append(found)
+                    moves.copies.append(found)
                     continue
                 descriptor = file.descriptors[places.path]
-                paths[descriptor] = places.path
+                moves.paths[descriptor] = places.path
                 if isinstance(found, Chunks):
-                    chunks.append((descriptor, found))
+                    moves.chunks.append((descriptor, found))
                 else:
-                    pieces.append(found)
-                    descriptors.append(np.full(len(found.offsets), descriptor, np.int32))
-        order, together = _in_order(descriptors, pieces)
-        return Plan(indices, counts, sections, size, order, together, chunks, records, copies, paths, files)
+                    moves.pieces.append(found)
+                    moves.descriptors.append(np.full(len(found.offsets), descriptor, np.int32))
+        return moves
 
     def _sizes_of(self, number: int, parts: Sequence[_Share], files: Sequence[OpenFile], rows: Ints) -> Ints:
         """Bytes in memory of array ``number`` of each sample."""
@@ -189,6 +216,10 @@ class Planner:
 
     def _sections(self, sizes: Sequence[Ints], located: _Located | None = None) -> tuple[list[Section], int]:
         """Where the arrays of samples of these sizes lie in a block, and its size."""
+        count = len(sizes[0]) if self._all_alike else -1
+        known = self._known.get(count)
+        if known is not None:
+            return known
         sections, size = [], 0
         for spec, each in zip(self._specs, sizes, strict=True):
             ends = np.zeros(len(each) + 1, np.int64)
@@ -197,6 +228,8 @@ class Planner:
                 size = self._as_in_file(size, spec, located)
             sections.append(Section(spec, size, ends))
             size += -(-int(ends[-1]) // _ALIGNED) * _ALIGNED
+        if self._all_alike:
+            self._known = {count: (sections, size)}  # the last one: groups differ in size at the end of an epoch
         return sections, size
 
     def _as_in_file(self, size: int, spec: ArraySpec, located: _Located) -> int:
@@ -228,19 +261,16 @@ def _by_file(numbers: Ints) -> list[_Share]:
     return [(int(ordered[low]), order[low:high]) for low, high in pairwise(borders)]
 
 
-def _in_order(
-    descriptors: Sequence[npt.NDArray[np.int32]], pieces: Sequence[Pieces]
-) -> tuple[npt.NDArray[np.int32], Pieces]:
-    """All pieces together, in the order of files and of bytes in each, so that neighbours meet."""
-    if not pieces:
-        nothing = np.zeros(0, np.int64)
-        return np.zeros(0, np.int32), Pieces(nothing, nothing, nothing)
-    where, one = descriptors[0], pieces[0]
-    if len(pieces) > 1:
-        where = np.concatenate(descriptors)
-        one = Pieces(*(np.concatenate([getattr(p, name) for p in pieces]) for name in ("offsets", "lengths", "to")))
-    backwards = one.offsets[1:] < one.offsets[:-1]
-    if len(pieces) == 1 and not backwards.any():
-        return where, one
-    order = np.lexsort((one.offsets, where)) if len(pieces) > 1 else np.argsort(one.offsets, kind="stable")
-    return where[order], Pieces(one.offsets[order], one.lengths[order], one.to[order])
+def _plan(
+    indices: Indices,
+    batches: Sequence[Indices],
+    sections: Sequence[Section],
+    size: int,
+    moves: Moves,
+    files: Sequence[OpenFile],
+) -> Plan:
+    where, pieces = (moves.descriptors[0], moves.pieces[0]) if moves.pieces else (_NOWHERE, _NO_PIECES)
+    return Plan(
+        indices, tuple(map(len, batches)), sections, size, where, pieces, moves.chunks, moves.records, moves.copies,
+        moves.paths, files,
+    )  # fmt: skip

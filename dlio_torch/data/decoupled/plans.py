@@ -1,0 +1,76 @@
+"""The plans of an epoch's groups, of which many are made at a time: NumPy costs little more for many than for one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from dlio_torch.data.decoupled.plan import Plan, Planner
+from dlio_torch.data.orders import Indices
+from dlio_torch.errors import DlioError
+
+_MOST_GROUPS = 16
+_MOST_SAMPLES = 4096
+"""Samples that are planned at a time: some tenths of a millisecond, for which other threads wait."""
+
+
+class Plans:
+    """Plans by the numbers of groups; for any number of threads that take them in about their order.
+
+    Args:
+        planner: makes them.
+        batches: the sample numbers of a group's batches.
+        groups: how many groups there are.
+    """
+
+    def __init__(self, planner: Planner, batches: Callable[[int], Sequence[Indices]], groups: int) -> None:
+        self._planner = planner
+        self._batches = batches
+        self._groups = groups
+        self._lock = threading.Lock()
+        self._made: dict[int, Plan] = {}
+        self._begun = -1
+        self._alone = 0  # groups before this one are planned each for itself: one of them cannot be
+
+    def take(self, number: int) -> Plan:
+        """The plan of a group whose turn it is.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        with self._lock:
+            self._begun = max(self._begun, number)
+            plan = self._made.pop(number, None) or self._several(number)
+        return plan or self._planner(self._batches(number))
+
+    def look(self, number: int) -> Plan | None:
+        """The plan of a group, which stays here until it is taken; ``None``: its turn has come already.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        with self._lock:
+            if number <= self._begun:
+                return None
+            plan = self._made.get(number)
+        if plan is None:
+            plan = self._planner(self._batches(number))
+            with self._lock:
+                if number > self._begun:
+                    self._made[number] = plan
+        return plan
+
+    def _several(self, number: int) -> Plan | None:
+        """The plan of a group that is made with those behind it; ``None``: it has to be made alone."""
+        if not self._planner.joins or number < self._alone:
+            return None
+        first = self._batches(number)
+        most = min(_MOST_GROUPS, _MOST_SAMPLES // sum(map(len, first)))
+        numbers = range(number, min(number + max(1, most), self._groups))
+        try:
+            plans = self._planner.several([first, *map(self._batches, numbers[1:])])
+        except DlioError:
+            self._alone = numbers.stop
+            return None
+        self._made.update(zip(numbers[1:], plans[1:], strict=True))
+        return plans[0]
