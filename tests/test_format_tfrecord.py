@@ -32,6 +32,7 @@ from dlio_torch.formats.batch import ArraySpec
 from dlio_torch.formats.contract import FormatContract, check_batch, read, refusal, write
 from dlio_torch.formats.registry import create
 from dlio_torch.formats.tfexample import Decoder, Feature, encode
+from dlio_torch.formats.tfrecord_block import by_columns, one_by_one
 from dlio_torch.formats.tfrecord_io import crc32c, frame, masked
 
 ARRAYS = DatasetConfig(
@@ -267,6 +268,56 @@ def test_without_its_index_a_file_is_looked_through(tmp_path: Path) -> None:
     with closing(fmt.open(path)) as reader:
         check_batch(fmt, read(fmt, reader, [4, 0]), [4, 0])
     assert fmt.inspect(path).num_samples == 5
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["uint8", "bool", "int16", "float32", "int64"]), st.lists(st.integers(1, 4), max_size=2)
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(1, 9),
+    st.randoms(use_true_random=False),
+)
+def test_records_made_by_columns_are_those_made_one_by_one(
+    fields: list[tuple[str, list[int]]], count: int, random: Any
+) -> None:
+    features, arrays = [], []
+    for number, (dtype, shape) in enumerate(fields):
+        kind: Any = (
+            "integers" if dtype == "int64" else random.choice(["bytes", "floats"]) if dtype == "float32" else "bytes"
+        )
+        features.append(Feature(ArraySpec(f"f{number}", np.dtype(dtype), tuple(shape)), kind))
+        made = np.frombuffer(random.randbytes(8 * count * int(np.prod(shape))), np.uint64)
+        # Integers of any length, negative ones, too; floats that are no numbers are equal as bytes.
+        values = (
+            (made >> np.uint64(random.choice([0, 20, 50, 57]))).view(np.int64)
+            if dtype == "int64"
+            else made.astype(dtype)
+        )
+        arrays.append(values.reshape(count, *shape))
+    pieces, lengths = by_columns(features, [array.reshape(count, -1) for array in arrays])
+    single, alone = one_by_one(features, [list(array) for array in arrays])
+    assert lengths.tolist() == alone.tolist()
+    assert joined(pieces) == joined(single)
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_small_samples_make_the_same_file_as_large_ones(
+    index: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(ARRAYS, samples_per_file=50, tfrecord=TfrecordConfig(index=index))
+    made = []
+    for small in (0, 1 << 20):
+        monkeypatch.setattr(tfrecord, "SMALL", small)
+        fmt = create(config, 3)
+        path = tmp_path / str(small)
+        write(fmt, path, 0, 50)
+        made.append([other.read_bytes() for other in fmt.files(path) if other.exists()])
+    assert made[0] == made[1]
+    assert len(made[0]) == 1 + index
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,13 @@ class Column:
         """The field of ``count`` samples from ``first`` on; parts of one memory."""
         sizes = self._sizes(first, count)
         ends = np.cumsum(sizes)
-        flat = self._made(Piece(first, sizes, 0))
+        flat = self.elements(first, count)
         shape = (-1, *self.spec.shape) if self.spec.variable else self.spec.shape
         return [flat[end - size : end].reshape(shape) for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+
+    def elements(self, first: int, count: int) -> npt.NDArray[Any]:
+        """The elements of ``count`` samples from ``first`` on, one after another, of shape ``(elements,)``."""
+        return self._made(Piece(first, self._sizes(first, count), 0))
 
     def blocks(
         self, first: int, count: int, pool: Executor, block_bytes: int = PIECE_BYTES

@@ -93,6 +93,13 @@ def _pack(values: npt.NDArray[np.uint64]) -> bytes:
     return packed
 
 
+def packed_lengths(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bytes of the list of integers that each row of ``values`` is stored as; int64 of ``(rows,)``."""
+    above = values.reshape(len(values), -1, 1).view(np.uint64) >> (7 * _GROUPS[1:]).astype(np.uint64)
+    lengths: npt.NDArray[np.int64] = values.reshape(len(values), -1).shape[1] + (above != 0).sum(axis=(1, 2))
+    return lengths
+
+
 # --- reading ---
 
 

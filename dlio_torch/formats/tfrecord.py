@@ -31,8 +31,9 @@ from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.formats.places.held import held_samples
 from dlio_torch.formats.places.tfrecord import RecordFiles
 from dlio_torch.formats.tfexample import Feature, Kind, Piece, encode
+from dlio_torch.formats.tfrecord_block import SMALL, by_columns, one_by_one
 from dlio_torch.formats.tfrecord_index import INDEX, Index
-from dlio_torch.formats.tfrecord_io import FRAMING, crc32c, frame, gzipped, view_of
+from dlio_torch.formats.tfrecord_io import FRAMING, crc32c, gzipped, view_of
 from dlio_torch.formats.tfrecord_reader import TfrecordReader
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -100,10 +101,10 @@ class TfrecordFormat(FieldFormat):
     # --- content ---
 
     def content(self, number: int, first: int, count: int) -> list[npt.NDArray[np.generic]]:
-        made = super().content(number, first, count)
-        if self._features[number].kind == "integers":
-            return [(array.view(np.uint64) % CLASSES).view(np.int64) for array in made]
-        return made
+        return [self._stored(number, array) for array in super().content(number, first, count)]
+
+    def _stored(self, number: int, made: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        return (made.view(np.uint64) % CLASSES).view(np.int64) if self._features[number].kind == "integers" else made
 
     def stored_bytes(self) -> float:
         total = float(FRAMING)
@@ -132,12 +133,12 @@ class TfrecordFormat(FieldFormat):
         return (INDEX,) if self._options.index else ()
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
-        offsets = [0]
+        lengths: list[npt.NDArray[np.int64]] = []
 
         def records() -> Iterator[memoryview]:
-            for record in self._records(first_sample, num_samples, pool):
-                offsets.append(offsets[-1] + sum(len(piece) for piece in record))
-                yield from map(view_of, record)
+            for pieces, sizes in self._records(first_sample, num_samples, pool):
+                lengths.append(sizes)
+                yield from map(view_of, pieces)
 
         with path.open("wb", buffering=_BLOCK_BYTES) as file:
             if self._options.compression == "gzip":
@@ -145,25 +146,26 @@ class TfrecordFormat(FieldFormat):
             else:
                 file.writelines(records())
         if self._options.index:
-            index = Index(np.array(offsets, np.int64))
+            index = Index(np.cumsum([0, *np.concatenate(lengths)], dtype=np.int64))
             path.with_name(path.name + INDEX).write_text(index.text(), encoding="ascii")
 
-    def _records(self, first_sample: int, num_samples: int, pool: Executor) -> Iterator[list[Piece]]:
-        """The framed records, made by the threads of ``pool``."""
+    def _records(
+        self, first_sample: int, num_samples: int, pool: Executor
+    ) -> Iterator[tuple[list[Piece], npt.NDArray[np.int64]]]:
+        """The framed records, some of them at a time, and the bytes of each; made by the threads of ``pool``."""
         step = max(1, int(_BLOCK_BYTES // max(1.0, self.sample_bytes())))
         ahead = max(4, int(_AHEAD_BYTES // max(_BLOCK_BYTES, self.sample_bytes())))
+        fields = range(len(self._specs))
+        small = self.sample_bytes() <= SMALL and not any(spec.variable for spec in self._specs)
 
-        def block(low: int) -> list[list[Piece]]:
+        def block(low: int) -> tuple[list[Piece], npt.NDArray[np.int64]]:
             first, count = first_sample + low, min(step, num_samples - low)
-            columns = [self.content(number, first, count) for number in range(len(self._specs))]
-            names = [spec.name for spec in self._specs]
-            return [
-                frame(encode(self._features, dict(zip(names, arrays, strict=True))))
-                for arrays in zip(*columns, strict=True)
-            ]
+            if not small:
+                return one_by_one(self._features, [self.content(number, first, count) for number in fields])
+            rows = [self._stored(number, self.column(number).elements(first, count)) for number in fields]
+            return by_columns(self._features, [elements.reshape(count, -1) for elements in rows])
 
-        for made in in_order(pool, block, range(0, num_samples, step), ahead):
-            yield from made
+        yield from in_order(pool, block, range(0, num_samples, step), ahead)
 
     # --- reading ---
 

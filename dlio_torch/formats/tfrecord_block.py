@@ -1,0 +1,80 @@
+"""The records of many samples at a time: those of the same lengths differ in their content, not in what is around it.
+
+One Example of each kind is encoded as :func:`tfexample.encode` does; the others are made from it by columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.formats.tfexample import Feature, Octets, Piece, encode, packed_lengths
+from dlio_torch.formats.tfrecord_io import CRC, HEADER, crc32c, frame, masked
+
+SMALL = 64 << 10
+"""Mean bytes of a sample up to which Python's work on a record is more than the copy of its content."""
+
+Lengths = npt.NDArray[np.int64]
+
+
+def one_by_one(
+    features: Sequence[Feature], columns: Sequence[Sequence[npt.NDArray[Any]]]
+) -> tuple[list[Piece], Lengths]:
+    """The framed records of samples, whose content is not copied.
+
+    Args:
+        features: arrays of a sample.
+        columns: of each feature, the array of each sample.
+
+    Returns:
+        What is to be written, and the bytes of each record; int64 of ``(samples,)``.
+    """
+    names = [feature.spec.name for feature in features]
+    records = [frame(encode(features, dict(zip(names, arrays, strict=True)))) for arrays in zip(*columns, strict=True)]
+    lengths = [sum(len(piece) for piece in record) for record in records]
+    return [piece for record in records for piece in record], np.array(lengths, np.int64)
+
+
+def by_columns(features: Sequence[Feature], arrays: Sequence[npt.NDArray[Any]]) -> tuple[list[Piece], Lengths]:
+    """The same for small samples of fixed shapes: content is copied, records are not made one by one.
+
+    Args:
+        features: arrays of a sample.
+        arrays: of each feature, of shape ``(samples, elements)``.
+    """
+    sizes = [
+        packed_lengths(array) if feature.kind == "integers" else np.full(len(array), array[0].nbytes)
+        for feature, array in zip(features, arrays, strict=True)
+    ]
+    kinds, kind = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)
+    made = [_alike(features, [array[kind == number] for array in arrays]) for number in range(len(kinds))]
+    if len(made) == 1:
+        return [made[0].reshape(-1)], np.full(len(arrays[0]), made[0].shape[1])
+    rows = [iter(records) for records in made]
+    lengths = np.array([records.shape[1] for records in made], np.int64)
+    return [next(rows[number]) for number in kind.tolist()], lengths[kind]
+
+
+def _alike(features: Sequence[Feature], arrays: Sequence[npt.NDArray[Any]]) -> Octets:
+    """Records whose features have the same lengths; uint8 of ``(records, bytes)``."""
+    count = len(arrays[0])
+    first = {feature.spec.name: array[0] for feature, array in zip(features, arrays, strict=True)}
+    header, *pieces, _ = frame(encode(features, first))
+    made = np.empty((count, len(header) + sum(map(len, pieces)) + CRC.size), np.uint8)
+    contents = iter(zip(features, arrays, strict=True))
+    at = 0
+    for number, piece in enumerate([header, *pieces]):
+        column = np.frombuffer(piece, np.uint8)
+        if number >= 3 and number % 2:  # header, begin of the message, then head and content of each feature
+            feature, array = next(contents)
+            _, _, stored = encode([feature], {feature.spec.name: array})  # of all records, one after another
+            column = np.frombuffer(stored, np.uint8).reshape(count, len(piece))
+        made[:, at : at + len(piece)] = column
+        at += len(piece)
+    extend = crc32c()
+    sums = [masked(extend(0, data)) for data in made[:, HEADER.size : -CRC.size]]
+    made[:, -CRC.size :] = np.array(sums, "<u4").view(np.uint8).reshape(count, CRC.size)
+    return made
