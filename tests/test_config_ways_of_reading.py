@@ -1,7 +1,8 @@
-"""Workers and reader threads exclude each other: what the command line asks for wins over the recipe."""
+"""Ways of reading that exclude each other: what the command line asks for wins over the recipe, and says so."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,95 @@ def test_both_asked_for_is_a_mistake(tmp_path: Path) -> None:
 def test_what_agrees_is_left_alone(tmp_path: Path) -> None:
     assert compose(["recipe=cosmic_tagger"], cwd=tmp_path).adjusted == []
     assert compose(["recipe=minimal", "loader.num_workers=2"], cwd=tmp_path).adjusted == []
+
+
+# --- loader.engine=decoupled -------------------------------------------------------------------------
+
+# Recipe and arguments -> keys that give way, and their values then.
+GIVES_WAY: dict[str, tuple[list[str], dict[str, object]]] = {
+    "HDF5 driver": (["recipe=cdb", "loader=decoupled"], {"dataset.hdf5.driver": "sec2"}),
+    "mapped file": (["recipe=megatron_gpt", "loader=decoupled"], {"dataset.binary.access": "file"}),
+    "data in memory": (["recipe=candle_nt3", "loader=decoupled"], {"loader.in_memory": False}),
+    "data in memory, by the fragment": (
+        ["recipe=candle_nt3", "loader=in_memory", "loader.engine=decoupled"],
+        {"loader.in_memory": False},
+    ),
+    "batches ahead": (["recipe=ffn", "loader.engine=decoupled"], {"loader.prefetch_batches": 1}),
+    "batches of workers ahead": (
+        ["recipe=cdb", "loader.engine=decoupled"],
+        {"loader.prefetch_factor": None, "dataset.hdf5.driver": "sec2"},
+    ),
+    "workers of a stream": (
+        ["recipe=bert", "loader=workers", "loader.engine=decoupled"],
+        {
+            "loader.prefetch_factor": None,
+            "loader.prefetch_batches": 1,
+            "loader.num_workers": 0,
+            "loader.persistent_workers": False,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GIVES_WAY)
+def test_options_of_other_engines_give_way_and_are_told(case: str, tmp_path: Path) -> None:
+    arguments, values = GIVES_WAY[case]
+    before = compose([arg for arg in arguments if "decoupled" not in arg], cwd=tmp_path)
+    found = compose(arguments, cwd=tmp_path)
+    assert found.config.loader.engine == "decoupled"
+    assert [line.partition("=")[0] for line in found.adjusted] == list(values)
+    for key, value in values.items():
+        assert attrgetter(key)(found.config) == value
+        (line,) = (line for line in found.adjusted if line.startswith(f"{key}="))
+        assert f"({before.sources[key]}) is not used by loader.engine=decoupled: it" in line or "threads" in line
+        assert before.sources[key] in found.sources[key]
+
+
+def test_options_of_libraries_are_told_and_left_alone(tmp_path: Path) -> None:
+    given = "dataset.tfrecord.transfer_size=64KiB"
+    found = compose(["recipe=imagenet", "loader=decoupled", given], cwd=tmp_path)
+    assert found.config.dataset.tfrecord.transfer_size == 65536
+    (line,) = found.adjusted
+    assert line.startswith("dataset.tfrecord.transfer_size=65536 (command line) is not used by loader.engine=decoupled")
+    assert compose(["recipe=imagenet", given], cwd=tmp_path).adjusted == []
+    gzip = ["dataset.tfrecord.compression=gzip", "loader=decoupled"]
+    assert compose(["recipe=imagenet", given, *gzip], cwd=tmp_path).adjusted == []
+
+
+def test_what_the_scale_has_set_is_told_once(tmp_path: Path) -> None:
+    found = compose(["recipe=cosmic_tagger", "loader=decoupled"], cwd=tmp_path)
+    assert "dataset.larcv3.cold_events" in found.scaled
+    assert found.adjusted == []
+
+
+@pytest.mark.parametrize("recipe", ["cosmoflow", "minimal"])
+def test_a_recipe_that_has_nothing_for_other_engines_is_told_nothing(recipe: str, tmp_path: Path) -> None:
+    assert compose([f"recipe={recipe}", "loader=decoupled"], cwd=tmp_path).adjusted == []
+
+
+def test_a_datapipe_gives_way_to_workers_that_were_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "piped.yaml"
+    path.write_text("defaults: [{dataset: npy}]\nloader: {style: pipe, num_workers: 3}\n", encoding="utf-8")
+    found = compose([f"recipe={path}", "loader.engine=decoupled"], cwd=tmp_path)
+    assert (found.config.loader.style, found.config.loader.num_workers) == ("map", 3)
+    found = compose([f"recipe={path}", "loader.engine=decoupled", "loader.style=pipe"], cwd=tmp_path)
+    assert (found.config.loader.style, found.config.loader.num_workers) == ("pipe", 0)
+    assert len(found.adjusted) == 1
+    with pytest.raises(ConfigError, match=r"set loader\.style=map"):
+        compose(
+            [f"recipe={path}", "loader.engine=decoupled", "loader.style=pipe", "loader.num_workers=2"], cwd=tmp_path
+        )
+
+
+REFUSED = {
+    "cdb": "dataset.hdf5.driver=core",
+    "megatron_gpt": "dataset.binary.access=mmap",
+    "candle_nt3": "loader.in_memory=true",
+    "bert": "loader.num_workers=2",
+}
+
+
+@pytest.mark.parametrize("recipe", REFUSED)
+def test_what_the_command_line_sets_does_not_give_way(recipe: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^{REFUSED[recipe]}"):
+        compose([f"recipe={recipe}", "loader=decoupled", REFUSED[recipe]], cwd=tmp_path)

@@ -388,4 +388,6 @@ def test_threads_and_workers_go_together(tmp_path: Path) -> None:
     config = compose(["recipe=minimal", "loader=decoupled", "loader.num_workers=2"], cwd=tmp_path).config
     assert (config.loader.num_workers, config.loader.read_threads) == (2, 2)
     with pytest.raises(ConfigError, match="reads ahead by bytes"):
-        compose(["recipe=minimal", "loader=workers", "loader.engine=decoupled"], cwd=tmp_path)
+        compose(
+            ["recipe=minimal", "loader=workers", "loader.engine=decoupled", "loader.prefetch_factor=3"], cwd=tmp_path
+        )

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, is_dataclass, replace
+from dataclasses import astuple, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any
 
 from dlio_torch.config import resources
 from dlio_torch.config.blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
@@ -30,6 +29,7 @@ from dlio_torch.config.resources import Resources
 from dlio_torch.config.scaling import scale
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import validate
+from dlio_torch.config.ways_of_reading import one_way_of_reading
 from dlio_torch.config.yamlfile import Document, Tree
 from dlio_torch.errors import ConfigError
 
@@ -50,7 +50,7 @@ class Composed:
         notes: what the scale changed and by how much, one line each.
         scaled: keys that the scale changed.
         recipe_file: name of the recipe's file as messages show it.
-        adjusted: what gave way to an option of the command line, one line each.
+        adjusted: what gave way to the way of reading that was asked for, or has no meaning for it, one line each.
     """
 
     config: Config
@@ -119,29 +119,9 @@ def compose(
             notes.append(f"{change.key} {_short(change.before)} -> {_short(change.after)} (scale={scale_name})")
             changed[change.key] = f"scale {scale_name} (published {_short(change.before)})"
     sources |= changed
-    config, adjusted = _one_way_of_reading(config, sources)
+    config, adjusted = one_way_of_reading(config, sources, changed)
     validate(config, sources)
     return Composed(config, sources, notes, frozenset(changed), document.label, adjusted)
-
-
-def _one_way_of_reading(config: Config, sources: dict[str, str]) -> tuple[Config, list[str]]:
-    """Workers and reader threads exclude each other: what the command line asks for replaces the recipe's choice."""
-    loader = config.loader
-    if not (loader.num_workers and loader.read_threads) or loader.engine == "decoupled":
-        return config, []
-    asked = [key for key in ("loader.num_workers", "loader.read_threads") if sources[key] == COMMAND_LINE]
-    if len(asked) != 1:
-        return config, []
-    if asked == ["loader.num_workers"]:
-        off: dict[str, Any] = {"read_threads": 0}
-    else:
-        off = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
-    off = {name: value for name, value in off.items() if sources[f"loader.{name}"] != COMMAND_LINE}
-    notes = []
-    for name, value in off.items():
-        notes.append(f"loader.{name} {getattr(loader, name)} -> {value}, since {asked[0]} is set")
-        sources[f"loader.{name}"] = f"off beside {asked[0]} (command line)"
-    return replace(config, loader=replace(loader, **off)), notes
 
 
 def split_argument(argument: str) -> tuple[str, str]:

@@ -73,14 +73,19 @@ def explain_data(key: str, composed: Composed | None = None) -> dict[str, Any]:
 
 
 def show(composed: Composed) -> str:
-    """The complete configuration, each value with its source, and what the scale changed."""
-    notes = "".join(f"# {note}\n" for note in composed.notes)
+    """The complete configuration, each value with its source, what the scale changed, and what gave way."""
+    notes = "".join(f"# {note}\n" for note in [*composed.notes, *composed.adjusted])
     return notes + to_yaml(composed.config, composed.sources)
 
 
 def show_data(composed: Composed) -> dict[str, Any]:
     """The same as :func:`show` as plain data."""
-    return {"config": as_dict(composed.config), "sources": composed.sources, "notes": composed.notes}
+    return {
+        "config": as_dict(composed.config),
+        "sources": composed.sources,
+        "notes": composed.notes,
+        "adjusted": composed.adjusted,
+    }
 
 
 def listing(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from dlio_torch.config.schema import Config, LoaderConfig
@@ -11,6 +13,56 @@ Fail = Callable[[list[str], str, str], None]
 
 _OWN = ("prefetch_bytes", "transfer_size")
 _LIBRARY = "set loader.engine=dataloader, which reads through the format's library"
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An option that says how other engines read.
+
+    Attributes:
+        key: its key.
+        value: what stands for "not set".
+        instead: what this engine does.
+        way_out: what to write to be rid of it.
+    """
+
+    key: str
+    value: Any
+    instead: str
+    way_out: str
+
+
+_AHEAD = "it reads ahead by bytes (loader.prefetch_bytes)"
+_FOREIGN = (
+    Foreign("loader.prefetch_factor", None, _AHEAD, "set loader.prefetch_factor=null"),
+    Foreign("loader.prefetch_batches", 1, _AHEAD, "set loader.prefetch_bytes instead"),
+    Foreign(
+        "loader.in_memory", False, "it reads while the training goes on, in each epoch", "set loader.in_memory=false"
+    ),
+    Foreign(
+        "dataset.hdf5.driver",
+        "sec2",
+        "it reads what a sample needs, and not through the HDF5 library",
+        "set dataset.hdf5.driver=sec2",
+    ),
+    Foreign(
+        "dataset.binary.access",
+        "file",
+        "it maps no file, and reads samples where they lie",
+        "set dataset.binary.access=file",
+    ),
+)
+_FORMAT_OF = {"hdf5": "hdf5", "binary": "indexed_binary"}  # group of options: the format that has them
+
+
+def foreign(config: Config) -> Iterator[Foreign]:
+    """Options that are set and have no meaning for the decoupled engine."""
+    for option in _FOREIGN:
+        group, name = option.key.split(".")[:2]
+        if group == "dataset" and config.dataset.format != _FORMAT_OF[name]:
+            continue
+        if attrgetter(option.key)(config) != option.value:
+            yield option
 
 
 def check_decoupled(config: Config, fail: Fail) -> None:
@@ -45,15 +97,8 @@ def check_decoupled(config: Config, fail: Fail) -> None:
             "workers share out groups of batches, which a DataPipe does not",
             "set loader.style=map, or loader.num_workers=0 and loader.read_threads",
         )
-    only: dict[str, tuple[Any, str, str]] = {
-        "loader.prefetch_factor": (None, "it reads ahead by bytes", "set loader.prefetch_factor=null"),
-        "loader.prefetch_batches": (1, "it reads ahead by bytes", "set loader.prefetch_bytes instead"),
-        "loader.in_memory": (False, "it reads into memory that is used again", "set loader.in_memory=false"),
-    }
-    for key, (value, problem, way_out) in only.items():
-        group, name = key.split(".")
-        if getattr(getattr(config, group), name) != value:
-            fail([key, "loader.engine"], problem, f"{way_out}, or loader.engine=dataloader")
+    for option in foreign(config):
+        fail([option.key, "loader.engine"], option.instead, f"{option.way_out}, or loader.engine=dataloader")
     if config.access.pattern == "lanes":
         fail(
             ["access.pattern", "loader.engine"],
@@ -74,10 +119,5 @@ def _format(config: Config, fail: Fail) -> None:
             "such files are read whole, or their framing with them, through the page cache",
             "set dataset.direct_io=false, or loader.engine=dataloader",
         )
-    if data.format == "hdf5":
-        if data.hdf5.driver != "sec2":
-            fail(["dataset.hdf5.driver", "loader.engine"], "it is a driver of the HDF5 library", _LIBRARY)
-        if data.hdf5.compression == "lzf":
-            fail(["dataset.hdf5.compression", "loader.engine"], "it undoes gzip only", _LIBRARY)
-    if data.format == "indexed_binary" and data.binary.access == "mmap":
-        fail(["dataset.binary.access", "loader.engine"], "it maps no file", "set dataset.binary.access=file")
+    if data.format == "hdf5" and data.hdf5.compression == "lzf":
+        fail(["dataset.hdf5.compression", "loader.engine"], "it undoes gzip only", _LIBRARY)

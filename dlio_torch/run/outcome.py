@@ -32,6 +32,7 @@ def finish(
         "dlio_torch": __version__,
         "ranks_by": {"backend": run.comm.name, "detail": run.comm.detail},
         "scaled": run.composed.notes,
+        "adjusted": run.composed.adjusted,
         "dataset": {
             "format": run.format.name,
             "path": str(Path(config.dataset.path or layout.data_folder(config, run.format)).absolute()),

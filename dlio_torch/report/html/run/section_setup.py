@@ -92,9 +92,10 @@ def config_section(view: View) -> Section:
         note = f"{len(view.sources) - len(rows)} other options have their default."
         blocks.append(Folded(f"{len(rows)} options that were set", [Table("", heads, rows, note)]))
     blocks.append(Folded("The whole configuration (config.yaml)", text=clean_lines(view.config)))
-    if view.summary is not None and view.summary.get("scaled"):
-        scaled = [clean(str(note)) for note in view.summary["scaled"]]
-        blocks.append(Folded(f"{len(scaled)} options that the scale changed", [Notes(scaled)]))
+    for key, what in (("scaled", "that the scale changed"), ("adjusted", "that gave way or were not used")):
+        notes = [clean(str(note)) for note in (view.summary or {}).get(key) or ()]
+        if notes:
+            blocks.append(Folded(f"{len(notes)} option(s) {what}", [Notes(notes)]))
     return Section("config", title, blocks)
 
 
