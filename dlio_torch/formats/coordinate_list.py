@@ -32,6 +32,8 @@ def records(centers: Iterable[npt.NDArray[np.int64]]) -> Iterator[Piece]:
 class CoordinateList:
     """An open list, read in its order, a transfer buffer at a time, as far as its coordinates are needed.
 
+    Used by one thread at a time.
+
     Args:
         path: of the list.
 

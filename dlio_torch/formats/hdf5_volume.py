@@ -29,6 +29,8 @@ from dlio_torch.formats.batch import INDEX, LENGTHS, ArraySpec, Sample
 from dlio_torch.formats.coordinate_list import CENTER, LEVEL, CoordinateList, records
 from dlio_torch.formats.h5file import open_file, reading
 from dlio_torch.formats.hdf5_volume_reader import Box, Volume, VolumeReader, box_around
+from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
+from dlio_torch.formats.places.volume import Centers, Patches
 from dlio_torch.formats.tfrecord_io import gzipped
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -42,6 +44,7 @@ class Hdf5VolumeFormat(Format):
 
     name: ClassVar[str] = "hdf5_volume"
     suffix: ClassVar[str] = ".tfrecord.gz"
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -198,6 +201,15 @@ class Hdf5VolumeFormat(Format):
                 with reading(file, beside):
                     volumes.append(Volume(self._volume(file, array, beside), beside, self.options.patch))
             return VolumeReader(path, self.options, coordinates, volumes, stack.pop_all())
+
+    def places(self, path: Path) -> NativeFile:
+        centers = Centers(path, CoordinateList(path))
+        arrays: dict[str, ArrayPlaces] = {CENTER.name: centers}
+        for array in self.options.arrays:
+            beside = _beside(path, array)
+            with self._open(beside) as file, reading(file, beside):
+                arrays[array.name] = Patches(self._volume(file, array, beside), beside, self.options.patch, centers)
+        return NativeFile(None, arrays)  # only reading the list to its end would tell how many
 
 
 def _check(options: VolumeConfig) -> None:

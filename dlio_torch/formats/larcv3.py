@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS, EventContent
 from dlio_torch.formats.larcv3_fit import VOXEL, mean_size
 from dlio_torch.formats.larcv3_reader import EVENT_ID, Larcv3Reader, require_events
 from dlio_torch.formats.larcv3_writer import Larcv3Writer, event_ids
+from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 
@@ -40,6 +42,7 @@ class Larcv3Format(Format):
     name: ClassVar[str] = "larcv3"
     suffix: ClassVar[str] = ".h5"
     layout_version: ClassVar[int] = 2
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -143,6 +146,12 @@ class Larcv3Format(Format):
     def inspect(self, path: Path) -> FileInfo:
         with Larcv3Reader(path, self.options) as reader:
             return FileInfo(reader.num_samples, reader.describe())
+
+    def places(self, path: Path) -> NativeFile:
+        # Caches as small as an application's would slow down the way through the index of all chunks.
+        options = replace(self.options, table_cache_chunks=0, metadata_cache_bytes=0, cold_events=0)
+        with Larcv3Reader(path, options) as reader:
+            return NativeFile(reader.num_samples, reader.places())
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         for _ in range(self.options.opens - 1):

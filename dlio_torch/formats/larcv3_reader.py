@@ -24,6 +24,9 @@ from dlio_torch.formats.h5file import (
 )
 from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS
 from dlio_torch.formats.larcv3_fit import VOXEL
+from dlio_torch.formats.places.base import ArrayPlaces
+from dlio_torch.formats.places.hdf5 import places_of
+from dlio_torch.formats.places.larcv3 import Stretches, extents_of
 
 EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
@@ -137,6 +140,24 @@ class Larcv3Reader(Reader):
                     self._check_last(group)
                 details[group.name] = _describe_voxels(self._file[f"{group_of(group.name)}/voxels"])
         return details
+
+    def places(self) -> dict[str, ArrayPlaces]:
+        """Where the samples of each array lie; the tables that say so are read here.
+
+        Raises:
+            DataError: the file is damaged, or stored in a way that only its library reads.
+        """
+        with reading(self._file, self._path):
+            made: dict[str, ArrayPlaces] = {"event_id": places_of(self._file[EVENTS], self._path)}
+            for group in self._groups:
+                arrays = self._file[group_of(group.name)]
+                images = extents_of(group.extents.read(0, self.num_samples))
+                voxels = extents_of(group.voxel_extents.read(0, group.voxel_extents.rows))
+                for name in ("image_meta", "voxel_extents"):
+                    made[f"{group.name}/{name}"] = places_of(arrays[name], self._path, images)
+                table = made[f"{group.name}/voxel_extents"]
+                made[f"{group.name}/voxels"] = Stretches(arrays["voxels"], self._path, images, voxels, table)
+            return made
 
     def _check_last(self, group: _Group) -> None:
         event = group.extents.read(self.num_samples - 1, 1)[0]

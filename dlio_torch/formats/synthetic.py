@@ -17,6 +17,8 @@ from dlio_torch.formats import payload
 from dlio_torch.formats.arrays import specs_of
 from dlio_torch.formats.base import FileInfo, Format, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.places.synthetic import Repeated
 from dlio_torch.trace.spans import NULL, Recorder
 
 
@@ -26,6 +28,7 @@ class SyntheticFormat(Format):
     name: ClassVar[str] = "synthetic"
     suffix: ClassVar[str] = ""
     needs_files: ClassVar[bool] = False
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -60,6 +63,14 @@ class SyntheticFormat(Format):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return _SyntheticReader(self)
 
+    def places(self, path: Path) -> NativeFile:
+        arrays, count = self.expected(0), self.num_samples()
+        return NativeFile(None, {name: Repeated(path, array, count) for name, array in arrays.items()})
+
+    def num_samples(self) -> int:
+        """Samples of the larger split: nothing on disk says which one is read."""
+        return max(self.config.samples_per_file, self.config.samples_per_file_eval)
+
 
 class _SyntheticReader(Reader):
     """Fills each sample from one array in memory."""
@@ -68,8 +79,7 @@ class _SyntheticReader(Reader):
 
     def __init__(self, fmt: SyntheticFormat) -> None:
         self._arrays = fmt.expected(0)
-        # Nothing on disk says which split this is.
-        self.num_samples = max(fmt.config.samples_per_file, fmt.config.samples_per_file_eval)
+        self.num_samples = fmt.num_samples()
 
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
         if first < 0 or first + count > self.num_samples:

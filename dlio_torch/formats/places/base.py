@@ -178,7 +178,7 @@ class NativeFile:
     """Where all samples of a file lie.
 
     Attributes:
-        num_samples: samples in the file.
+        num_samples: samples in the file; ``None`` if only reading it all would tell.
         arrays: of each array of a sample, its places; empty where there are records.
         records: the samples, where each is a record; else ``None``.
         descriptors: files that are open already; whoever gets this object closes them.
@@ -186,7 +186,7 @@ class NativeFile:
         read_bytes: bytes that were read into memory with it.
     """
 
-    num_samples: int
+    num_samples: int | None
     arrays: Mapping[str, ArrayPlaces]
     records: RecordPlaces | None = None
     descriptors: Mapping[Path, int] = field(default_factory=dict)

@@ -31,16 +31,10 @@ def places_of(
     Raises:
         DataError: the array is stored in a way that only the library reads.
     """
-    if array.file.userblock_size:
-        raise DataError(f"{path} begins with a user block, which shifts its addresses", hint=_OTHER_WAY)
-    properties = array.id.get_create_plist()
-    layout = properties.get_layout()
-    if layout == h5py.h5d.CHUNKED:
-        return Chunked(_stored(array, path, properties), extents, select)
-    offset = array.id.get_offset()
-    if layout != h5py.h5d.CONTIGUOUS or offset is None or properties.get_external_count():
-        raise DataError(f"{path}: {array.name} lies in no stretch of bytes of this file", hint=_OTHER_WAY)
-    itemsize = array.dtype.itemsize
+    found = stored(array, path)
+    if isinstance(found, Stored):
+        return Chunked(found, extents, select)
+    offset, itemsize = found, array.dtype.itemsize
     row = math.prod(array.shape[1:]) * itemsize
     if extents is None:
         parts = None
@@ -53,7 +47,29 @@ def places_of(
     return Listed(path, offset + first * row, count * row, row, variable=True, limit=limit)
 
 
-def _stored(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> Stored:
+def stored(array: h5py.Dataset, path: Path) -> Stored | int:
+    """The chunks of an array; of one that is not in chunks, its first byte in the file.
+
+    Args:
+        array: open.
+        path: its file.
+
+    Raises:
+        DataError: it is stored in a way that only the library reads.
+    """
+    if array.file.userblock_size:
+        raise DataError(f"{path} begins with a user block, which shifts its addresses", hint=_OTHER_WAY)
+    properties = array.id.get_create_plist()
+    layout = properties.get_layout()
+    if layout == h5py.h5d.CHUNKED:
+        return _chunks(array, path, properties)
+    offset: int | None = array.id.get_offset()
+    if layout != h5py.h5d.CONTIGUOUS or offset is None or properties.get_external_count():
+        raise DataError(f"{path}: {array.name} lies in no stretch of bytes of this file", hint=_OTHER_WAY)
+    return offset
+
+
+def _chunks(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> Stored:
     filters = []
     for number in range(properties.get_nfilters()):
         code, _, _, name = properties.get_filter(number)

@@ -1,0 +1,59 @@
+"""Places of the arrays of larcv3 files: a sample is rows of tables, and stretches of voxels that such rows name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.formats.places.base import ArrayPlaces, Chunks, Copies, Ints, Pieces
+from dlio_torch.formats.places.hdf5 import places_of
+
+Extents = tuple[Ints, Ints]
+"""First row and number of rows of each sample."""
+
+
+def extents_of(table: npt.NDArray[np.void]) -> Extents:
+    """The columns ``first`` and ``N`` of a table; int64, negative where a damaged file says more than that holds."""
+    return table["first"].astype(np.int64), table["N"].astype(np.int64)
+
+
+class Stretches(ArrayPlaces):
+    """Samples of an array that are several stretches of rows each, one after another in memory.
+
+    Args:
+        array: open; holds the rows.
+        path: its file.
+        samples: first stretch and number of stretches of each sample.
+        stretches: first row and number of rows of each stretch.
+        table: places of the table that ``stretches`` was read from: it knows which of its rows there are.
+    """
+
+    def __init__(
+        self, array: h5py.Dataset, path: Path, samples: Extents, stretches: Extents, table: ArrayPlaces
+    ) -> None:
+        self.path = path
+        self._samples = samples
+        self._rows = places_of(array, path, stretches)
+        self._table = table
+
+    def sizes(self, rows: Ints) -> Ints:
+        return self._found(rows)[1]
+
+    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks | Copies:
+        numbers, _, each, starts = self._found(rows)
+        return self._rows.plan(numbers, np.repeat(into, each) + starts)
+
+    def _found(self, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Numbers of all stretches; bytes and stretches of each sample; where each stretch begins in its sample."""
+        self._table.sizes(rows)  # raises unless the table has them
+        first, count = self._samples[0][rows], self._samples[1][rows]
+        ends = np.cumsum(count)
+        within = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64) - np.repeat(ends - count, count)
+        numbers = np.repeat(first, count) + within
+        sizes = self._rows.sizes(numbers)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        begins = before[ends - count]
+        return numbers, before[ends] - begins, count, before[:-1] - np.repeat(begins, count)

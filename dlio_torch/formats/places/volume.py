@@ -1,0 +1,157 @@
+"""Places of patches in volumes: the parts of chunks around listed coordinates, and the coordinates themselves.
+
+A patch is cut into runs along its last axis, at the borders of chunks: what is contiguous both in a chunk and in the
+patch.  All runs of all patches of a group are found at once; a chunk that several patches touch is decoded once.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.coordinate_list import CENTER, CoordinateList
+from dlio_torch.formats.places.base import ArrayPlaces, Chunks, Copies, Ints, Pieces
+from dlio_torch.formats.places.chunked import Stored
+from dlio_torch.formats.places.hdf5 import stored
+from dlio_torch.native.memory import address_of
+
+_CENTER_BYTES = CENTER.shape[0] * CENTER.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class _Kept(Copies):
+    """Pieces of an array that is there as long as this object.
+
+    Attributes:
+        array: the array.
+    """
+
+    array: npt.NDArray[np.int64]
+
+
+class Centers(ArrayPlaces):
+    """The coordinates of a list, which is read as far as they are needed; for any number of threads.
+
+    Args:
+        path: of the list.
+        coordinates: the open list; closed when nobody refers to this object.
+    """
+
+    in_memory = True
+
+    def __init__(self, path: Path, coordinates: CoordinateList) -> None:
+        self.path = path
+        self._coordinates = coordinates
+        self._lock = threading.Lock()
+
+    def __del__(self) -> None:
+        self._coordinates.close()
+
+    def at(self, rows: Ints) -> Ints:
+        """Coordinates: int64 of ``(rows, 3)``.
+
+        Raises:
+            DataError: the list does not hold them, or is damaged.
+        """
+        with self._lock:
+            return np.array([self._coordinates[row] for row in rows.tolist()], np.int64).reshape(-1, *CENTER.shape)
+
+    def sizes(self, rows: Ints) -> Ints:
+        return np.full(len(rows), _CENTER_BYTES, np.int64)
+
+    def plan(self, rows: Ints, into: Ints) -> Copies:
+        found = self.at(rows)
+        sources = address_of(found) + np.arange(len(rows), dtype=np.int64) * _CENTER_BYTES
+        return _Kept(sources, self.sizes(rows), into, found)
+
+
+class Patches(ArrayPlaces):
+    """Patches of a volume.
+
+    Args:
+        volume: open; three axes.
+        path: its file.
+        patch: shape of a patch.
+        centers: what the patches lie around, by sample.
+    """
+
+    def __init__(self, volume: h5py.Dataset, path: Path, patch: Sequence[int], centers: Centers) -> None:
+        self.path = path
+        self._patch = tuple(patch)
+        self._centers = centers
+        self._shape: tuple[int, ...] = volume.shape
+        self._itemsize = volume.dtype.itemsize
+        found = stored(volume, path)
+        self._stored = found if isinstance(found, Stored) else None
+        self._first = 0 if isinstance(found, Stored) else found
+        # A volume that is not in chunks is one large one, of which only what is needed is read.
+        self._chunk = found.chunk if isinstance(found, Stored) else self._shape
+
+    def sizes(self, rows: Ints) -> Ints:
+        return np.full(len(rows), math.prod(self._patch) * self._itemsize, np.int64)
+
+    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks:
+        chunk, source, lengths, to = self._runs(self._starts(rows), into)
+        if self._stored is None:
+            order = np.argsort(source, kind="stable")
+            return Pieces(self._first + source[order], lengths[order], to[order])
+        order = np.argsort(chunk, kind="stable")
+        needed, position = np.unique(chunk[order], return_inverse=True)
+        table = self._stored
+        if len(needed) and int(table.offsets[needed].min()) < 0:
+            raise DataError(
+                f"{self.path}: {table.name} has chunks that were never written",
+                hint="loader.engine=dataloader reads their fill value",
+            )
+        return Chunks(
+            table.offsets[needed], table.sizes[needed], table.skipped[needed], math.prod(self._chunk) * self._itemsize,
+            table.filters, self._itemsize, position, source[order], lengths[order], to[order],
+        )  # fmt: skip
+
+    def _starts(self, rows: Ints) -> Ints:
+        """First voxel of each patch: ``(rows, 3)``."""
+        centers = self._centers.at(rows)
+        starts: Ints = centers - np.array(self._patch) // 2
+        wrong = ((starts < 0) | (starts > np.array(self._shape) - np.array(self._patch))).any(axis=1)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise DataError(
+                f"{self._centers.path}: the patch around coordinate {int(rows[at])}, {tuple(centers[at].tolist())}, "
+                "is not inside the volume",
+                hint="correct dataset.volume.patch, or the list",
+            )
+        return starts
+
+    def _runs(self, starts: Ints, into: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Chunk, first byte in it, bytes, and first byte in memory of each run of the patches."""
+        grid = [-(-length // edge) for length, edge in zip(self._shape, self._chunk, strict=True)]
+        (planes, rows, columns), (deep, high, wide) = self._patch, self._chunk
+        z, y = (starts[:, axis, None] + np.arange(self._patch[axis]) for axis in (0, 1))
+        # The last axis, from border to border.
+        first = starts[:, 2, None]
+        borders = first // wide + np.arange((columns - 1) // wide + 2)
+        begin = np.clip(borders * wide, first, first + columns)
+        length = np.clip((borders + 1) * wide, first, first + columns) - begin
+
+        def spread(of_z: Ints, of_y: Ints, of_x: Ints) -> Ints:
+            """The sum of what the three axes give, for each run."""
+            made: Ints = of_z[:, :, None, None] + of_y[:, None, :, None] + of_x[:, None, None, :]
+            return made
+
+        chunk = spread(z // deep * (grid[1] * grid[2]), y // high * grid[2], borders)
+        source = spread(z % deep * (high * wide), y % high * wide, begin % wide)
+        plane, row = (np.arange(count, dtype=np.int64)[None, :] for count in (planes, rows))
+        to = spread(plane * (rows * columns), row * columns, begin - first)
+        lengths = np.broadcast_to(length[:, None, None, :], chunk.shape)
+        there = lengths > 0
+        size = self._itemsize
+        where = np.broadcast_to(into[:, None, None, None], chunk.shape)
+        return chunk[there], source[there] * size, lengths[there] * size, to[there] * size + where[there]
