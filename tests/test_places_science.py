@@ -192,6 +192,22 @@ def test_a_chunk_that_several_patches_of_a_batch_touch_is_read_once(tmp_path: Pa
     assert (mover.reads, mover.read_bytes) == (2, 2 * stored)
 
 
+@pytest.mark.parametrize("chunks", [None, (4, 5, 6)], ids=str)
+def test_volumes_of_others_that_are_stored_as_they_are(chunks: tuple[int, ...] | None, tmp_path: Path) -> None:
+    fmt, manifest = volume_set(tmp_path, 60)
+    for array in VOLUMES.arrays:
+        path = Path(f"{manifest.path(0)}.{array.name}.h5")
+        with h5py.File(path) as file:
+            content = file[array.name][:]
+        with h5py.File(path, "w") as file:
+            file.create_dataset(array.name, data=content, chunks=chunks)
+    sampler = BatchSampler(num_samples=60, batch_size=2, order="shuffled", seed=1)
+    got = loader_of(fmt, manifest, sampler, prefetch_bytes=1)
+    for epoch in range(2):
+        assert_same(list(faithful(fmt, manifest, sampler).epoch(epoch)), list(got.epoch(epoch)))
+    got.close()
+
+
 def test_a_patch_outside_of_the_volume_is_named(tmp_path: Path) -> None:
     fmt, manifest = volume_set(tmp_path, 4)
     larger = registry.create(replace(fmt.config, volume=replace(VOLUMES, patch=[14, 12, 15])), fmt.seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,13 @@ from dlio_torch.formats.batch import ArraySpec
 from dlio_torch.formats.tfexample import Decoder, Feature, Piece, encode
 from dlio_torch.formats.tfrecord_file import opened
 from dlio_torch.formats.tfrecord_io import frame
+from dlio_torch.native.memory import address_of
 
 CENTER = ArraySpec("center", np.dtype(np.int64), (3,))
 LEVEL = 6  # deflate level of a list
 _FEATURES = [Feature(CENTER, "integers")]
 _TRANSFER_BYTES = 262144  # TensorFlow's read buffer
+_BLOCK = 1 << 14  # coordinates in one piece of memory
 
 
 def records(centers: Iterable[npt.NDArray[np.int64]]) -> Iterator[Piece]:
@@ -44,7 +45,9 @@ class CoordinateList:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._decoder = Decoder(_FEATURES)
-        self._known = array("q")  # a published list has 20 million: 24 bytes each, once it is read to its end
+        # A published list has 20 million: 24 bytes each, once it is read to its end.  They stay where they are.
+        self._known: list[npt.NDArray[np.int64]] = []
+        self._count = 0
         with opened(path, _TRANSFER_BYTES, compressed=True) as self._file:
             self._records = self._file.begun("coordinates")
             self._read_one()
@@ -60,26 +63,39 @@ class CoordinateList:
             raise DataError(
                 f"{self._path}: record {self._records.number - 1}: {error}", hint="it is no list of coordinates"
             ) from error
-        self._known.extend(center.tolist())
+        block, at = divmod(self._count, _BLOCK)
+        if not at:
+            self._known.append(np.empty((_BLOCK, *CENTER.shape), CENTER.dtype))
+        self._known[block][at] = center
+        self._count += 1
         return True
 
     def __getitem__(self, row: int) -> tuple[int, ...]:
         """Coordinate number ``row``: z, y, x."""
-        while 0 <= row >= len(self._known) // 3:
+        self._require(row)
+        return tuple(self._known[row // _BLOCK][row % _BLOCK].tolist())
+
+    def address(self, row: int) -> int:
+        """Where coordinate number ``row`` lies in memory, as long as this object is there."""
+        self._require(row)
+        known = self._known[row // _BLOCK]
+        return address_of(known) + row % _BLOCK * known.strides[0]
+
+    def _require(self, row: int) -> None:
+        while 0 <= row >= self._count:
             if not self._read_one():
                 break
-        if not 0 <= row < len(self._known) // 3:
+        if not 0 <= row < self._count:
             raise DataError(
                 f"{self._path} holds {self.count()} coordinates, number {row} was asked for",
                 hint="the file was replaced or damaged; remove it and generate again",
             )
-        return tuple(self._known[3 * row : 3 * row + 3])
 
     def count(self) -> int:
         """Coordinates in the list: reads all of it."""
         while self._read_one():
             pass
-        return len(self._known) // 3
+        return self._count
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""

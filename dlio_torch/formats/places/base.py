@@ -70,7 +70,7 @@ class Copies:
     """Pieces that are in memory already; int64 of ``(pieces,)`` each.
 
     Attributes:
-        sources: addresses.
+        sources: addresses, valid as long as the places that gave them.
         lengths: bytes.
         to: first byte in the memory of the batch.
     """

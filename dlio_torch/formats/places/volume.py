@@ -9,32 +9,18 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.coordinate_list import CENTER, CoordinateList
 from dlio_torch.formats.places.base import ArrayPlaces, Chunks, Copies, Ints, Pieces
 from dlio_torch.formats.places.chunked import Stored
 from dlio_torch.formats.places.hdf5 import stored
-from dlio_torch.native.memory import address_of
 
 _CENTER_BYTES = CENTER.shape[0] * CENTER.dtype.itemsize
-
-
-@dataclass(frozen=True)
-class _Kept(Copies):
-    """Pieces of an array that is there as long as this object.
-
-    Attributes:
-        array: the array.
-    """
-
-    array: npt.NDArray[np.int64]
 
 
 class Centers(ArrayPlaces):
@@ -68,9 +54,9 @@ class Centers(ArrayPlaces):
         return np.full(len(rows), _CENTER_BYTES, np.int64)
 
     def plan(self, rows: Ints, into: Ints) -> Copies:
-        found = self.at(rows)
-        sources = address_of(found) + np.arange(len(rows), dtype=np.int64) * _CENTER_BYTES
-        return _Kept(sources, self.sizes(rows), into, found)
+        with self._lock:
+            sources = np.array([self._coordinates.address(row) for row in rows.tolist()], np.int64)
+        return Copies(sources, self.sizes(rows), into)
 
 
 class Patches(ArrayPlaces):
