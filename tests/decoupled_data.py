@@ -24,8 +24,9 @@ from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.errors import DataError
+from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.base import Format
+from dlio_torch.formats.batch import Batch
 from dlio_torch.native.places import open_mover
 from dlio_torch.trace.spans import NULL
 
@@ -142,6 +143,32 @@ class WatchedMover:
 
     def copy(self, sources: Any, lengths: Any, addresses: Any) -> None:
         self._inner.copy(sources, lengths, addresses)
+
+
+def assert_same(want: Batch, got: Batch) -> None:
+    """The same arrays in the same order, byte by byte."""
+    assert list(want) == list(got)
+    for name, tensor in want.items():
+        other = got[name]
+        assert (tensor.dtype, tensor.shape) == (other.dtype, other.shape), name
+        assert tensor.numpy().tobytes() == other.numpy().tobytes(), name
+
+
+def outcome(fmt: Format, manifest: Manifest) -> list[str]:
+    """What comes of reading everything: nothing wrong, or one line for each batch that cannot be read."""
+    sampler = BatchSampler(num_samples=manifest.num_samples, batch_size=7)
+    loader = decoupled(fmt, manifest, sampler)
+    batches, found = loader.epoch(0), []
+    try:
+        while True:
+            try:
+                next(batches)
+            except DlioError as error:
+                found.append(str(error))
+            except StopIteration:
+                return found
+    finally:
+        loader.close()
 
 
 def watched(

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from decoupled_data import LAYOUTS, data_of, decoupled, faithful
+from decoupled_data import LAYOUTS, assert_same, data_of, decoupled, faithful, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from straced import needs_strace, straced
@@ -22,23 +22,14 @@ from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.errors import ConfigError, DataError, DlioError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats import registry
-from dlio_torch.formats.batch import Batch
 from dlio_torch.formats.places.chunked import runs_of
 from dlio_torch.formats.places.filters import decoded, fletcher32
 from dlio_torch.native.places import Mover, NativeMover, PlaceError, PythonMover, open_mover
 from dlio_torch.trace.spans import NULL
 
 ORDERS = ["sequential", "shuffled", "random_blocks", "strided"]
-
-
-def assert_same(want: Batch, got: Batch) -> None:
-    assert list(want) == list(got)
-    for name, tensor in want.items():
-        other = got[name]
-        assert (tensor.dtype, tensor.shape) == (other.dtype, other.shape), name
-        assert tensor.numpy().tobytes() == other.numpy().tobytes(), name
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -119,23 +110,6 @@ def test_filters_are_undone(filters: tuple[str, ...], dtype: str) -> None:
         decoded(memoryview(stored)[:-9], filters, mask, content.nbytes, content.itemsize, "here")
 
 
-def outcome(fmt: Any, manifest: Any) -> list[str]:
-    """What comes of reading everything: nothing wrong, or one line for each batch that cannot be read."""
-    sampler = BatchSampler(num_samples=manifest.num_samples, batch_size=7)
-    loader = decoupled(fmt, manifest, sampler)
-    batches, found = loader.epoch(0), []
-    try:
-        while True:
-            try:
-                next(batches)
-            except DlioError as error:
-                found.append(str(error))
-            except StopIteration:
-                return found
-    finally:
-        loader.close()
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_truncated_file_is_an_error_in_the_place_of_its_batch(layout: str, tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, layout)
@@ -167,10 +141,9 @@ def test_damage_is_told_in_one_line(layout: str, tmp_path: Path) -> None:
     assert told
 
 
-@pytest.mark.parametrize("name", ["parquet"])
-def test_a_format_without_places_is_refused(name: str) -> None:
-    pytest.importorskip("pyarrow")
-    config = DatasetConfig(format=name, samples_per_file=1, fields=[FieldConfig("x", "uint8", shape=[8, 8, 3])])
+def test_a_format_without_places_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILTIN, "raw", "data_files:RawFormat")
+    config = DatasetConfig(format="raw")
     with pytest.raises(ConfigError, match=r"loader\.engine=decoupled.*npy"):
         registry.create(config, 1, places=True)
     with pytest.raises(ConfigError, match="does not tell where"):
@@ -180,8 +153,9 @@ def test_a_format_without_places_is_refused(name: str) -> None:
 # HDF5 files that only the library reads: how the array is made, and a word of the message.
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "lzf": ({"chunks": (2, 5), "compression": "lzf"}, "filter 32000"),
-    "never written": ({"chunks": (2, 5)}, "never written"),
-    "contiguous, never written": ({}, "no stretch of bytes"),
+    "no fill value": ({"chunks": (2, 5), "fill_time": "never"}, "never written"),
+    "contiguous, no fill value": ({"fill_time": "never"}, "never written"),
+    "external": ({"external": [("beside", 0, 80)]}, "no stretch of bytes"),
 }
 
 
@@ -190,7 +164,7 @@ def test_hdf5_that_only_the_library_reads_is_refused(case: str, tmp_path: Path) 
     options, word = OTHERS[case]
     with h5py.File(tmp_path / "x.h5", "w") as file:
         array = file.create_dataset("data", (4, 5), "f4", **options)
-        if "never" not in case:
+        if case == "lzf":
             array[:] = 1
     places = registry.create(DatasetConfig(format="hdf5", fields=[FieldConfig(shape=[5])]), 1).places
     rows = np.arange(4)

@@ -1,4 +1,4 @@
-"""The header of a classic netCDF file, as far as it tells where the data end.
+"""The header of a classic netCDF file, as far as it tells where the data lie.
 
 The netCDF library gives zeros for what a cut file does not hold, and no error.  The format is that of the
 NetCDF Classic Format Specification: CDF-1, CDF-2 (64-bit offsets) and CDF-5 (64-bit data).
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import os
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,26 +22,58 @@ _STREAMING = 0xFFFFFFFF  # numrecs of a file whose writer did not come back to i
 _MOST = 1 << 24  # entries of a list, characters of a name: more is damage
 
 
-def check_length(path: Path) -> None:
-    """Raise unless a classic file holds all the data that its header speaks of; other files pass.
+@dataclass(frozen=True)
+class Stored:
+    """Where a variable lies.
+
+    Attributes:
+        begin: first byte.
+        size: bytes of it; of a variable with records, of one of them.
+        step: bytes from one record to the next; 0: it has no records.
+        element: bytes of an element.
+    """
+
+    begin: int
+    size: int
+    step: int
+    element: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the data of a classic file lie.
+
+    Attributes:
+        variables: by name.
+        end: byte behind the last one.
+    """
+
+    variables: Mapping[str, Stored]
+    end: int
+
+
+def read_layout(path: Path) -> Layout | None:
+    """Where the data of a classic file lie; ``None``: it is another one.
 
     Raises:
-        DataError: it ends too early.
+        DataError: it ends too early, or its header is damaged.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
         magic = file.read(4)
         if magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
-            return
+            return None
         try:
-            end = _Header(file, magic[3]).end()
+            layout = _Header(file, magic[3]).layout()
         except (struct.error, LookupError, ValueError, OverflowError, MemoryError) as error:
             raise DataError(f"{path} has a damaged header", hint="generate or fetch it again") from error
         size = os.fstat(file.fileno()).st_size
-    if size < end:
+    if size < layout.end:
         raise DataError(
-            f"{path} has {size} bytes, its header speaks of {end}: it is incomplete", hint="generate or fetch it again"
+            f"{path} has {size} bytes, its header speaks of {layout.end}: it is incomplete",
+            hint="generate or fetch it again",
         )
+    return layout
 
 
 class _Header:
@@ -50,31 +84,39 @@ class _Header:
         self._count = ">Q" if version == 5 else ">I"
         self._place = ">I" if version == 1 else ">Q"
 
-    def end(self) -> int:
-        """Where the last byte of data lies, plus one."""
+    def layout(self) -> Layout:
+        """All variables, and where the last byte of data lies, plus one."""
         records = self._number(self._count)
         lengths = []
         for _ in range(self._list(_DIMENSION)):
             self._name()
             lengths.append(self._number(self._count))
         self._attributes()
-        end, each = 0, []  # each: begin and bytes of a record of the variables that have records
+        found: dict[str, Stored] = {}
+        recorded = []  # names of those that have records
         for _ in range(self._list(_VARIABLE)):
-            self._name()
+            name = self._name()
             shape = [lengths[self._number(self._count)] for _ in range(self._short(self._number(self._count)))]
             self._attributes()
-            size = _SIZES[self._number(">I")]
+            element = _SIZES[self._number(">I")]
             self._number(self._count)  # vsize says the same, rounded up, and is wrong for large variables
             begin = self._number(self._place)
             if shape and shape[0] == 0:
-                each.append((begin, size * math.prod(shape[1:])))
-            else:
-                end = max(end, begin + size * math.prod(shape))
-        if records and records != _STREAMING and each:
-            # Of one variable alone, records are not padded.
-            step = each[0][1] if len(each) == 1 else sum(-(-size // 4) * 4 for _, size in each)
-            end = max(end, *(begin + (records - 1) * step + size for begin, size in each))
-        return end
+                recorded.append(name)
+                shape = shape[1:]
+            if name in found:
+                raise ValueError(f"{name} comes twice")
+            found[name] = Stored(begin, element * math.prod(shape), 0, element)
+        ends = [one.begin + one.size for name, one in found.items() if name not in recorded]
+        # Of one variable alone, records are not padded.
+        step = sum(-(-found[name].size // 4) * 4 for name in recorded)
+        if len(recorded) == 1:
+            step = found[recorded[0]].size
+        for name in recorded:
+            found[name] = replace(found[name], step=step)
+            if records and records != _STREAMING:
+                ends.append(found[name].begin + (records - 1) * step + found[name].size)
+        return Layout(found, max(ends, default=0))
 
     def _number(self, form: str) -> int:
         return int(struct.unpack(form, self._file.read(struct.calcsize(form)))[0])
@@ -91,8 +133,12 @@ class _Header:
             raise ValueError(f"tag {found}")
         return self._short(count)
 
-    def _name(self) -> None:
-        self._skip(self._short(self._number(self._count)))
+    def _name(self) -> str:
+        size = self._short(self._number(self._count))
+        name = self._file.read(-(-size // 4) * 4)[:size]
+        if len(name) < size:
+            raise ValueError("it ends in a name")
+        return name.decode()
 
     def _skip(self, size: int) -> None:
         self._file.seek(-(-size // 4) * 4, os.SEEK_CUR)

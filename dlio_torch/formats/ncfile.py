@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dlio_torch.errors import ConfigError, DataError, DlioError, MissingPackageError
 from dlio_torch.formats.base import open_error
-from dlio_torch.formats.cdf_header import check_length
+from dlio_torch.formats.cdf_header import read_layout
 from dlio_torch.formats.locks import library_lock
 
 if TYPE_CHECKING:
@@ -119,6 +119,10 @@ class NcFile:
     Args:
         path: the file.
 
+    Attributes:
+        dataset: the library's object.
+        layout: of a classic file, where its data lie; else ``None``.
+
     Raises:
         DataError: missing, damaged, incomplete, or no netCDF file.
     """
@@ -130,7 +134,7 @@ class NcFile:
         if path.is_dir():
             raise open_error(path, IsADirectoryError())
         with reading(path):
-            check_length(path)
+            self.layout = read_layout(path)
             self.dataset = netCDF4.Dataset(path, "r")
             self.dataset.set_auto_maskandscale(False)
 
@@ -183,12 +187,18 @@ class NcFile:
 
 
 class Rows:
-    """A variable that is read by runs of rows along its first axis: one call of the library each."""
+    """A variable that is read by runs of rows along its first axis: one call of the library each.
+
+    Attributes:
+        count: rows.
+        variable: the library's object.
+        name: path of the variable.
+    """
 
     def __init__(self, variable: Any, name: str, dtype: np.dtype[Any], path: Path) -> None:
         self.count: int = variable.shape[0]
         self.variable = variable
-        self._name = name
+        self.name = name
         self._dtype = dtype
         self._path = path
 
@@ -213,7 +223,7 @@ class Rows:
         """
         if first < 0 or count < 0 or first + count > self.count:
             raise DataError(
-                f"{self._path}: {self._name} has {self.count} rows, rows {first} to {first + count - 1} were asked for",
+                f"{self._path}: {self.name} has {self.count} rows, rows {first} to {first + count - 1} were asked for",
                 hint="the file does not fit its own index; generate or fetch it again",
             )
 

@@ -23,6 +23,7 @@ from dlio_torch.formats.chunks import chunk_shape, field_chunk
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.ncfile import NcFile, Rows, create, creating, element_of, need_netcdf4
 from dlio_torch.formats.netcdf_reader import Index, NetcdfReader
+from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class NetcdfFiles(FieldFormat):
     """
 
     suffix: ClassVar[str] = ".nc"
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -252,6 +254,10 @@ class NetcdfFiles(FieldFormat):
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return self._open(path)
+
+    def places(self, path: Path) -> NativeFile:
+        with closing(self._open(path)) as reader:
+            return NativeFile(reader.num_samples, reader.places())
 
     def _open(self, path: Path) -> NetcdfReader:
         file = NcFile(path)

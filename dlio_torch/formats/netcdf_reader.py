@@ -13,6 +13,9 @@ from dlio_torch.formats.base import Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.extents import read_pieces
 from dlio_torch.formats.ncfile import NcFile, Rows, reading
+from dlio_torch.formats.netcdf_places import places_of_variables
+from dlio_torch.formats.places.base import ArrayPlaces
+from dlio_torch.formats.places.rows import Extents
 from dlio_torch.formats.stacking import agreed, check_range
 
 
@@ -29,6 +32,10 @@ class Index(ABC):
     def look_up(self, first: int, count: int) -> tuple[list[int], list[int]]:
         """First row and number of rows of ``count`` samples from sample ``first`` on."""
 
+    @abstractmethod
+    def extents(self) -> Extents:
+        """First row and number of rows of all samples."""
+
 
 class StoredIndex(Index):
     """A table (samples, 2) of first row and number of rows, of which each read takes its part."""
@@ -40,6 +47,10 @@ class StoredIndex(Index):
     def look_up(self, first: int, count: int) -> tuple[list[int], list[int]]:
         found = self._table.read(first, count)
         return found[:, 0].tolist(), found[:, 1].tolist()
+
+    def extents(self) -> Extents:
+        found = self._table.read(0, self.num_samples).astype(np.int64)
+        return found[:, 0], found[:, 1]
 
 
 class CountedIndex(Index):
@@ -56,6 +67,9 @@ class CountedIndex(Index):
     def look_up(self, first: int, count: int) -> tuple[list[int], list[int]]:
         ends = self._ends[first : first + count + 1]
         return ends[:-1].tolist(), np.diff(ends).tolist()
+
+    def extents(self) -> Extents:
+        return self._ends[:-1], np.diff(self._ends)
 
 
 class NetcdfReader(Reader):
@@ -106,6 +120,16 @@ class NetcdfReader(Reader):
                 read_pieces(array.read, starts, lengths, buffer, at, name=spec.name, first=first, path=path)
             else:
                 buffer.fixed[spec.name][at : at + count] = array.read(first, count)
+
+    def places(self) -> dict[str, ArrayPlaces]:
+        """Where the samples of each array lie; reads all extents.
+
+        Raises:
+            DataError: an array is stored in a way that only the library reads.
+        """
+        extents = {name: index.extents() for name, index in self._indexes.items()}
+        with reading(self._file.path):
+            return places_of_variables(self._file, self._arrays, extents)
 
     def close(self) -> None:
         self._file.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +22,7 @@ from dlio_torch.formats.base import FileInfo, Reader
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.parquet_reader import ParquetReader
+from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class ParquetFormat(FieldFormat):
     name: ClassVar[str] = "parquet"
     suffix: ClassVar[str] = ".parquet"
     writes_at_once: ClassVar[bool] = True
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -109,6 +112,11 @@ class ParquetFormat(FieldFormat):
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return ParquetReader(path, self._specs)
+
+    def places(self, path: Path) -> NativeFile:
+        """All samples, in memory: a row group cannot be decoded in part."""
+        with closing(ParquetReader(path, self._specs)) as reader:
+            return NativeFile(reader.num_samples, dict(reader.held()), read_bytes=reader.stored_bytes)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         """Samples in the order of the file, one row group in memory."""

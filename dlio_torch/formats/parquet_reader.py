@@ -18,6 +18,7 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.base import Reader, open_error
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.formats.places.held import Held, held, held_rows, held_together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,6 +137,32 @@ class ParquetReader(Reader):
             for i in range(int(self._ends[group + 1] - self._ends[group])):
                 # Copies: one sample that a shuffle pool keeps must not keep the row group.
                 yield {name: _piece(column, i) for name, column in columns.items()}
+
+    def held(self) -> dict[str, Held]:
+        """The samples of all row groups, decoded and kept in memory, by the names of the arrays."""
+        parts: dict[str, list[Held]] = {spec.name: [] for spec in self._specs}
+        for group in range(len(self._ends) - 1):
+            self._load(group)
+            for name, column in self._columns.items():
+                one = (
+                    held(self._path, column.rows)
+                    if column.ends is None
+                    else held_rows(self._path, column.rows, column.ends)
+                )
+                parts[name].append(one)
+        return {name: held_together(self._path, found) for name, found in parts.items()}
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in the file of the columns that are read."""
+        meta, names = self._file.metadata, {spec.name for spec in self._specs}
+        total = 0
+        for number in range(meta.num_row_groups):
+            group = meta.row_group(number)
+            for column in map(group.column, range(group.num_columns)):
+                if column.path_in_schema in names or column.path_in_schema.partition(".")[0] in names:
+                    total += column.total_compressed_size
+        return total
 
     def _load(self, group: int) -> None:
         """Read a row group, unless it is the one that was read last."""

@@ -23,7 +23,9 @@ from dlio_torch.formats.base import FileInfo, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.extents import EXTENTS_SUFFIX, read_pieces, table_of
 from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
 from dlio_torch.formats.silo_library import SiloArray, SiloFile, library, make_repeatable, too_long
+from dlio_torch.formats.silo_places import open_driver, places_of_array
 from dlio_torch.formats.stacking import agreed, check_range
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -37,6 +39,7 @@ class SiloFormat(FieldFormat):
 
     name: ClassVar[str] = "silo"
     suffix: ClassVar[str] = ".silo"
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -80,6 +83,10 @@ class SiloFormat(FieldFormat):
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return _SiloReader(path, self._specs)
+
+    def places(self, path: Path) -> NativeFile:
+        with closing(_SiloReader(path, self._specs)) as reader:
+            return NativeFile(reader.num_samples, reader.places())
 
 
 class _SiloReader(Reader):
@@ -126,6 +133,22 @@ class _SiloReader(Reader):
                 first=first,
                 path=self._path,
             )
+
+    def places(self) -> dict[str, ArrayPlaces]:
+        """Where the samples of each array lie; reads all extents.
+
+        Raises:
+            DataError: the file or an array is stored in a way that only the library reads.
+        """
+        with closing(open_driver(self._path)) as stored:
+            found: dict[str, ArrayPlaces] = {}
+            for spec in self._specs:
+                extents = None
+                if spec.variable:
+                    table = self._extents[spec.name].read(0, self.num_samples)
+                    extents = table[:, 0], table[:, 1]
+                found[spec.name] = places_of_array(stored, self._arrays[spec.name], spec.dtype, self._path, extents)
+            return found
 
     def close(self) -> None:
         self._file.close()

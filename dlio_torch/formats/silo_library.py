@@ -204,12 +204,19 @@ class SiloFile:
 
 
 class SiloArray:
-    """An array that is read by runs of rows along its first axis: one call of the library each."""
+    """An array that is read by runs of rows along its first axis: one call of the library each.
+
+    Attributes:
+        count: rows.
+        name: its path in the file.
+        stored_shape: its shape there.
+    """
 
     def __init__(self, file: SiloFile, name: str, count: int, row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.count = count
+        self.name = name
+        self.stored_shape = (count, *_packed(row_shape))
         self._file = file
-        self._name = name
         self._row_shape = row_shape
         self._dtype = dtype
 
@@ -221,12 +228,12 @@ class SiloArray:
         """
         if first < 0 or first + len(out) > self.count:
             raise DataError(
-                f"{self._file.path}: {self._name} has {self.count} rows, "
+                f"{self._file.path}: {self.name} has {self.count} rows, "
                 f"rows {first} to {first + len(out) - 1} were asked for",
                 hint="the file does not fit its own index; generate or fetch it again",
             )
         if len(out):
-            self._file.read_into(self._name, first, out)
+            self._file.read_into(self.name, first, out)
 
     def read(self, first: int, count: int) -> npt.NDArray[Any]:
         """Rows in a new array; raises as :meth:`read_into` does."""

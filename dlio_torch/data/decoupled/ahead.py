@@ -76,7 +76,7 @@ class Ahead:
             return
         for descriptor, begin, end in _stretches(plan):
             self._ends.add((descriptor, end))
-            if (descriptor, begin) not in before:
+            if (descriptor, begin) not in before and end > begin:
                 os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.places.base import Chunks, Copies, Ints, Pieces, Records
+from dlio_torch.formats.places.base import Chunks, Copies, Ints, Pieces, Records, together
 
 _GROUP_BITS = 40
 """Groups that are planned together have blocks of memory of so many bits of an address each, one behind another."""
@@ -48,17 +48,17 @@ def by_group(moves: Moves, groups: int) -> list[Moves]:
     """The part of each group that is planned together with others, without chunks; pieces are in order."""
     parts = [Moves() for _ in range(groups)]
     if moves.pieces:
-        where, pieces = np.concatenate(moves.descriptors), _joined(moves.pieces)
+        where, pieces = np.concatenate(moves.descriptors), together(moves.pieces)
         group = pieces.to >> _GROUP_BITS
         if len(moves.paths) == 1 and int(pieces.offsets.max()) < 1 << _OFFSET_BITS:
             order = np.argsort((group << _OFFSET_BITS) | pieces.offsets)  # several times as fast as by two keys
         else:
             order = np.lexsort((pieces.offsets, where, group))
-        where, pieces = where[order], _taken(pieces, order)
+        where, pieces = where[order], pieces.taken(order)
         to = pieces.to & _IN_BLOCK
         for part, low, high in _shares(parts, group[order]):
             part.descriptors.append(where[low:high])
-            part.pieces.append(Pieces(pieces.offsets[low:high], pieces.lengths[low:high], to[low:high]))
+            part.pieces.append(replace(pieces.taken(slice(low, high)), to=to[low:high]))
             part.paths = moves.paths
             if len(moves.paths) > 1:
                 part.paths = {descriptor: moves.paths[descriptor] for descriptor in set(where[low:high].tolist())}
@@ -99,16 +99,6 @@ def in_order(moves: Moves) -> Moves:
             return moves
         order = np.argsort(pieces.offsets, kind="stable")
     else:
-        where, pieces = np.concatenate(moves.descriptors), _joined(moves.pieces)
+        where, pieces = np.concatenate(moves.descriptors), together(moves.pieces)
         order = np.lexsort((pieces.offsets, where))
-    return replace(moves, descriptors=[where[order]], pieces=[_taken(pieces, order)])
-
-
-def _joined(pieces: Sequence[Pieces]) -> Pieces:
-    if len(pieces) == 1:
-        return pieces[0]
-    return Pieces(*(np.concatenate([getattr(one, name) for one in pieces]) for name in ("offsets", "lengths", "to")))
-
-
-def _taken(pieces: Pieces, order: npt.NDArray[np.intp]) -> Pieces:
-    return Pieces(pieces.offsets[order], pieces.lengths[order], pieces.to[order])
+    return replace(moves, descriptors=[where[order]], pieces=[pieces.taken(order)])

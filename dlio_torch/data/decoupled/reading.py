@@ -25,6 +25,7 @@ from dlio_torch.formats.places.base import Chunks, Ints, Records
 from dlio_torch.formats.places.filters import decoded
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.places import Mover, PlaceError
+from dlio_torch.native.swapping import open_swapper
 from dlio_torch.trace.spans import Recorder
 
 _PART_BYTES = 2 << 20
@@ -84,12 +85,13 @@ class Reading:
     def _read(self, plan: Plan, low: int, high: int, base: int) -> None:
         pieces, descriptors = plan.pieces, plan.descriptors[low:high]
         began = time.perf_counter_ns()
-        self._fill(
-            plan.paths, descriptors, pieces.offsets[low:high], pieces.lengths[low:high], pieces.to[low:high] + base
-        )
+        lengths, to = pieces.lengths[low:high], pieces.to[low:high] + base
+        self._fill(plan.paths, descriptors, pieces.offsets[low:high], lengths, to)
+        if pieces.turned is not None:
+            open_swapper().swap(to, lengths, pieces.turned[low:high])
         if self._recorder.enabled:
             path = str(next(iter(plan.paths.values()))) if len(plan.paths) == 1 else None
-            size = int(pieces.lengths[low:high].sum())
+            size = int(lengths.sum())
             self._recorder.add("read", began, time.perf_counter_ns(), file=path, bytes=size)
 
     def _take_apart(self, records: Records, low: int, high: int, base: int) -> None:
@@ -118,7 +120,7 @@ class Reading:
             number = chunks.chunk[begin:end] - first
             sources = (
                 address + starts[number]
-                if not chunks.filters
+                if not chunks.filters and chunks.fill is None
                 else self._inflated(path, chunks, first, scratch, starts.tolist(), ends.tolist())[number]
             )
             self.mover.copy(
@@ -132,9 +134,13 @@ class Reading:
         self, path: Path, chunks: Chunks, first: int, scratch: Memory, starts: list[int], ends: list[int]
     ) -> Ints:
         """Addresses of decoded chunks, which this thread keeps until they are copied."""
-        stored = scratch.data
+        stored, filled = scratch.data, None
+        if chunks.fill is not None:
+            filled = np.tile(np.frombuffer(chunks.fill, np.uint8), chunks.size // chunks.itemsize)
         kept = self._local.kept = [
-            decoded(
+            filled
+            if filled is not None and low == high
+            else decoded(
                 stored[low:high], chunks.filters, int(chunks.skipped[number]), chunks.size, chunks.itemsize,
                 f"{path}: the chunk at byte {chunks.offsets[number]}",
             )

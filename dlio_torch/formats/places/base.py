@@ -7,7 +7,7 @@ plans a whole batch by NumPy, and reads all of its pieces in one native call.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,30 @@ class Pieces:
         offsets: first byte in the file.
         lengths: bytes.
         to: first byte in the memory of the batch.
+        turned: bytes of an element, where elements are stored in the other byte order and are turned when they have
+            been read; 1: as they are.  ``None``: all of them are as they are.
     """
 
     offsets: Ints
     lengths: Ints
     to: Ints
+    turned: Ints | None = None
+
+    def taken(self, which: slice | npt.NDArray[np.integer[Any]]) -> Pieces:
+        """The pieces at these positions."""
+        turned = None if self.turned is None else self.turned[which]
+        return Pieces(self.offsets[which], self.lengths[which], self.to[which], turned)
+
+
+def together(pieces: Sequence[Pieces]) -> Pieces:
+    """All pieces, one after another; at least one of the sequence."""
+    if len(pieces) == 1:
+        return pieces[0]
+    offsets, lengths, to = (np.concatenate([getattr(p, name) for p in pieces]) for name in ("offsets", "lengths", "to"))
+    if all(p.turned is None for p in pieces):
+        return Pieces(offsets, lengths, to)
+    turned = [np.ones(len(p.offsets), np.int64) if p.turned is None else p.turned for p in pieces]
+    return Pieces(offsets, lengths, to, np.concatenate(turned))
 
 
 @dataclass(frozen=True)
@@ -42,7 +61,7 @@ class Chunks:
 
     Attributes:
         offsets: first byte of each chunk that is needed, in the file.
-        sizes: stored bytes of each.
+        sizes: stored bytes of each; 0: it was never written.
         skipped: bit ``i``: the chunk was stored without filter ``i``.
         size: bytes of a decoded chunk.
         filters: names of the filters, in the order of writing; none: chunks are stored as they are.
@@ -51,6 +70,7 @@ class Chunks:
         source: of each fragment, its first byte in the decoded chunk.
         lengths: bytes of each fragment.
         to: of each fragment, its first byte in the memory of the batch.
+        fill: an element of the chunks that were never written; ``None``: there are none.
     """
 
     offsets: Ints
@@ -63,6 +83,7 @@ class Chunks:
     source: Ints
     lengths: Ints
     to: Ints
+    fill: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -222,6 +243,7 @@ class Strided(ArrayPlaces):
             (offsets[:, None] + self._parts.offsets).reshape(-1),
             np.tile(self._parts.lengths, len(rows)),
             (into[:, None] + self._parts.to).reshape(-1),
+            None if self._parts.turned is None else np.tile(self._parts.turned, len(rows)),
         )
 
 

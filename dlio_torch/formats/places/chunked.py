@@ -16,6 +16,7 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.places.base import ArrayPlaces, Chunks, Ints, Pieces
+from dlio_torch.formats.places.rows import counted, within
 
 _LEAST_PIECE = 512
 """Bytes from which on a run of a chunk that is stored as it is gets read to its place, without its neighbours."""
@@ -92,6 +93,7 @@ class Stored:
         sizes: stored bytes of each.
         skipped: bit ``i``: stored without filter ``i``.
         filters: names of the filters.
+        fill: an element of the chunks that were never written; ``None``: it is not known.
     """
 
     path: Path
@@ -103,6 +105,7 @@ class Stored:
     sizes: Ints
     skipped: Ints
     filters: tuple[str, ...]
+    fill: bytes | None = None
 
 
 class Chunked(ArrayPlaces):
@@ -134,35 +137,31 @@ class Chunked(ArrayPlaces):
         """First row and number of rows of each sample."""
         if self._extents is None:
             return samples, np.ones(len(samples), np.int64)
-        first, count = self._extents[0][samples], self._extents[1][samples]
-        rows = self._stored.shape[0]
-        wrong = (first < 0) | (count < 0) | (count > rows) | (first > rows - count)
-        if wrong.any():
-            at = int(wrong.argmax())
-            raise DataError(
-                f"{self.path}: {self._stored.name} has {rows} rows, rows {int(first[at])} to "
-                f"{int(first[at]) + int(count[at]) - 1} were asked for",
-                hint="the file does not fit its own index; generate or fetch it again",
-            )
-        return first, count
+        return within(self._extents, samples, self._stored.shape[0], self._stored.name, self.path)
 
     def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks:
         first, count = self._rows(rows)
         cut = self._by_chunk if self._whole_rows else self._by_row
         chunk, source, lengths, to = cut(first, count, into)
         stored = self._stored
-        if len(chunk) and int(stored.offsets[chunk].min()) < 0:
+        unwritten = bool(len(chunk)) and int(stored.offsets[chunk].min()) < 0
+        if unwritten and stored.fill is None:
             raise DataError(
-                f"{self.path}: {stored.name} has chunks that were never written",
-                hint="loader.engine=dataloader reads their fill value",
+                f"{self.path}: {stored.name} has chunks that were never written, and no fill value for them",
+                hint="the file is incomplete; generate or fetch it again",
             )
-        if not stored.filters and (not len(lengths) or int(lengths.min()) >= min(_LEAST_PIECE, self._chunk_row_bytes)):
+        if (
+            not unwritten
+            and not stored.filters
+            and (not len(lengths) or int(lengths.min()) >= min(_LEAST_PIECE, self._chunk_row_bytes))
+        ):
             return Pieces(stored.offsets[chunk] + source, lengths, to)
         order = np.argsort(chunk, kind="stable")
         needed, position = np.unique(chunk[order], return_inverse=True)
         return Chunks(
-            stored.offsets[needed], stored.sizes[needed], stored.skipped[needed], self._chunk_bytes, stored.filters,
-            stored.itemsize, position, source[order], lengths[order], to[order],
+            np.maximum(stored.offsets[needed], 0), stored.sizes[needed], stored.skipped[needed], self._chunk_bytes,
+            stored.filters, stored.itemsize, position, source[order], lengths[order], to[order],
+            stored.fill if unwritten else None,
         )  # fmt: skip
 
     def _by_chunk(self, first: Ints, count: Ints, into: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -170,7 +169,7 @@ class Chunked(ArrayPlaces):
         length = self._stored.chunk[0]
         low = first // length
         touched = np.where(count > 0, (first + count - 1) // length - low + 1, 0)
-        number = _counted(touched)
+        number = counted(touched)
         chunk = np.repeat(low, touched) + number
         begin = np.maximum(chunk * length, np.repeat(first, touched))
         end = np.minimum((chunk + 1) * length, np.repeat(first + count, touched))
@@ -180,7 +179,7 @@ class Chunked(ArrayPlaces):
 
     def _by_row(self, first: Ints, count: Ints, into: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """Some runs of each row."""
-        number = _counted(count)
+        number = counted(count)
         rows = np.repeat(first, count) + number
         into = np.repeat(into, count) + number * self._row_bytes
         length, runs = self._stored.chunk[0], self._runs
@@ -188,9 +187,3 @@ class Chunked(ArrayPlaces):
         source = (rows % length * self._chunk_row_bytes)[:, None] + runs.source
         to = into[:, None] + runs.to
         return chunk.reshape(-1), source.reshape(-1), np.tile(runs.lengths, len(rows)), to.reshape(-1)
-
-
-def _counted(counts: Ints) -> Ints:
-    """0, 1, ... for each of the counts, one after another."""
-    ends = np.cumsum(counts)
-    return np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64) - np.repeat(ends - counts, counts)

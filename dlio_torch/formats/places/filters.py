@@ -1,4 +1,4 @@
-"""Decoding chunks outside of HDF5's lock: deflate, the byte shuffle, and the checksum behind a chunk.
+"""Decoding chunks outside of HDF5's lock: deflate, the byte shuffle, the checksum behind a chunk, the byte order.
 
 Inflating releases the interpreter lock.  python-isal (extra ``fast``) does it two to three times as fast as the
 standard library; both give the same bytes.
@@ -16,6 +16,8 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError
 
 DEFLATE, SHUFFLE, FLETCHER32 = "gzip", "shuffle", "fletcher32"
+TURNED = "other byte order"
+"""Elements are stored in the other byte order; no filter of HDF5, but undone behind them."""
 KNOWN = {1: DEFLATE, 2: SHUFFLE, 3: FLETCHER32}
 """Filters that can be undone here, by HDF5's numbers."""
 
@@ -78,6 +80,8 @@ def decoded(
             data = inflated(data, size, where)
         elif filters[number] == FLETCHER32:
             data = _checked(memoryview(data), where)
+        elif filters[number] == TURNED:
+            data = _turned(np.frombuffer(data, np.uint8), itemsize)
         else:
             data = _unshuffled(np.frombuffer(data, np.uint8), itemsize)
     found = np.frombuffer(data, np.uint8)
@@ -118,6 +122,14 @@ def fletcher32(content: memoryview) -> tuple[int, int]:
 
 def _halves(stored: int) -> tuple[int, int]:
     return (stored & 0xFFFF) % _MODULUS, (stored >> 16) % _MODULUS
+
+
+def _turned(data: npt.NDArray[np.uint8], itemsize: int) -> npt.NDArray[np.uint8]:
+    """The same elements with their bytes the other way round."""
+    whole = len(data) // itemsize * itemsize
+    swapped = np.dtype(f"u{itemsize}").newbyteorder()
+    turned: npt.NDArray[np.uint8] = data[:whole].view(swapped).astype(swapped.newbyteorder()).view(np.uint8)
+    return turned
 
 
 def _unshuffled(data: npt.NDArray[np.uint8], itemsize: int) -> npt.NDArray[np.uint8]:

@@ -10,15 +10,17 @@ import h5py
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.places.base import ArrayPlaces, Ints, Listed, Pieces, Strided
+from dlio_torch.formats.places.base import ArrayPlaces, Pieces, Strided
 from dlio_torch.formats.places.chunked import Chunked, Stored, runs_of
-from dlio_torch.formats.places.filters import KNOWN
+from dlio_torch.formats.places.filters import KNOWN, TURNED
+from dlio_torch.formats.places.held import HeldRows, held
+from dlio_torch.formats.places.rows import Extents, Spaced, SpacedRows
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the HDF5 library"
 
 
 def places_of(
-    array: h5py.Dataset, path: Path, extents: tuple[Ints, Ints] | None = None, select: Sequence[int] = ()
+    array: h5py.Dataset, path: Path, extents: Extents | None = None, select: Sequence[int] = ()
 ) -> ArrayPlaces:
     """Where the samples of an array lie.
 
@@ -31,20 +33,48 @@ def places_of(
     Raises:
         DataError: the array is stored in a way that only the library reads.
     """
-    found = stored(array, path)
-    if isinstance(found, Stored):
-        return Chunked(found, extents, select)
-    offset, itemsize = found, array.dtype.itemsize
+    found = _of_no_place(array, path, extents) if not select else None
+    if found is not None:
+        return found
+    where = stored(array, path)
+    if isinstance(where, Stored):
+        return Chunked(where, extents, select)
+    offset, itemsize = where, array.dtype.itemsize
     row = math.prod(array.shape[1:]) * itemsize
-    if extents is None:
-        parts = None
-        if select:
-            runs = runs_of(array.shape[1:], array.shape[1:], itemsize, select)
-            parts = Pieces(runs.source, runs.lengths, runs.to)
-        return Strided(path, offset, row, parts)
-    first, count = extents
-    limit = offset + array.shape[0] * row
-    return Listed(path, offset + first * row, count * row, row, variable=True, limit=limit)
+    turned = 1 if array.dtype.isnative else itemsize
+    if select:
+        runs = runs_of(array.shape[1:], array.shape[1:], itemsize, select)
+        parts = np.full(len(runs.to), turned, np.int64)
+        return Strided(path, offset, row, Pieces(runs.source, runs.lengths, runs.to, parts if turned > 1 else None))
+    return SpacedRows(Spaced(path, array.name, offset, row, row, array.shape[0], turned), extents)
+
+
+def _of_no_place(array: h5py.Dataset, path: Path, extents: Extents | None) -> ArrayPlaces | None:
+    """The samples of an array that has no stretch of bytes of its own, but is known without the library."""
+    properties = array.id.get_create_plist()
+    layout = properties.get_layout()
+    if layout == h5py.h5d.COMPACT:  # it lies in the file's own tables, which were read
+        content = array[:].astype(array.dtype.newbyteorder("="))
+        return held(path, content) if extents is None else HeldRows(path, array.name, content, extents)
+    never = layout == h5py.h5d.CONTIGUOUS and array.id.get_offset() is None and not properties.get_external_count()
+    return Chunked(_unwritten(array, path, properties), extents) if never else None
+
+
+def _fill(array: h5py.Dataset, properties: h5py.h5p.PropDCID) -> bytes | None:
+    """What the library gives for elements that were never written; ``None``: whatever is in memory."""
+    if properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER or not properties.fill_value_defined():
+        return None
+    fill = np.zeros((), array.dtype.newbyteorder("="))
+    properties.get_fill_value(fill)
+    return fill.tobytes()
+
+
+def _unwritten(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> Stored:
+    """A contiguous array that has no place in its file: as chunks of a row, none of them written."""
+    missing, zero = np.full(array.shape[0], -1, np.int64), np.zeros(array.shape[0], np.int64)
+    chunk = (1, *array.shape[1:])
+    fill = _fill(array, properties)
+    return Stored(path, array.name, array.shape, chunk, array.dtype.itemsize, missing, zero, zero, (), fill)
 
 
 def stored(array: h5py.Dataset, path: Path) -> Stored | int:
@@ -94,7 +124,13 @@ def _chunks(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> S
         for number in range(array.id.get_num_chunks()):
             take(array.id.get_chunk_info(number))
     size, whole = path.stat().st_size, math.prod(chunk) * array.dtype.itemsize
-    wrong = (sizes < 0) | (sizes > size) | (offsets > size - sizes)
+    wrong = (sizes < 0) | (sizes > size) | (offsets > size - sizes) | ((offsets >= 0) & (sizes == 0))
     if wrong.any() or (not filters and bool((sizes[offsets >= 0] != whole).any())):
         raise DataError(f"{path}: the chunks of {array.name} do not fit into the file", hint="the file is damaged")
-    return Stored(path, array.name, shape, chunk, array.dtype.itemsize, offsets, sizes, skipped, tuple(filters))
+    if not array.dtype.isnative:  # as if the first filter had turned them
+        filters.insert(0, TURNED)
+        skipped <<= 1
+    return Stored(
+        path, array.name, array.shape, chunk, array.dtype.itemsize, offsets, sizes, skipped, tuple(filters),
+        _fill(array, properties),
+    )  # fmt: skip

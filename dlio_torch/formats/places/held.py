@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.places.base import ArrayPlaces, Copies, Ints
+from dlio_torch.formats.places.rows import Extents, within
 from dlio_torch.native.memory import address_of
 
 
@@ -19,23 +20,53 @@ class Held(ArrayPlaces):
 
     Args:
         path: the file.
-        memory: contiguous; kept as long as this object.
-        starts: first byte in it of each sample.
-        sizes: bytes of each.
+        memory: arrays that hold them; kept as long as this object.
+        starts: address of each sample.
+        lengths: bytes of each.
     """
 
     in_memory = True
 
-    def __init__(self, path: Path, memory: npt.NDArray[np.uint8], starts: Ints, sizes: Ints) -> None:
+    def __init__(self, path: Path, memory: Sequence[npt.NDArray[np.generic]], starts: Ints, lengths: Ints) -> None:
         self.path = path
-        self._memory = memory
-        self._starts, self._sizes = starts + address_of(memory), sizes
+        self.memory = memory
+        self.starts, self.lengths = starts, lengths
 
     def sizes(self, rows: Ints) -> Ints:
-        return self._sizes[rows]
+        return self.lengths[rows]
 
     def plan(self, rows: Ints, into: Ints) -> Copies:
-        return Copies(self._starts[rows], self._sizes[rows], into)
+        return Copies(self.starts[rows], self.lengths[rows], into)
+
+
+class HeldRows(ArrayPlaces):
+    """Samples of some consecutive rows each of an array that is in memory.
+
+    Args:
+        path: the file.
+        name: of the array, for messages.
+        array: all rows; kept as long as this object.
+        extents: first row and number of rows of each sample.
+    """
+
+    in_memory = True
+
+    def __init__(self, path: Path, name: str, array: npt.NDArray[np.generic], extents: Extents) -> None:
+        self.path = path
+        self._name = name
+        self._array = np.ascontiguousarray(array)
+        self._row = math.prod(array.shape[1:]) * array.dtype.itemsize
+        self._extents = extents
+
+    def _rows(self, samples: Ints) -> Extents:
+        return within(self._extents, samples, len(self._array), self._name, self.path)
+
+    def sizes(self, rows: Ints) -> Ints:
+        return self._rows(rows)[1] * self._row
+
+    def plan(self, rows: Ints, into: Ints) -> Copies:
+        first, count = self._rows(rows)
+        return Copies(address_of(self._array) + first * self._row, count * self._row, into)
 
 
 def held(path: Path, array: npt.NDArray[np.generic]) -> Held:
@@ -43,8 +74,8 @@ def held(path: Path, array: npt.NDArray[np.generic]) -> Held:
     array = np.ascontiguousarray(array)
     count = len(array)
     size = array.nbytes // max(1, count)
-    memory = array.reshape(-1).view(np.uint8)
-    return Held(path, memory, np.arange(count, dtype=np.int64) * size, np.full(count, size, np.int64))
+    starts = address_of(array) + np.arange(count, dtype=np.int64) * size
+    return Held(path, [array], starts, np.full(count, size, np.int64))
 
 
 def held_rows(path: Path, array: npt.NDArray[np.generic], ends: Ints) -> Held:
@@ -57,7 +88,15 @@ def held_rows(path: Path, array: npt.NDArray[np.generic], ends: Ints) -> Held:
     """
     array = np.ascontiguousarray(array)
     row = math.prod(array.shape[1:]) * array.dtype.itemsize
-    return Held(path, array.reshape(-1).view(np.uint8), ends[:-1] * row, np.diff(ends) * row)
+    return Held(path, [array], address_of(array) + ends[:-1] * row, np.diff(ends) * row)
+
+
+def held_together(path: Path, parts: Sequence[Held]) -> Held:
+    """The samples of all parts, one after another, where they are."""
+    nothing = np.zeros(0, np.int64)
+    starts = np.concatenate([nothing, *(part.starts for part in parts)])
+    lengths = np.concatenate([nothing, *(part.lengths for part in parts)])
+    return Held(path, [array for part in parts for array in part.memory], starts, lengths)
 
 
 def held_samples(

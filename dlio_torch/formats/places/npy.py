@@ -9,7 +9,7 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.batch import ArraySpec
 from dlio_torch.formats.places.base import ArrayPlaces, Strided, by_lengths
-from dlio_torch.formats.places.held import Held
+from dlio_torch.formats.places.held import held
 from dlio_torch.formats.places.whole import Begun
 from dlio_torch.formats.pyfile import Header, read_header
 
@@ -62,7 +62,7 @@ def places_of(header: Header, begun: Begun, start: int, spec: ArraySpec, *, stac
     rows = np.array([header.shape[0] if spec.variable else 1], np.int64)
     if begun.descriptor is None:
         content = np.frombuffer(begun.data, np.uint8, row * int(rows[0]), start)
-        return Held(path, content, np.zeros(1, np.int64), rows * row)
+        return held(path, content[np.newaxis])
     if spec.variable and not stacked:
         return by_lengths(path, start, rows, row, start + int(rows[0]) * row)
     return Strided(path, start, row)

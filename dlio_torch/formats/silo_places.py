@@ -1,0 +1,68 @@
+"""Where the arrays of a Silo file lie that its HDF5 driver wrote: each is an HDF5 array of its name.
+
+The Silo library says what the arrays are, as on the faithful path, so that nothing else is taken for one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import os_errors
+from dlio_torch.formats.h5file import DAMAGE, open_file
+from dlio_torch.formats.places import hdf5
+from dlio_torch.formats.places.base import ArrayPlaces
+from dlio_torch.formats.places.rows import Extents
+from dlio_torch.formats.silo_library import SiloArray, stored_type
+
+_OTHER_WAY = "set loader.engine=dataloader, which reads through the Silo library"
+_CACHE_BYTES = 1 << 20
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def open_driver(path: Path) -> h5py.File:
+    """The same file as HDF5 has it.
+
+    Raises:
+        DataError: another driver wrote it, PDB's for example.
+    """
+    with os_errors(path), path.open("rb") as file:
+        head = file.read(len(_SIGNATURE))
+    if head != _SIGNATURE:
+        raise DataError(f"{path} is not of Silo's HDF5 driver, so it does not tell where arrays lie", hint=_OTHER_WAY)
+    return open_file(path, _CACHE_BYTES)
+
+
+def places_of_array(
+    file: h5py.File, array: SiloArray, dtype: np.dtype[Any], path: Path, extents: Extents | None
+) -> ArrayPlaces:
+    """Where the samples of an array lie.
+
+    Args:
+        file: open.
+        array: the same array as Silo has it.
+        dtype: of its elements in memory.
+        path: the file.
+        extents: first row and number of rows of each sample; ``None``: a sample is one row.
+
+    Raises:
+        DataError: it is stored in a way that only the library reads.
+    """
+    try:
+        stored = file[array.name]
+        kind, wanted = stored.dtype, np.dtype(stored_type(dtype))
+        # Characters are unsigned in the file, and have the same bytes.
+        same = kind.itemsize == wanted.itemsize and (kind.kind == "f") == (wanted.kind == "f") and kind.kind in "iuf"
+        if not same or stored.shape != array.stored_shape:
+            raise DataError(
+                f"{path}: {array.name} is stored as {kind}{list(stored.shape)}, read as "
+                f"{wanted}{list(array.stored_shape)}",
+                hint=_OTHER_WAY,
+            )
+        return hdf5.places_of(stored, path, extents)
+    except DAMAGE as error:
+        raise DataError(f"{path}: {array.name} cannot be found: {error}", hint=_OTHER_WAY) from error

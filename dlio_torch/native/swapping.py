@@ -1,0 +1,80 @@
+"""Elements of the other byte order turned in place, see ``swap_bytes.c``; without a compiler by NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch import native
+from dlio_torch.native.memory import address_of
+
+Ints = npt.NDArray[np.int64]
+
+
+class Swapper(Protocol):
+    """Turns bytes; any number of threads may use one.
+
+    Attributes:
+        how: what it is made of, for reports.
+    """
+
+    how: str
+
+    def swap(self, addresses: Ints, lengths: Ints, sizes: Ints) -> None:
+        """Turn the elements in pieces of memory; int64 of ``(pieces,)`` each, contiguous.
+
+        Args:
+            addresses: of the pieces.
+            lengths: bytes of each, whole elements.
+            sizes: bytes of its elements: 2, 4 or 8; 1: they stay as they are.
+        """
+
+
+class NativeSwapper:
+    """In C, without the interpreter lock.
+
+    Raises:
+        NativeUnavailable: there is no library and none could be compiled.
+    """
+
+    def __init__(self) -> None:
+        library, found = native.open_library("swap_bytes")
+        self.how = f"swap_bytes.c, {found.how}"
+        self._swap = library.dlio_swap_bytes
+        self._swap.restype = None
+        self._swap.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3]
+
+    def swap(self, addresses: Ints, lengths: Ints, sizes: Ints) -> None:
+        """See :class:`Swapper`."""
+        self._swap(len(addresses), address_of(addresses), address_of(lengths), address_of(sizes))
+
+
+class NumpySwapper:
+    """The same by NumPy, a piece at a time.
+
+    Args:
+        why: there is no native code.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.how = f"numpy ({why})"
+
+    def swap(self, addresses: Ints, lengths: Ints, sizes: Ints) -> None:
+        """See :class:`Swapper`."""
+        for address, length, size in zip(addresses.tolist(), lengths.tolist(), sizes.tolist(), strict=True):
+            if size > 1:
+                octets = np.frombuffer((ctypes.c_char * length).from_address(address), np.uint8)
+                octets.view(f"u{size}").byteswap(inplace=True)
+
+
+@functools.cache
+def open_swapper() -> Swapper:
+    """The best of this machine; the same object for every caller."""
+    try:
+        return NativeSwapper()
+    except native.NativeUnavailable as error:
+        return NumpySwapper(str(error))
