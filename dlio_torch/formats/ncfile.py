@@ -185,6 +185,11 @@ class NcFile:
             if self.dataset.isopen():
                 self.dataset.close()
 
+    def __del__(self) -> None:
+        # One that is collected while open would be closed by netCDF4 itself, beside what other threads call.
+        if hasattr(self, "dataset"):
+            self.close()
+
 
 class Rows:
     """A variable that is read by runs of rows along its first axis: one call of the library each.
