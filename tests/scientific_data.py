@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from data_files import config_of, make
 
-from dlio_torch.config.schema import FieldConfig, NetcdfConfig, ParquetConfig
+from dlio_torch.config.schema import Adios2Config, FieldConfig, NetcdfConfig, ParquetConfig
 from dlio_torch.data.layout import Manifest
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.base import Format
@@ -26,8 +26,19 @@ def _netcdf(fields: list[FieldConfig], kind: str = "netcdf", **options: Any) -> 
     return {"format": kind, "fields": fields, "netcdf": NetcdfConfig(**options)}
 
 
+STEPS = [FieldConfig("group/number", "int64", []), FieldConfig("half", "float16", [5]), *RAGGED]
+
+
+def _adios2(fields: list[FieldConfig], **options: Any) -> dict[str, Any]:
+    return {"format": "adios2", "fields": fields, "adios2": Adios2Config(**options)}
+
+
 # Name -> options of dataset.
 LAYOUTS: dict[str, dict[str, Any]] = {
+    "adios2": _adios2(STEPS),
+    "adios2, steps": _adios2(STEPS, samples_per_step=3),
+    "adios2, BP4": _adios2(STEPS, engine="BP4"),
+    "adios2, BP4, steps": _adios2(STEPS, engine="BP4", samples_per_step=3),
     "netcdf": _netcdf([FieldConfig("group/number", "uint64", []), *RAGGED]),
     "netcdf, unlimited": _netcdf(RAGGED, unlimited=True),
     "netcdf, zlib": _netcdf(CUT, chunk_bytes=300, compression="zlib"),

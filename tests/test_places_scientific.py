@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from decoupled_data import assert_same, decoupled, faithful, outcome
 from scientific_data import LAYOUTS, data_of
@@ -152,6 +153,60 @@ def test_silo_of_another_driver_is_refused(tmp_path: Path) -> None:
     assert batch_of(fmt, tmp_path / "x.silo", 3, "faithful")["a"].sum() == 15
     with pytest.raises(DataError, match=r"HDF5 driver.*loader\.engine=dataloader"):
         fmt.places(tmp_path / "x.silo")
+
+
+def steps_of_blocks(path: Path, engine: str, cuts: list[tuple[slice, slice]], operator: str = "") -> npt.NDArray[Any]:
+    """Two steps of a variable ``a`` of 6 rows, each written in these blocks; returns all rows."""
+    adios = pytest.importorskip("adios2.bindings", reason="adios2 is not installed")
+    content = np.random.default_rng(1).random((2, 6, 500), np.float32)
+    made = adios.ADIOS()
+    output = made.DeclareIO("write")
+    output.SetEngine(engine)
+    variable = output.DefineVariable("a", content[0], [6, 500], [0, 0], [6, 500], False)
+    if operator:
+        variable.AddOperation(operator, {})
+    file = output.Open(str(path), adios.Mode.Write)
+    for step in content:
+        file.BeginStep()
+        for cut in cuts:
+            block = np.ascontiguousarray(step[cut])
+            variable.SetSelection([[cut[0].start or 0, cut[1].start or 0], list(block.shape)])
+            file.Put(variable, block, adios.Mode.Sync)
+        file.EndStep()
+    file.Close()
+    return content.reshape(12, 500)
+
+
+ALL = slice(None)
+BLOCKS = DatasetConfig(format="adios2", fields=[FieldConfig("a", "float32", [500])])
+
+
+@pytest.mark.parametrize("engine", ["BP4", "BP5"])
+def test_blocks_of_a_step_are_found(engine: str, tmp_path: Path) -> None:
+    content = steps_of_blocks(tmp_path / "x.bp", engine, [(slice(4, 6), ALL), (slice(0, 1), ALL), (slice(1, 4), ALL)])
+    fmt = create(BLOCKS, 1)
+    got = batch_of(fmt, tmp_path / "x.bp", 12)
+    assert got["a"].numpy().tobytes() == content[got["index"].numpy()].tobytes()
+    assert_same(batch_of(fmt, tmp_path / "x.bp", 12, "faithful"), got)
+
+
+@pytest.mark.parametrize("engine", ["BP4", "BP5"])
+def test_blocks_that_only_the_library_reads_are_refused(engine: str, tmp_path: Path) -> None:
+    fmt = create(BLOCKS, 1)
+    steps_of_blocks(tmp_path / "x.bp", engine, [(ALL, slice(0, 200)), (ALL, slice(200, 500))])
+    with pytest.raises(DataError, match=r"cut along other axes.*loader\.engine=dataloader"):
+        fmt.places(tmp_path / "x.bp")
+    steps_of_blocks(tmp_path / "y.bp", engine, [(slice(0, 4), ALL)])
+    with pytest.raises(DataError, match="4 of 6 rows of a were written in a step"):
+        fmt.places(tmp_path / "y.bp")
+    steps_of_blocks(tmp_path / "z.bp", engine, [(ALL, ALL)], "null")  # one that every build of the library has
+    with pytest.raises(DataError, match=r"compressed.*loader\.engine=dataloader"):
+        fmt.places(tmp_path / "z.bp")
+    for field, words in (("b", r"has no variable 'b'"), ("a", r"a is float32\[6, 500\], expected int32\[n, 500\]")):
+        other = create(DatasetConfig(format="adios2", fields=[FieldConfig(field, "int32", [500])]), 1)
+        steps_of_blocks(tmp_path / f"{field}.bp", engine, [(ALL, ALL)])
+        with pytest.raises(DataError, match=words):
+            other.places(tmp_path / f"{field}.bp")
 
 
 @pytest.mark.parametrize("case", ["native", "numpy"])

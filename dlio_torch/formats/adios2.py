@@ -22,8 +22,10 @@ from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.adios2_reader import Adios2Reader, stored_type
 from dlio_torch.formats.base import FileInfo, Reader
 from dlio_torch.formats.bp_folder import DATA, INDEX, METADATA, make_repeatable
+from dlio_torch.formats.bp_places import places_of_folder
 from dlio_torch.formats.extents import EXTENTS_SUFFIX, table_of
 from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 _ALIGNMENT = 4096  # of a step's data in BP5
@@ -34,6 +36,7 @@ class Adios2Format(FieldFormat):
 
     name: ClassVar[str] = "adios2"
     suffix: ClassVar[str] = ".bp"
+    has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -123,3 +126,6 @@ class Adios2Format(FieldFormat):
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return Adios2Reader(path, self._specs)
+
+    def places(self, path: Path) -> NativeFile:
+        return places_of_folder(path, self._specs)

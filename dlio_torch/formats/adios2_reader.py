@@ -28,6 +28,7 @@ TYPES = {
 }
 """NumPy's name of an element type -> that of ADIOS2."""
 
+_OTHER_NAMES = {"int8_t": "char"}  # what the library's own bindings write for NumPy's int8
 _STAND_INS: dict[str, np.dtype[Any]] = {"bool": np.dtype(np.uint8), "float16": np.dtype(np.uint16)}
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
@@ -113,7 +114,7 @@ class Adios2Reader(Reader):
             names = ", ".join(list(there)[:8]) or "none"
             raise DataError(f"{self._path} has no variable {name!r}; it has {names}", hint="correct dataset.fields")
         wanted = TYPES[stored_type(dtype).name]
-        if variable.Type() != wanted:
+        if variable.Type() not in (wanted, _OTHER_NAMES.get(wanted)):
             raise DataError(
                 f"{self._path}: {name} holds {variable.Type()}, expected {wanted}", hint="correct dataset.fields"
             )

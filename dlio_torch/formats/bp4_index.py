@@ -1,0 +1,126 @@
+"""The index of BP4: for each step the characteristics of all blocks, in ``md.0``."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dlio_torch.formats.bp_block import Block, Unread
+
+_ROW = 64  # bytes of a step in the table of steps, and of what stands before the first
+# Type -> NumPy's name of it.
+_TYPES = {
+    0: "int8", 1: "int16", 2: "int32", 4: "int64", 50: "uint8", 51: "uint16", 52: "uint32", 54: "uint64",
+    5: "float32", 6: "float64", 55: "int8",
+}  # fmt: skip
+# Characteristics of a block.
+_VALUE, _MIN, _MAX, _OFFSET, _DIMENSIONS, _PAYLOAD, _FILE, _TIME, _TRANSFORM, _MINMAX = 0, 1, 2, 3, 4, 6, 7, 8, 11, 12
+
+
+def read_bp4(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) -> dict[str, list[list[Block]]]:
+    """See ``bp_index.read_blocks``.
+
+    Raises:
+        Unread: it says something that is not understood.
+        struct.error, LookupError, ValueError: it is damaged.
+    """
+    found: dict[str, list[list[Block]]] = {name: [] for name in names}
+    for row in range(_ROW, len(index), _ROW):
+        _, _, groups, variables, attributes, _, _, _ = struct.unpack_from("<8Q", index, row)
+        _check_order(_Cursor(metadata, groups, variables))
+        at = _Cursor(metadata, variables, attributes)
+        count, _ = at.take("<IQ")
+        for _ in range(count):
+            name, blocks = _variable(at)
+            if name in found:
+                found[name].append([_block(*block, name) for block in blocks])
+    return found
+
+
+class _Cursor:
+    """A stretch of bytes that is read from its begin on."""
+
+    def __init__(self, data: bytes, place: int, end: int) -> None:
+        if not 0 <= place <= end <= len(data):
+            raise ValueError(f"bytes {place} to {end} of {len(data)}")
+        self.data, self.place, self.end = data, place, end
+
+    def take(self, form: str) -> tuple[int, ...]:
+        self.place += struct.calcsize(form)
+        if self.place > self.end:
+            raise ValueError(f"it ends at byte {self.end}")
+        return struct.unpack_from(form, self.data, self.place - struct.calcsize(form))
+
+    def part(self, size: int) -> _Cursor:
+        """The next bytes, which are passed."""
+        self.place += size
+        if self.place > self.end:
+            raise ValueError(f"it ends at byte {self.end}")
+        return _Cursor(self.data, self.place - size, self.place)
+
+    def text(self) -> str:
+        (size,) = self.take("<H")
+        part = self.part(size)
+        return self.data[part.place : part.end].decode()
+
+
+def _check_order(at: _Cursor) -> None:
+    """Raise unless arrays were written row by row: each process group says."""
+    count, _ = at.take("<QQ")
+    for _ in range(count):
+        group = at.part(*at.take("<H"))
+        group.text()
+        if group.take("<B") != (ord("n"),):
+            raise Unread("arrays were written column by column")
+
+
+def _variable(at: _Cursor) -> tuple[str, list[tuple[_Cursor, int, int]]]:
+    """Name of the next variable, and of each block its characteristics, their number, and its type."""
+    entry = at.part(*at.take("<I"))
+    entry.take("<I")
+    entry.text()  # of the group
+    name = entry.text()
+    _, _, kind, count = entry.take("<BBBQ")
+    blocks = []
+    for _ in range(count):
+        number, size = entry.take("<BI")
+        blocks.append((entry.part(size), number, kind))
+    return name, blocks
+
+
+def _block(at: _Cursor, number: int, kind: int, name: str) -> Block:
+    """One set of characteristics."""
+    if kind not in _TYPES:
+        raise Unread(f"{name} is of type {kind}")
+    size = np.dtype(_TYPES[kind]).itemsize
+    file = payload = None
+    axes: list[tuple[int, ...]] = []
+    for _ in range(number):
+        (what,) = at.take("<B")
+        if what == _DIMENSIONS:
+            count, _ = at.take("<BH")
+            axes = [at.take("<3Q") for _ in range(count)]
+        elif what == _PAYLOAD:
+            (payload,) = at.take("<Q")
+        elif what == _FILE:
+            (file,) = at.take("<I")
+        elif what == _TIME:
+            at.take("<I")
+        elif what == _OFFSET:
+            at.take("<Q")
+        elif what in (_VALUE, _MIN, _MAX):
+            at.part(size)
+        elif what == _MINMAX:
+            (parts,) = at.take("<H")
+            at.part(2 * size + (9 + 2 * len(axes) + 2 * parts * size if parts > 1 else 0))
+        elif what == _TRANSFORM:
+            raise Unread(f"{name} is compressed")
+        else:
+            raise Unread(f"{name} has a characteristic of number {what}")
+    if at.place != at.end or file is None or payload is None or not axes:
+        raise ValueError(f"the characteristics of {name} do not fit together")
+    lengths, shape, start = zip(*axes, strict=True)
+    return Block(shape, start, lengths, _TYPES[kind], file, payload)

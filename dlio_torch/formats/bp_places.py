@@ -1,0 +1,144 @@
+"""Where the samples of a BP folder lie, by its own index; the library is not asked, which trusts a damaged one."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError
+from dlio_torch.formats.adios2_reader import stored_type
+from dlio_torch.formats.base import os_errors
+from dlio_torch.formats.batch import ArraySpec
+from dlio_torch.formats.bp_block import Block
+from dlio_torch.formats.bp_folder import check_complete
+from dlio_torch.formats.bp_index import OTHER_WAY, read_blocks
+from dlio_torch.formats.extents import EXTENTS_SUFFIX
+from dlio_torch.formats.places.base import ArrayPlaces, Ints, NativeFile
+from dlio_torch.formats.places.rows import Extents
+from dlio_torch.formats.places.segments import Segmented
+from dlio_torch.formats.stacking import agreed
+
+_EXTENT = np.dtype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a variable.
+
+    Attributes:
+        path: the data file.
+        size: bytes of a row.
+        steps: rows of each step.
+        rows: rows of each piece.
+        offsets: first byte of each piece.
+    """
+
+    path: Path
+    size: int
+    steps: list[int]
+    rows: list[int]
+    offsets: list[int]
+
+
+def places_of_folder(folder: Path, specs: Sequence[ArraySpec]) -> NativeFile:
+    """Where the samples lie.
+
+    Args:
+        folder: of BP4 or BP5.
+        specs: arrays of a sample.
+
+    Raises:
+        DataError: missing, incomplete or damaged, other variables than ``specs`` say, or an index that only the
+            library understands.
+    """
+    check_complete(folder)
+    tables = {spec.name: spec.name + EXTENTS_SUFFIX for spec in specs if spec.variable}
+    blocks = read_blocks(folder, [*(spec.name for spec in specs), *tables.values()])
+    arrays = {spec.name: _rows(folder, spec.name, blocks, stored_type(spec.dtype), spec.shape) for spec in specs}
+    extents = {name: _rows(folder, table, blocks, _EXTENT, (2,)) for name, table in tables.items()}
+    samples = {name: extents.get(name, array).steps for name, array in arrays.items()}
+    count = agreed({name: sum(steps) for name, steps in samples.items()}, folder)
+    if len({tuple(steps) for steps in samples.values()}) > 1:
+        raise DataError(f"{folder}: arrays have other samples in a step", hint="correct dataset.fields")
+    found: dict[str, ArrayPlaces] = {}
+    for name, array in arrays.items():
+        known = _extents(folder, name, array, extents[name]) if name in extents else None
+        found[name] = Segmented(array.path, name, array.offsets, array.rows, array.size, known)
+    return NativeFile(count, found)
+
+
+def _rows(
+    folder: Path,
+    name: str,
+    found: dict[str, list[list[Block]]],
+    dtype: np.dtype[np.generic],
+    row_shape: tuple[int, ...],
+) -> _Rows:
+    """The rows of all steps of a variable, one after another."""
+    if not found[name]:
+        raise DataError(f"{folder} has no variable {name!r} that is a global array", hint="correct dataset.fields")
+    steps, rows, offsets = [], [], []
+    size = math.prod(row_shape) * dtype.itemsize
+    wanted = f"{dtype}[{', '.join(['n', *map(str, row_shape)])}]"
+    for blocks in found[name]:
+        shapes = {(block.kind, block.shape) for block in blocks}
+        kind, shape = min(shapes, default=("nothing", (0,)))
+        if len(shapes) != 1 or kind != dtype.name or shape[1:] != row_shape:
+            raise DataError(
+                f"{folder}: {name} is {kind}{list(shape)}, expected {wanted}", hint="correct dataset.fields"
+            )
+        row = 0
+        for block in sorted(blocks, key=lambda one: one.start[0]):
+            if block.count[1:] != row_shape or any(block.start[1:]) or block.start[0] != row:
+                raise DataError(
+                    f"{folder}: the blocks of {name} are cut along other axes than the first, overlap or leave gaps",
+                    hint=OTHER_WAY,
+                )
+            rows.append(block.count[0])
+            offsets.append(block.offset)
+            row += block.count[0]
+        if row != shape[0]:
+            raise DataError(f"{folder}: {row} of {shape[0]} rows of {name} were written in a step", hint=OTHER_WAY)
+        steps.append(row)
+    files = {block.file for blocks in found[name] for block in blocks}
+    if len(files) > 1:
+        raise DataError(f"{folder}: the data of {name} lie in {len(files)} files", hint=OTHER_WAY)
+    path = folder / f"data.{files.pop()}"
+    with os_errors(path):
+        length = path.stat().st_size
+    if any(offset > length or count > (length - offset) // size for offset, count in zip(offsets, rows, strict=True)):
+        raise DataError(f"{path} has {length} bytes, {name} does not fit into it", hint="generate or fetch it again")
+    return _Rows(path, size, steps, rows, offsets)
+
+
+def _read(array: _Rows) -> npt.NDArray[np.int64]:
+    """All rows of a small table: (rows, 2)."""
+    parts = []
+    with os_errors(array.path), array.path.open("rb") as file:
+        for offset, count in zip(array.offsets, array.rows, strict=True):
+            parts.append(os.pread(file.fileno(), count * array.size, offset))
+    content = b"".join(parts)
+    if len(content) != sum(array.rows) * array.size:
+        raise DataError(f"{array.path} ended while it was read", hint="generate or fetch it again")
+    return np.frombuffer(content, _EXTENT).reshape(-1, 2)
+
+
+def _extents(folder: Path, name: str, array: _Rows, table: _Rows) -> Extents:
+    """First row among those of all steps, and number of rows, of each sample; -1 rows: beyond its step."""
+    if len(array.steps) != len(table.steps):
+        raise DataError(
+            f"{folder}: {name} has {len(array.steps)} steps, its extents {len(table.steps)}",
+            hint="the folder does not fit its own index; generate or fetch it again",
+        )
+    found = _read(table)
+    first, count = found[:, 0], found[:, 1]
+    rows: Ints = np.repeat(np.array(array.steps, np.int64), table.steps)
+    begin = np.repeat(np.cumsum([0, *array.steps])[:-1], table.steps)
+    sound = (first >= 0) & (count >= 0) & (count <= rows) & (first <= rows - count)
+    return np.where(sound, first + begin, 0), np.where(sound, count, -1)
