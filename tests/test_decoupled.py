@@ -272,6 +272,15 @@ def test_storage_is_told_of_what_comes_where_the_cache_is_cold(
     engine.close()
 
 
+@pytest.mark.parametrize("layout", ["hdf5, gzip", "csv", "tfrecord"])
+def test_storage_is_told_of_what_is_not_read_to_its_place(layout: str, tmp_path: Path) -> None:
+    """Chunks, samples in memory and records: there may be no piece in a group."""
+    engine, mover = watched(*data_of(tmp_path, layout), BatchSampler(num_samples=21, batch_size=2))
+    mover.cold = True
+    assert len(list(engine.start(0, 0))) == 10
+    engine.close()
+
+
 def test_records_what_it_does(made: tuple[Format, Manifest], tmp_path: Path) -> None:
     fmt, manifest = made
     recorder = Recorder(tmp_path, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -154,8 +155,9 @@ def _blocks(record: bytes, at: int, inner: dict[str, int], kind: str, data: int,
     )
     for number, offset in enumerate(offsets):
         of = slice(number * dims, (number + 1) * dims)
-        if offset > size:
-            raise ValueError(f"a block lies at byte {offset} of {size}")
+        length = math.prod(counts[of]) * np.dtype(kind).itemsize
+        if offset + length > size:
+            raise ValueError(f"a block of {length} bytes lies at byte {offset} of {size}")
         yield Block(shape, starts[of], counts[of], kind, 0, data + offset)
 
 

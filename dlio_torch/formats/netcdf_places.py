@@ -50,7 +50,9 @@ def places_of_variables(
 
 
 def _classic(file: NcFile, layout: Layout, rows: Rows, extents: Extents | None) -> ArrayPlaces:
-    where = layout.variables[rows.name]
+    where = layout.variables.get(rows.name)
+    if where is None:  # the library spells names in Unicode's normal form
+        raise DataError(f"{file.path}: its header spells {rows.name!r} in another way", hint=_OTHER_WAY)
     size = where.size if where.step else where.size // max(1, rows.count)
     turned = where.element if sys.byteorder == "little" else 1
     return SpacedRows(Spaced(file.path, rows.name, where.begin, where.step or size, size, rows.count, turned), extents)

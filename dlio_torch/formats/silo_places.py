@@ -65,4 +65,4 @@ def places_of_array(
             )
         return hdf5.places_of(stored, path, extents)
     except DAMAGE as error:
-        raise DataError(f"{path}: {array.name} cannot be found: {error}", hint=_OTHER_WAY) from error
+        raise DataError(f"{path}: {array.name} cannot be found: {error}", hint="the file is damaged") from error

@@ -90,8 +90,10 @@ def _stretches(plan: Plan) -> Iterator[tuple[int, int, int]]:
 
 
 def _joined(descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints) -> Iterator[tuple[int, int, int]]:
+    if not len(offsets):  # all of it is chunks, records or in memory
+        return
     ends = offsets + lengths
     apart = (descriptors[1:] != descriptors[:-1]) | (offsets[1:] != ends[:-1])
-    firsts = np.concatenate([[0], np.flatnonzero(apart) + 1]) if len(offsets) else np.zeros(0, np.int64)
+    firsts = np.concatenate([[0], np.flatnonzero(apart) + 1])
     lasts = np.append(firsts[1:], len(offsets)) - 1
     yield from zip(descriptors[firsts].tolist(), offsets[firsts].tolist(), ends[lasts].tolist(), strict=True)
