@@ -173,3 +173,18 @@ def test_any_flipped_byte_is_survived(tmp_path: Path, write: Callable[[Path], Pa
     for at in np.random.default_rng(1).integers(0, min(len(content), 4096), 40):
         path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
         summary(path)
+
+
+def test_classic_netcdf(tmp_path: Path) -> None:
+    pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+    fields = "dataset.fields=[{name: a, shape: [3], dtype: int16}, {name: b, shape: [2, 2]}]"
+    path = made(tmp_path, "x", "dataset=netcdf_classic", "dataset.netcdf.unlimited=true", fields)
+    found = summary(path)
+    arrays = {entry["name"]: entry for entry in found["arrays"]}
+    assert found["format"] == "netcdf"
+    assert found["complete"]
+    assert (arrays["a"]["dtype"], arrays["a"]["shape"], arrays["a"]["logical_bytes"]) == ("int16", [6, 3], 36)
+    assert arrays["b"]["offset"] == arrays["a"]["offset"] + 8  # records lie together, padded to 4 bytes
+    assert arrays["a"]["step"] == arrays["b"]["step"] == 24
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "it is incomplete" in summary(path)["error"]

@@ -14,10 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from dlio_torch.errors import DataError
 
 _DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
-_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}  # nc_type -> bytes
+_TYPES = {
+    1: "int8", 2: "S1", 3: "int16", 4: "int32", 5: "float32", 6: "float64", 7: "uint8", 8: "uint16", 9: "uint32",
+    10: "int64", 11: "uint64",
+}  # fmt: skip
+"""nc_type -> NumPy's name of it."""
+_SIZES = {number: np.dtype(name).itemsize for number, name in _TYPES.items()}
 _STREAMING = 0xFFFFFFFF  # numrecs of a file whose writer did not come back to its header
 _MOST = 1 << 24  # entries of a list, characters of a name: more is damage
 
@@ -31,12 +38,16 @@ class Stored:
         size: bytes of it; of a variable with records, of one of them.
         step: bytes from one record to the next; 0: it has no records.
         element: bytes of an element.
+        kind: NumPy's name of its type.
+        shape: of the variable, records first.
     """
 
     begin: int
     size: int
     step: int
     element: int
+    kind: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -98,15 +109,18 @@ class _Header:
             name = self._name()
             shape = [lengths[self._number(self._count)] for _ in range(self._short(self._number(self._count)))]
             self._attributes()
-            element = _SIZES[self._number(">I")]
+            kind = self._number(">I")
+            element = _SIZES[kind]
             self._number(self._count)  # vsize says the same, rounded up, and is wrong for large variables
             begin = self._number(self._place)
-            if shape and shape[0] == 0:
-                recorded.append(name)
-                shape = shape[1:]
+            is_record = bool(shape) and shape[0] == 0
             if name in found:
                 raise ValueError(f"{name} comes twice")
-            found[name] = Stored(begin, element * math.prod(shape), 0, element)
+            size = element * math.prod(shape[1:] if is_record else shape)
+            if is_record:
+                recorded.append(name)
+                shape[0] = records if records != _STREAMING else 0
+            found[name] = Stored(begin, size, 0, element, _TYPES[kind], tuple(shape))
         ends = [one.begin + one.size for name, one in found.items() if name not in recorded]
         # Of one variable alone, records are not padded.
         step = sum(-(-found[name].size // 4) * 4 for name in recorded)

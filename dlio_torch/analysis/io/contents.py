@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import math
 import struct
 import warnings
 import zipfile
@@ -22,6 +23,7 @@ import numpy as np
 
 from dlio_torch.analysis.io.contents_hdf5 import hdf5_contents
 from dlio_torch.errors import DlioError
+from dlio_torch.formats.cdf_header import read_layout
 from dlio_torch.formats.tfexample import wire_features
 from dlio_torch.formats.tfrecord_io import CRC, FRAMING, GZIP_MAGIC, HEADER
 from dlio_torch.units import format_size
@@ -42,7 +44,7 @@ def summarise(path: Path | str) -> dict[str, Any]:
     """What lies in a file; JSON-able.
 
     Args:
-        path: HDF5, TFRecord (gzipped, too), NPZ, NPY, Parquet, CSV, PNG or JPEG, known by its content, CSV and
+        path: HDF5, netCDF, TFRecord (gzipped, too), NPZ, NPY, Parquet, CSV, PNG or JPEG, known by its content, CSV and
             damaged TFRecord by their names; any other file gives its size only.
 
     Returns:
@@ -56,6 +58,8 @@ def summarise(path: Path | str) -> dict[str, Any]:
           first record, ``complete``
         - npz: ``arrays`` (``name``, ``dtype``, ``shape``, ``stored_bytes``, ``logical_bytes``), ``complete``; npy the
           fields of one array
+        - netcdf (classic; netCDF-4 is HDF5): ``arrays`` with ``offset``, where the first element lies, and ``step``,
+          bytes from one record to the next, where they lie in records; ``complete``
         - parquet: ``rows``, ``row_groups``, ``columns``; csv: ``columns``, ``lines``; images: ``width``, ``height``,
           ``mode``
     """
@@ -195,6 +199,19 @@ def _array(file: IO[bytes], stored: int) -> dict[str, Any]:
     return {"dtype": str(dtype), "shape": list(shape), "stored_bytes": stored, "logical_bytes": logical}
 
 
+def _netcdf(path: Path, found: dict[str, Any]) -> None:
+    layout = read_layout(path)
+    variables = list(layout.variables.items()) if layout is not None else []
+    found["arrays"] = [
+        {
+            "name": name, "dtype": one.kind, "shape": list(one.shape), "offset": one.begin, "step": one.step,
+            "logical_bytes": one.element * math.prod(one.shape),
+        }
+        for name, one in variables[:MOST]
+    ]  # fmt: skip
+    found["complete"] = len(variables) <= MOST
+
+
 def _parquet(path: Path, found: dict[str, Any]) -> None:
     from pyarrow.parquet import ParquetFile
 
@@ -237,12 +254,13 @@ _MAGICS = {
     b"\x93NUMPY": "npy",
     b"PK\x03\x04": "npz",
     b"PAR1": "parquet",
+    **{b"CDF" + bytes([version]): "netcdf" for version in (1, 2, 5)},
     b"\x89PNG\r\n\x1a\n": "png",
     b"\xff\xd8\xff": "jpeg",
 }
 _READERS: dict[str, Callable[[Path, dict[str, Any]], None]] = {
     "hdf5": _hdf5, "tfrecord": _tfrecord, "npy": _npy, "npz": _npz,
-    "parquet": _parquet, "csv": _csv, "png": _image, "jpeg": _image,
+    "netcdf": _netcdf, "parquet": _parquet, "csv": _csv, "png": _image, "jpeg": _image,
 }  # fmt: skip
 
 
@@ -258,7 +276,7 @@ def _line(found: dict[str, Any]) -> str:
         case "tfrecord" if found.get("record_bytes"):
             mean = format_size(round(found["record_bytes"]["mean"]))
             text += f", {least}{found['records']} record(s) of {mean} on average"
-        case "npz" if "arrays" in found:
+        case "npz" | "netcdf" if "arrays" in found:
             text += f", {least}{len(found['arrays'])} array(s)"
         case "npy" if "shape" in found:
             text += f", {found['dtype']} {found['shape']}"
