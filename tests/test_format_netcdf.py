@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ from format_reads import Reads, reads_after_open
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, NetcdfConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.base import Format
-from dlio_torch.formats.contract import FormatContract, read, refusal, write
+from dlio_torch.formats.contract import FormatContract, is_open, read, refusal, write
+from dlio_torch.formats.ncfile import LOCK, NcFile
 from dlio_torch.formats.registry import create
 
 netCDF4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
@@ -69,6 +71,15 @@ class TestCfContract(FormatContract):
 def made(config: DatasetConfig, folder: Path, samples: int = 7) -> tuple[Format, Path]:
     fmt = create(config, 5)
     return fmt, write(fmt, folder / "a.nc", 0, samples)
+
+
+def test_a_file_that_nobody_refers_to_is_closed_under_the_lock(tmp_path: Path) -> None:
+    _, path = made(options(FIXED), tmp_path)
+    file = NcFile(path)
+    with LOCK:  # by a thread that is between two calls of the library
+        del file
+        gc.collect()
+    assert not is_open(path)
 
 
 # --- others agree ---

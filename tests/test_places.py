@@ -172,6 +172,33 @@ def test_hdf5_that_only_the_library_reads_is_refused(case: str, tmp_path: Path) 
         places(tmp_path / "x.h5").arrays["data"].plan(rows, rows * 20)
 
 
+@pytest.mark.parametrize("case", ["compact", "contiguous, never written", "chunks, some never written"])
+def test_hdf5_arrays_without_a_place_of_their_own(case: str, tmp_path: Path) -> None:
+    """What lies in the file's tables, and fill values."""
+    space, how = h5py.h5s.create_simple((21, 5)), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    how.set_fill_value(np.array(2.5, "f4"))
+    how.set_fill_time(h5py.h5d.FILL_TIME_IFSET)
+    if case == "compact":
+        how.set_layout(h5py.h5d.COMPACT)
+    elif "chunks" in case:
+        how.set_chunk((2, 3))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        array = h5py.Dataset(h5py.h5d.create(file.id, b"data", h5py.h5t.IEEE_F32LE, space, how))
+        if "contiguous" not in case:
+            array[3:8, 1:2] = np.arange(5)[:, None]
+        want = array[:]
+    assert (want == 2.5).sum() >= 100
+    fmt = registry.create(DatasetConfig(format="hdf5", fields=[FieldConfig(shape=[5])]), 1)
+    manifest = Manifest("train", 21, 0, tmp_path, ["x.h5"], ".h5", [21], 1, 0)
+    loader = BatchLoader(
+        LoaderConfig(engine="decoupled"),
+        DecoupledSource(fmt, manifest, NULL),
+        BatchSampler(num_samples=21, batch_size=7),
+    )
+    assert np.concatenate([batch["data"].numpy() for batch in loader.epoch(0)]).tobytes() == want.tobytes()
+    loader.close()
+
+
 def test_checksums_of_chunks_are_compared(tmp_path: Path) -> None:
     content = np.random.default_rng(1).random((21, 5, 301), np.float32)
     with h5py.File(tmp_path / "x.h5", "w") as file:
