@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,18 @@ import numpy as np
 from data_files import config_of, make
 
 from dlio_torch.config.schema import (
+    AccessConfig,
     BinaryConfig,
+    Config,
     FieldConfig,
     Hdf5Config,
     ImageConfig,
     LoaderConfig,
     NpzConfig,
     TfrecordConfig,
+    TrainConfig,
 )
+from dlio_torch.data.assemble import assemble
 from dlio_torch.data.datasets import CatchingDataset, SampleDataset
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
@@ -178,6 +184,69 @@ def watched(
     mover = WatchedMover()
     config = LoaderConfig(**{"engine": "decoupled", "timeout_s": 60.0, **options})
     return DecoupledEngine(config, DecoupledSource(fmt, manifest, NULL), sampler, mover), mover
+
+
+class NotedMover(WatchedMover):
+    """Remembers the reads of each file, in their order.
+
+    Attributes:
+        seen: first byte and length of each piece, by the file's inode.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, list[tuple[int, int]]] = {}
+        self._one = threading.Lock()
+
+    def read(self, descriptors: Any, offsets: Any, lengths: Any, addresses: Any, request: int) -> None:
+        with self._one:
+            for file in np.unique(descriptors).tolist():
+                mine = np.flatnonzero(descriptors == file)
+                inode = os.fstat(file).st_ino
+                self.seen.setdefault(inode, []).extend(zip(offsets[mine].tolist(), lengths[mine].tolist(), strict=True))
+        super().read(descriptors, offsets, lengths, addresses, request)
+
+
+def feed_of(
+    data: tuple[Config, Format, Manifest], access: dict[str, Any], train: dict[str, Any], rank: int, **loader: Any
+) -> BatchLoader:
+    """The loader of a rank of two, which compares samples with what was generated."""
+    config, fmt, manifest = data
+    config = replace(
+        config,
+        access=AccessConfig(**access),
+        train=TrainConfig(**train),
+        loader=LoaderConfig(**{"timeout_s": 60.0, **loader}),
+        verify=True,
+    )
+    return assemble(config, fmt, {"train": manifest}, NULL, rank, 2).train
+
+
+def assembled(
+    data: tuple[Config, Format, Manifest],
+    access: dict[str, Any],
+    train: dict[str, Any],
+    rank: int,
+    first: tuple[int, int] = (0, 0),
+    **loader: Any,
+) -> list[Batch]:
+    """The batches of a rank of two from an epoch and a step on, up to the end of the third epoch."""
+    feed = feed_of(data, access, train, rank, **loader)
+    epoch, step = first
+    if step:
+        feed.load_state_dict({**feed.state_dict(), "epoch": epoch, "step": step})
+    taken = []
+    for number in range(epoch, 3):
+        batches = feed.epoch(number)
+        for _ in range(step if number == epoch else 0, len(feed)):
+            taken.append({name: tensor.clone() for name, tensor in next(batches).items()})
+    feed.close()
+    return taken
+
+
+def as_bytes(batches: list[Batch]) -> list[Any]:
+    """All that can differ in batches."""
+    return [[(n, t.dtype, t.shape, t.numpy().tobytes()) for n, t in batch.items()] for batch in batches]
 
 
 def good_and_bad(loader: BatchLoader) -> tuple[int, list[str]]:

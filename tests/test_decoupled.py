@@ -304,7 +304,6 @@ REFUSED = {
     "loader.in_memory=true": "in_memory=false",
     "loader.replay=samples": "replay",
     "dataset.hdf5.driver=core": "HDF5 library",
-    "access.pattern=lanes": "loader.engine=dataloader",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from data_files import config_of, make, numbers
-from decoupled_data import FIXED, LABELLED, LISTS, VARIABLE, WatchedMover
+from decoupled_data import FIXED, LABELLED, LISTS, VARIABLE, NotedMover, as_bytes, assembled
 
 from dlio_torch.config.compose import compose
-from dlio_torch.config.schema import AccessConfig, Config, LoaderConfig, TfrecordConfig, TrainConfig
-from dlio_torch.data.assemble import assemble
+from dlio_torch.config.schema import Config, LoaderConfig, TfrecordConfig
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.shelf import Shelf
@@ -70,27 +68,8 @@ Made = dict[str, tuple[Config, Format, Manifest]]
 
 def epochs(data: tuple[Config, Format, Manifest], access: dict[str, Any], rank: int, **loader: Any) -> list[Batch]:
     """Three epochs of a rank of two."""
-    config, fmt, manifest = data
-    steps = 5 if access.get("repeat") else 0
-    config = replace(
-        config,
-        access=AccessConfig(pattern="stream", **{"partition": "files", **access}),
-        train=TrainConfig(batch_size=3, steps=steps),
-        loader=LoaderConfig(timeout_s=60.0, **loader),
-        verify=True,
-    )
-    feed = assemble(config, fmt, {"train": manifest}, NULL, rank, 2).train
-    taken = []
-    for epoch in range(3):
-        batches = feed.epoch(epoch)
-        for _ in range(len(feed)):
-            taken.append({name: tensor.clone() for name, tensor in next(batches).items()})
-    feed.close()
-    return taken
-
-
-def as_bytes(batches: list[Batch]) -> list[Any]:
-    return [[(n, t.dtype, t.shape, t.numpy().tobytes()) for n, t in batch.items()] for batch in batches]
+    access = {"pattern": "stream", "partition": "files", **access}
+    return assembled(data, access, {"batch_size": 3, "steps": 5 if access.get("repeat") else 0}, rank, **loader)
 
 
 @pytest.mark.parametrize(
@@ -127,23 +106,6 @@ def test_resumes_where_it_was(pattern: str, made: Made) -> None:
         got = [next(items) for _ in range(len(plan) - step)]
         assert numbers(got) == list(plan.batches(epoch, step))  # type: ignore[arg-type]
     engine.close()
-
-
-class NotedMover(WatchedMover):
-    """Remembers the reads of each file, in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[int, list[tuple[int, int]]] = {}
-        self.one = threading.Lock()
-
-    def read(self, descriptors: Any, offsets: Any, lengths: Any, addresses: Any, request: int) -> None:
-        with self.one:
-            for file in np.unique(descriptors).tolist():
-                mine = np.flatnonzero(descriptors == file)
-                inode = os.fstat(file).st_ino
-                self.seen.setdefault(inode, []).extend(zip(offsets[mine].tolist(), lengths[mine].tolist(), strict=True))
-        super().read(descriptors, offsets, lengths, addresses, request)
 
 
 @pytest.mark.parametrize("pattern", [{"pool": 40}, {"whole": True, "order": "shuffled"}])
@@ -205,12 +167,6 @@ def test_places_of_samples_are_used_again() -> None:
     more = shelf.take(np.full(3000, 1000))
     every = np.sort(np.concatenate([more, again[1:2]]))
     assert (np.diff(every) >= 1000).all()
-
-
-def test_lanes_are_refused_with_a_way_out(tmp_path: Path) -> None:
-    options = ["recipe=minimal", "loader=decoupled", "access.pattern=lanes", "access.partition=none", "train.steps=3"]
-    with pytest.raises(ConfigError, match=r"lanes.*loader\.engine"):
-        compose(options, cwd=tmp_path)
 
 
 def test_workers_are_refused_with_a_way_out(tmp_path: Path) -> None:

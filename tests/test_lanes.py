@@ -66,6 +66,11 @@ def test_a_lane_takes_the_next_shot_when_the_step_needs_it() -> None:
     assert read == [0, 1, 2, 0, 1]
 
 
+def test_one_sample_that_is_long_enough_suffices_wherever_it_stands_in_the_shuffles() -> None:
+    made = loaders(configured(ACCESS, {"batch_size": 1, "steps": 99}), shots(lengths=[4, 1, 1, 1]))
+    assert numbers(made, 0) == [[0]] * 99
+
+
 def test_lanes_end_with_their_source_and_give_up_on_short_shots() -> None:
     assert list(filled_lanes([2, 2], 2, 1, int)) == [[(2, 0), (2, 0)], [(2, 1), (2, 1)]]
     with pytest.raises(DataError, match=r"4 samples in a row have fewer than 9 rows; lower access\.lane_rows"):
@@ -173,5 +178,5 @@ def test_errors_name_what_to_change() -> None:
     with pytest.raises(DataError, match=r"5\.none does not exist"):
         numbers(made, 0)
     short = loaders(configured(ACCESS, {"batch_size": 2, "steps": 2}), shots(lengths=[3, 2, 1]))
-    with pytest.raises(DataError, match="4 samples in a row have fewer than 4 rows"):
+    with pytest.raises(DataError, match="7 samples in a row have fewer than 4 rows"):
         numbers(short, 0)

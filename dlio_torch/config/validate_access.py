@@ -40,7 +40,7 @@ def check_access(config: Config, fail: Fail) -> None:
         "access.partition": ("files", "none") if access.pattern == "stream" else ("none",),
         "access.order": ("sequential", "shuffled"),
         "access.unit": ("sample", "file") if access.pattern == "stream" else ("sample",),
-        "loader.engine": ("dataloader", "stateful", *(("decoupled",) if access.pattern == "stream" else ())),
+        "loader.engine": ("dataloader", "stateful", "decoupled"),
         "loader.in_memory": (False,),
     }
     for key, values in allowed.items():

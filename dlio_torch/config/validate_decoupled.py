@@ -99,12 +99,6 @@ def check_decoupled(config: Config, fail: Fail) -> None:
         )
     for option in foreign(config):
         fail([option.key, "loader.engine"], option.instead, f"{option.way_out}, or loader.engine=dataloader")
-    if config.access.pattern == "lanes":
-        fail(
-            ["access.pattern", "loader.engine"],
-            "what goes into which lane depends on lengths that are known when samples have been read",
-            "set loader.engine=dataloader",
-        )
     if loader.replay == "samples":
         fail(["loader.replay", "loader.engine"], "kept samples have no places in files", "set loader.replay=reads")
     _format(config, fail)

@@ -46,6 +46,10 @@ class LanesPlan(PipePlan):
         batch_key: configuration key of ``batch_size``, for messages.
         steps_key: configuration key of ``steps``, for messages.
 
+    Attributes:
+        rows: as given.
+        patience: samples that may be too short in a row; with more of them, all are.
+
     Raises:
         ConfigError: no number of steps is given, though lanes have no end.
     """
@@ -82,6 +86,8 @@ class LanesPlan(PipePlan):
         )
         self.held_samples = parts * self.batch_size
         self.rows = rows
+        # The first of one shuffle and the last of the next may be the same sample, all others too short.
+        self.patience = 2 * num_samples
         self._shuffled = order == "shuffled"
         self._key = [seed, rank]
         self._rows_of = rows_of
@@ -94,6 +100,24 @@ class LanesPlan(PipePlan):
             else:
                 yield from range(self.num_samples)
 
+    def cut(self, specs: Sequence[ArraySpec]) -> list[ArraySpec]:
+        """Arrays of a lane: of variable-length ones, :attr:`rows` rows.
+
+        Args:
+            specs: arrays of a sample.
+
+        Raises:
+            ConfigError: all have a fixed length.
+        """
+        if not any(spec.variable for spec in specs):
+            raise ConfigError(
+                "access.pattern=lanes cuts samples of variable length, and the samples have none",
+                hint="set dataset.fields.0.length_mean, or access.pattern=samples",
+            )
+        return [
+            replace(spec, shape=(self.rows, *spec.shape), variable=False) if spec.variable else spec for spec in specs
+        ]
+
     def part_lengths(self, epoch: int) -> list[int]:
         """See :class:`PipePlan`."""
         return [ENDLESS] * self.parts
@@ -102,7 +126,7 @@ class LanesPlan(PipePlan):
         """See :class:`PipePlan`."""
         if self._rows_of is None:
             raise ValueError("the contents of batches depend on rows_of")
-        for step in filled_lanes(self.samples(part), self.batch_size, self.rows, self._rows_of, self.num_samples):
+        for step in filled_lanes(self.samples(part), self.batch_size, self.rows, self._rows_of, self.patience):
             yield [sample for sample, _ in step]
 
 
@@ -153,11 +177,7 @@ class LanesStart:
         self._dataset = dataset
         self._specs = list(specs)
         self._cut = [spec.name for spec in specs if spec.variable]
-        if not self._cut:
-            raise ConfigError(
-                "access.pattern=lanes cuts samples of variable length, and the samples have none",
-                hint="set dataset.fields.0.length_mean, or access.pattern=samples",
-            )
+        self._of_lanes = plan.cut(specs)
 
     def __call__(self, epoch: int, part: int) -> Iterator[list[Record]]:
         """Batches of ``part`` in all epochs."""
@@ -165,16 +185,13 @@ class LanesStart:
         samples = numbers.read_by_number(self._dataset, self._specs)
         plan = self._plan
         steps: IterDataPipe[list[Record]] = samples.fill_lanes(
-            plan.batch_size, plan.rows, self._cut, patience=plan.num_samples
+            plan.batch_size, plan.rows, self._cut, patience=plan.patience
         )
         return iter(steps)
 
     def specs(self) -> list[ArraySpec]:
-        """Arrays of a lane: of variable-length ones, ``rows`` rows."""
-        return [
-            replace(spec, shape=(self._plan.rows, *spec.shape), variable=False) if spec.variable else spec
-            for spec in self._specs
-        ]
+        """Arrays of a lane; see :meth:`LanesPlan.cut`."""
+        return self._of_lanes
 
 
 def rows_of(fmt: Format, first_sample: int) -> Callable[[int], int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from dlio_torch.data.orders import Indices
 from dlio_torch.errors import ConfigError
 
 ENDLESS = 1 << 62  # batches
-T = TypeVar("T")
 
 
 class Plan(Protocol):
@@ -107,12 +106,9 @@ class PipePlan(ABC):
 
     def onward(self, epoch: int, step: int = 0) -> Iterator[list[int]]:
         """As :meth:`batches`; if ``endless``, those of the epochs behind it follow."""
-        everything = self.in_turn(epoch, [self.part_batches(epoch, part) for part in range(self.parts)])
+        parts = [self.part_batches(epoch, part) for part in range(self.parts)]
+        everything = (next(parts[part]) for part in turns(self.part_lengths(epoch)))
         return islice(everything, self.begin(epoch) + step, None if self.endless else self._steps)
-
-    def in_turn(self, epoch: int, parts: Sequence[Iterator[T]]) -> Iterator[T]:
-        """What the parts give for the batches of ``epoch``, in the order of steps; in all epochs if ``endless``."""
-        return (next(parts[part]) for part in turns(self.part_lengths(epoch)))
 
     def begin(self, epoch: int) -> int:
         """Batches of the parts before the first one of ``epoch``."""
@@ -139,6 +135,13 @@ class PipePlan(ABC):
         coming = list(islice(order, live))  # each part that has more, once
         over = [part for part in range(self.parts) if part not in coming]
         return [(part, given[part]) for part in coming + over]
+
+    def left(self, epoch: int, step: int) -> list[int]:
+        """For each loader worker, the batches that it gives from ``step`` on; :data:`ENDLESS` for all epochs."""
+        lengths = self.part_lengths(epoch)
+        if not self.endless:
+            lengths = np.bincount(list(islice(turns(lengths), step, self._steps)), minlength=self.parts).tolist()
+        return [lengths[part] for part, _ in self.places(epoch, step)]
 
     def state_dict(self) -> dict[str, Any]:
         """The start, and the pattern that positions belong to; plain values that JSON can hold."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -213,28 +213,22 @@ class StreamPlan(PipePlan):
         """Samples are delivered in another order than files are read in: those between are kept in memory."""
         return self.pool > 1 or self._permuted
 
-    def with_entries(self, epoch: int, step: int = 0) -> Iterator[tuple[list[int], list[int]]]:
-        """As :meth:`onward`, and beside each batch the samples that come into memory for it, as files are read.
+    def part_entries(self, epoch: int, part: int, first: int = 0) -> Iterator[tuple[list[int], list[int]]]:
+        """As :meth:`part_batches` from batch ``first`` on, and beside each the samples that come into memory for it.
 
-        Beside the first batch stands everything that is in memory then.
+        They are in the order in which files are read.  Beside the first batch stands everything that is in memory
+        then.
         """
         came: list[int] = []
-
-        def part_of(part: int) -> Iterator[tuple[list[int], list[int]]]:
-            for batch in in_batches(lambda: self._part_samples(epoch, part, came), self.batch_size, again=self._pad):
-                entered = came.copy()
-                came.clear()
-                yield batch, entered
-
         held: Counter[int] = Counter()
-        before = self.begin(epoch) + step
-        end = None if self.endless else self._steps
-        pairs = self.in_turn(epoch, [part_of(part) for part in range(self.parts)])
-        for number, (batch, entered) in enumerate(islice(pairs, end)):
-            if number < before:
+        batches = in_batches(lambda: self._part_samples(epoch, part, came), self.batch_size, again=self._pad)
+        for number, batch in enumerate(batches):
+            entered = came.copy()
+            came.clear()
+            if number < first:
                 held.update(entered)
                 held.subtract(batch)
-            elif number == before:
+            elif number == first:
                 yield batch, [*sorted(held.elements()), *entered]
             else:
                 yield batch, entered

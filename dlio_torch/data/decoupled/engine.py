@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from itertools import islice
 from typing import Protocol
 
 from dlio_torch.config.schema import LoaderConfig
@@ -10,12 +12,15 @@ from dlio_torch.data.decoupled.blocks import BlockPool, Blocks
 from dlio_torch.data.decoupled.epoch import Epoch
 from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
+from dlio_torch.data.decoupled.lanes import LaneGroups
 from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.decoupled.streams import KeptGroups, PlannedBatches
+from dlio_torch.data.lanes import LanesPlan
 from dlio_torch.data.orders import BatchMaker
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.streamplan import StreamPlan
+from dlio_torch.formats.base import Format
 from dlio_torch.formats.directfile import BLOCK
 from dlio_torch.native.direct import DirectMover
 from dlio_torch.native.places import Mover, open_mover
@@ -54,7 +59,7 @@ class DecoupledEngine:
         sampler: which samples, in which order.
         mover: reads and copies; ``None``: the best of this machine.
         blocks: the memory of batches; ``None``: of this process.
-        share: which of how many shares of the groups this engine makes.
+        share: which of how many shares of the groups, or parts of a plan, this engine makes.
 
     Attributes:
         blocks: the memory of batches.
@@ -74,6 +79,9 @@ class DecoupledEngine:
         self._source = source
         self._sampler = sampler
         self._share = share
+        if isinstance(sampler, PipePlan) and sampler.parts != share[1]:
+            raise ValueError(f"a plan of {sampler.parts} parts for {share[1]} shares")
+        self._batch_bytes = _batch_bytes(source.fmt, sampler)
         self._threads = config.read_threads or THREADS
         # A stream is done with a file when the next one takes its place.
         held = sampler.interleave * sampler.parts + self._threads if isinstance(sampler, StreamPlan) else None
@@ -90,7 +98,7 @@ class DecoupledEngine:
     def start(self, epoch: int, step: int) -> Epoch:
         """Batches of ``epoch`` from ``step`` on."""
         self._stop()
-        config, size = self._config, max(1.0, self._source.fmt.sample_bytes() * self._sampler.batch_size)
+        config, size = self._config, self._batch_bytes
         each = 1
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
             each = max(1, int(min(_GROUP_BYTES, config.prefetch_bytes // (self._threads + 1)) // size))
@@ -106,18 +114,22 @@ class DecoupledEngine:
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
         plan, source, means = self._sampler, self._source, (self._planner, self._reading, self.blocks)
-        steps = range(step, len(plan))
-        if self._share[1] > 1:  # each worker gets some
-            each = max(1, min(each, len(steps) // (_SHARES * self._share[1])))
+        share, shares = self._share
+        own = plan.left(epoch, step)[share] if isinstance(plan, PipePlan) else None  # steps of this share alone
+        steps = range(step, len(plan)) if own is None else range(min(own, _ENDLESS))
+        if shares > 1:  # each worker gets some
+            each = max(1, min(each, len(steps) // (_SHARES * shares if own is None else _SHARES)))
         told = max(1, min(_TOLD, int(self._config.prefetch_bytes // (each * size))))
         if not isinstance(plan, PipePlan):
             return BatchGroups(source, steps, each, size, plan.batch_maker(epoch), *means, self._share, told)
         each = min(each, _STREAMED)
-        if plan.endless:
-            steps = range(step, _ENDLESS)  # the loader runs on from epoch to epoch
+        part, done = plan.places(epoch, step)[share]
+        if isinstance(plan, LanesPlan):
+            threads, limit = self._threads, self._config.prefetch_bytes
+            return LaneGroups(source, steps, each, size, plan, (part, done), threads, limit, *means)
         if isinstance(plan, StreamPlan) and plan.keeps:
-            return KeptGroups(source, steps, each, size, plan.with_entries(epoch, step), *means)
-        batches = PlannedBatches(plan.onward(epoch, step), step, each * _GROUPS_KEPT)
+            return KeptGroups(source, steps, each, size, plan.part_entries(epoch, part, done), *means)
+        batches = PlannedBatches(islice(plan.part_batches(epoch, part), done, None), 0, each * _GROUPS_KEPT)
         return BatchGroups(source, steps, each, size, batches, *means, ahead=told)
 
     def close(self) -> None:
@@ -133,3 +145,12 @@ class DecoupledEngine:
         for thread in self._epoch.threads:
             thread.join(max(0.0, end - time.monotonic()))
         self._epoch = None
+
+
+def _batch_bytes(fmt: Format, sampler: Sampler | PipePlan) -> float:
+    """Bytes of a batch in the mean, at least 1."""
+    if isinstance(sampler, LanesPlan):
+        each: float = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in sampler.cut(fmt.specs()))
+    else:
+        each = fmt.sample_bytes()
+    return max(1.0, each * sampler.batch_size)

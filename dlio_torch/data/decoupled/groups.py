@@ -145,7 +145,7 @@ class BatchGroups:
                 source.preprocess.burn(count)
                 add("preprocess", began, clock())
             began = clock()
-            cut = cut or _cut(plan, memory)
+            cut = cut or batches_of(plan, memory)
             batch = cut[number]
             if recorded:
                 add("collate", began, clock(), bytes=batch_bytes(batch))
@@ -154,7 +154,7 @@ class BatchGroups:
             yield batch
 
 
-def _cut(plan: Plan, memory: Memory) -> list[Batch]:
+def batches_of(plan: Plan, memory: Memory) -> list[Batch]:
     """The batches of a block, as views of it."""
     # NumPy cuts: any operation of torch gives up the interpreter lock, which then has to be waited for.
     samples = list(pairwise([0, *accumulate(plan.counts)]))

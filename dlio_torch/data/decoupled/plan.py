@@ -162,13 +162,25 @@ class Planner:
         Raises:
             DataError: a file is missing or damaged.
         """
-        rows, parts, files = self._located(indices)
-        sizes = np.stack([self._sizes_of(number, parts, files, rows) for number in self._arrays], axis=1)
+        located = self._located(indices)
+        sizes = self._all_sizes(located)
         ends = np.cumsum(sizes, axis=1)
         addresses = take(ends[:, -1])
         into = list((addresses[:, None] + ends - sizes).T)
-        moves = self._moves(into, (rows, parts, files))
-        return _plan(indices, [indices], (), 0, in_order(moves), files), addresses, sizes
+        moves = self._moves(into, located)
+        return _plan(indices, [indices], (), 0, in_order(moves), located[2]), addresses, sizes
+
+    def of(self, specs: Sequence[ArraySpec]) -> Planner:
+        """The same for other arrays of the same samples."""
+        return Planner(specs, self._manifest, self._files, self._block)
+
+    def sizes(self, indices: Indices) -> Ints:
+        """Bytes of the arrays of each sample, without reading it; int64 of ``(samples, arrays)``.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        return self._all_sizes(self._located(indices))
 
     def together(self, batches: Sequence[Indices], sizes: Ints) -> Plan:
         """The plan of batches whose samples are in memory, with bytes of their arrays as :meth:`apart` gives them."""
@@ -203,6 +215,10 @@ class Planner:
                     moves.pieces.append(found)
                     moves.descriptors.append(np.full(len(found.offsets), descriptor, np.int32))
         return moves
+
+    def _all_sizes(self, located: _Located) -> Ints:
+        rows, parts, files = located
+        return np.stack([self._sizes_of(number, parts, files, rows) for number in self._arrays], axis=1)
 
     def _sizes_of(self, number: int, parts: Sequence[_Share], files: Sequence[OpenFile], rows: Ints) -> Ints:
         """Bytes in memory of array ``number`` of each sample."""

@@ -1,0 +1,193 @@
+"""Samples on their way into lanes: read whole, each into memory of its own, handful by handful.
+
+How long a sample is, its file tells before it is read; so lanes can be dealt while samples are still coming.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dlio_torch.data.checks import check_contents
+from dlio_torch.data.decoupled.epoch import Part, Share
+from dlio_torch.data.decoupled.groups import DecoupledSource, batches_of
+from dlio_torch.data.decoupled.plan import Plan, Planner
+from dlio_torch.data.decoupled.reading import Reading
+from dlio_torch.data.decoupled.shelf import Ints, Shelf
+from dlio_torch.errors import DlioError
+from dlio_torch.formats.batch import Batch
+from dlio_torch.native.memory import address_of
+
+
+@dataclass(eq=False, slots=True)
+class Incoming:
+    """A sample that a lane asks for, once; the same sample asked for again is another one.
+
+    Attributes:
+        number: of the sample.
+        rows: rows of its shortest array; valid once its handful is known.
+        error: why it cannot be read.
+        address: of its memory.
+        sizes: bytes of its arrays; empty: it has no memory.
+        handful: those that are read with it; ``None``: only its length was asked for.
+    """
+
+    number: int
+    rows: int = 0
+    error: BaseException | None = None
+    address: int = 0
+    sizes: Sequence[int] = ()
+    handful: Handful | None = None
+
+
+@dataclass(eq=False)
+class Handful:
+    """Samples that are read together.
+
+    Attributes:
+        samples: in the order in which lanes ask for them.
+        whole: they are read; else only their lengths are found.
+        known: the lengths of all are there, or errors.
+        done: set when they are in memory, or cannot be.
+        plans: what is still to be read, and for which samples.
+    """
+
+    samples: Sequence[Incoming]
+    whole: bool
+    known: bool = False
+    plans: list[tuple[Sequence[Incoming], Plan]] = field(default_factory=list)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+def one_by_one(parts: Sequence[Part]) -> None:
+    """Does all parts in this thread."""
+    for part in parts:
+        part()
+
+
+class Bringer:
+    """Finds the lengths of samples, and reads them; for any number of threads.
+
+    Args:
+        source: what is read.
+        planner: finds places.
+        reading: moves bytes.
+    """
+
+    def __init__(self, source: DecoupledSource, planner: Planner, reading: Reading) -> None:
+        self._source = source
+        self._planner = planner
+        self._reading = reading
+        self._shelf = Shelf()
+        specs = source.fmt.specs()
+        self._row_bytes = np.array([math.prod(spec.shape) * spec.dtype.itemsize for spec in specs], np.int64)
+        self._cut = [number for number, spec in enumerate(specs) if spec.variable]
+        self._lengths = np.full(source.manifest.num_samples, -1, np.int64)  # those that were found without reading
+
+    def find(self, handful: Handful) -> None:
+        """Find the lengths of a handful; the files that its samples lie in stay open until they are read."""
+        find = self._placed if handful.whole else self._measured
+        try:
+            handful.plans = find(handful.samples)
+        except DlioError:
+            for one in handful.samples:  # a damaged file costs its own samples alone
+                try:
+                    handful.plans += find([one])
+                except DlioError as error:
+                    one.error = error
+        except BaseException as error:
+            self._failed(handful, error)
+
+    def read(self, handful: Handful, share: Share) -> None:
+        """Read a handful whose lengths were found."""
+        try:
+            for samples, plan in handful.plans:
+                self._read(samples, plan, share)
+        except BaseException as error:
+            self._failed(handful, error)
+        finally:
+            handful.plans = []  # files need not stay open for them
+            handful.done.set()
+
+    def take_back(self, samples: Sequence[Incoming]) -> None:
+        """The memory of these samples is free."""
+        kept = [one for one in samples if one.sizes]
+        if kept:
+            self._shelf.give(
+                np.array([one.address for one in kept], np.int64), np.array([sum(one.sizes) for one in kept], np.int64)
+            )
+
+    @staticmethod
+    def _failed(handful: Handful, error: BaseException) -> None:
+        for one in handful.samples:
+            one.error = one.error or error
+
+    def _placed(self, samples: Sequence[Incoming]) -> list[tuple[Sequence[Incoming], Plan]]:
+        plan, addresses, sizes = self._planner.apart(_numbers(samples), self._shelf.take)
+        rows = self._rows(sizes).tolist()
+        for one, length, address, each in zip(samples, rows, addresses.tolist(), sizes.tolist(), strict=True):
+            one.rows, one.address, one.sizes = length, address, each
+        return [(samples, plan)]
+
+    def _measured(self, samples: Sequence[Incoming]) -> list[tuple[Sequence[Incoming], Plan]]:
+        numbers = _numbers(samples)
+        unknown = np.unique(numbers[self._lengths[numbers] < 0])
+        if len(unknown):
+            self._lengths[unknown] = self._rows(self._planner.sizes(unknown))
+        for one, length in zip(samples, self._lengths[numbers].tolist(), strict=True):
+            one.rows = length
+        return []
+
+    def _rows(self, sizes: Ints) -> Ints:
+        rows: Ints = (sizes[:, self._cut] // self._row_bytes[self._cut]).min(axis=1)
+        return rows
+
+    def _read(self, samples: Sequence[Incoming], plan: Plan, share: Share) -> None:
+        try:
+            share(self._reading.parts_at(plan, 0))
+            self._finish(samples)
+        except DlioError as error:
+            if len(samples) == 1:
+                samples[0].error = error
+                return
+            for one in samples:
+                self._read_alone(one)
+
+    def _read_alone(self, one: Incoming) -> None:
+        where = np.array([one.address], np.int64)
+        try:
+            plan, _, _ = self._planner.apart(_numbers([one]), lambda _: where)
+            one_by_one(self._reading.parts_at(plan, 0))
+            self._finish([one])
+        except DlioError as error:
+            one.error = error
+
+    def _finish(self, samples: Sequence[Incoming]) -> None:
+        """What is to be done for samples when they are read."""
+        source = self._source
+        if source.preprocess is not None:
+            began = time.perf_counter_ns()
+            source.preprocess.burn(len(samples))
+            source.recorder.add("preprocess", began, time.perf_counter_ns())
+        if source.verify:
+            check_contents(self._together(samples), source.fmt, source.manifest)
+
+    def _together(self, samples: Sequence[Incoming]) -> Batch:
+        """A batch of whole samples, a copy of them."""
+        indices, sizes = _numbers(samples), np.array([one.sizes for one in samples], np.int64)
+        plan = self._planner.together([indices], sizes)
+        memory = np.empty(plan.size, np.uint8)
+        to = np.stack([section.first + section.ends[:-1] for section in plan.sections], axis=1)
+        at = np.array([one.address for one in samples], np.int64)
+        begins = np.cumsum(sizes, axis=1) - sizes
+        one_by_one(self._reading.copies((at[:, None] + begins).ravel(), sizes.ravel(), to.ravel() + address_of(memory)))
+        return batches_of(plan, memory)[0]
+
+
+def _numbers(samples: Sequence[Incoming]) -> Ints:
+    return np.array([one.number for one in samples], np.int64)

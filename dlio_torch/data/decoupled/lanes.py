@@ -1,0 +1,108 @@
+"""Lanes by the decoupled engine: samples are read ahead in the order in which lanes ask for them, and batches cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dlio_torch.data.datasets import Failure
+from dlio_torch.data.decoupled.blocks import BlockPool
+from dlio_torch.data.decoupled.dealing import Lanes, Turns
+from dlio_torch.data.decoupled.epoch import Item, Share
+from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
+from dlio_torch.data.decoupled.incoming import Bringer
+from dlio_torch.data.decoupled.plan import Planner
+from dlio_torch.data.decoupled.reading import Reading
+from dlio_torch.data.decoupled.streams import PlannedBatches
+from dlio_torch.data.lanes import LanesPlan
+from dlio_torch.data.making import Begun
+from dlio_torch.errors import DlioError
+from dlio_torch.native.memory import address_of
+
+_HANDFUL_BYTES = 1 << 20  # small samples are read together up to this size
+_HANDFUL = 64  # and up to this number
+
+
+class LaneGroups(BatchGroups):
+    """Groups of batches that are cut out of the samples in lanes.
+
+    Args:
+        source: what is read.
+        steps: the steps whose batches are wanted.
+        each: batches of a group.
+        batch_bytes: of a batch.
+        plan: which samples.
+        place: part of the plan, and its batches before the first one that is wanted.
+        cut: the arrays of a lane.
+        threads: that make groups.
+        limit: bytes that are read ahead.
+        planner: finds places.
+        reading: moves bytes.
+        blocks: memory.
+    """
+
+    def __init__(
+        self,
+        source: DecoupledSource,
+        steps: range,
+        each: int,
+        batch_bytes: float,
+        plan: LanesPlan,
+        place: tuple[int, int],
+        threads: int,
+        limit: int,
+        planner: Planner,
+        reading: Reading,
+        blocks: BlockPool,
+    ) -> None:
+        whole, cut = source.fmt.specs(), plan.cut(source.fmt.specs())
+        # Samples are preprocessed and checked where they are read, as whole ones.
+        lanes = replace(source, preprocess=None, verify=False)
+        batches = PlannedBatches(iter(()), 0, 1)  # it is asked for turns instead
+        super().__init__(lanes, steps, each, batch_bytes, batches, planner.of(cut), reading, blocks)
+        bytes_of = [[math.prod(spec.shape) * spec.dtype.itemsize for spec in specs] for specs in (whole, cut)]
+        self._sizes = np.array(bytes_of[1], np.int64)  # bytes that a lane has in a batch, of each array
+        self._strides = np.array(bytes_of[0], np.int64) * [spec.variable for spec in whole]  # from row to row
+        handful = int(min(_HANDFUL_BYTES, limit // (threads + 1)) // max(1.0, source.fmt.sample_bytes()))
+        handful = max(1, min(handful, _HANDFUL, plan.num_samples))
+        self._bringer = Bringer(source, planner, reading)
+        self._turns = Turns(plan, *place, len(steps), each, self._bringer, handful, threads)
+
+    def make(self, number: int, share: Share) -> list[Item]:
+        """See :class:`BatchGroups`; a sample that cannot be read costs all batches that need it."""
+        begun = self._making.begin()
+        turn = self._turns(number, share)
+        try:
+            errors = [step.failure() for step in turn.steps]
+            if not any(errors):
+                return self._put_together([step.lanes for step in turn.steps], share, begun)
+            made: list[Item] = []
+            for step, error in zip(turn.steps, errors, strict=True):
+                if error is None:
+                    made += self._put_together([step.lanes], share, self._making.begin())
+                    continue
+                if not isinstance(error, DlioError):
+                    raise error
+                made.append(Failure(error))
+            return made
+        finally:
+            self._turns.made(number, turn)
+
+    def _put_together(self, steps: Sequence[Lanes], share: Share, begun: Begun | None) -> list[Item]:
+        lanes = [lane for step in steps for lane in step]
+        batches = [np.array([one.number for one, _ in step], np.int64) for step in steps]
+        whole = np.array([one.sizes for one, _ in lanes], np.int64)
+        begins = np.array([one.address for one, _ in lanes], np.int64)[:, None] + np.cumsum(whole, axis=1) - whole
+        firsts = np.array([first for _, first in lanes], np.int64)
+        plan = self._planner.together(batches, np.tile(self._sizes, (len(lanes), 1)))
+        memory = self._blocks.take(plan.size)
+        to = np.stack([section.first + section.ends[:-1] for section in plan.sections], axis=1) + address_of(memory)
+        share(
+            self._reading.copies(
+                (begins + firsts[:, None] * self._strides).ravel(), np.tile(self._sizes, len(lanes)), to.ravel()
+            )
+        )
+        return self._cut(plan, memory, begun)
