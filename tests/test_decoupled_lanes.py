@@ -25,7 +25,7 @@ from dlio_torch.data.decoupled.dealing import Turns
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.incoming import Handful, one_by_one
-from dlio_torch.data.lanes import LanesPlan, rows_of
+from dlio_torch.data.lanes import LanesPlan, RowsOf
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError
@@ -95,7 +95,7 @@ def planned(data: Data, **options: Any) -> LanesPlan:
     """The plan of one rank, which knows the lengths of samples."""
     config, fmt, manifest = data
     given = {"rows": 3, "batch_size": 4, "steps": 5, "seed": config.seed}
-    given |= {"rows_of": rows_of(fmt, manifest.first_sample)}
+    given |= {"rows_of": RowsOf(fmt, manifest.first_sample)}
     return LanesPlan(manifest.num_samples, **{**given, **options})
 
 

@@ -21,7 +21,7 @@ from dlio_torch.data.decoupled.shelf import Shelf
 from dlio_torch.data.decoupled.streams import PlannedBatches
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.streamplan import StreamPlan
-from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.errors import DataError
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import Batch
 from dlio_torch.trace.spans import NULL
@@ -167,12 +167,6 @@ def test_places_of_samples_are_used_again() -> None:
     more = shelf.take(np.full(3000, 1000))
     every = np.sort(np.concatenate([more, again[1:2]]))
     assert (np.diff(every) >= 1000).all()
-
-
-def test_workers_are_refused_with_a_way_out(tmp_path: Path) -> None:
-    options = ["recipe=minimal", "loader=decoupled", "access.pattern=stream", "access.partition=files"]
-    with pytest.raises(ConfigError, match="num_workers=0"):
-        compose([*options, "loader.num_workers=2"], cwd=tmp_path)
 
 
 def test_a_stream_is_taken(tmp_path: Path) -> None:

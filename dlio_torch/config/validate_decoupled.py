@@ -85,12 +85,6 @@ def check_decoupled(config: Config, fail: Fail) -> None:
                     f"set loader.engine=decoupled, or leave loader.{name} out",
                 )
         return
-    if config.access.pattern == "stream" and loader.num_workers:
-        fail(
-            ["loader.num_workers", "access.pattern", "loader.engine"],
-            "the threads of one process read its files in their order",
-            "set loader.num_workers=0, and loader.read_threads",
-        )
     if loader.style == "pipe" and loader.num_workers:
         fail(
             ["loader.style", "loader.num_workers", "loader.engine"],

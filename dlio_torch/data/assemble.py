@@ -10,7 +10,7 @@ from typing import Any
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
 from dlio_torch.data.hold import HeldLoader, HeldPlan
-from dlio_torch.data.lanes import LanesPlan, rows_of
+from dlio_torch.data.lanes import LanesPlan, RowsOf
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader, Source
 from dlio_torch.data.loading import Loading
@@ -149,7 +149,7 @@ def _sampler(
             **common,
         )
     if access.pattern == "lanes":
-        lengths = rows_of(fmt, manifest.first_sample) if fmt is not None else None
+        lengths = RowsOf(fmt, manifest.first_sample) if fmt is not None else None
         return LanesPlan(manifest.num_samples, rows=access.lane_rows, rows_of=lengths, parts=parts, **common)
     by_file = access.partition == "files"
     return BatchSampler(

@@ -194,15 +194,22 @@ class LanesStart:
         return self._of_lanes
 
 
-def rows_of(fmt: Format, first_sample: int) -> Callable[[int], int]:
-    """Rows of a generated sample from its number, as its content tells: slow, and made for checking."""
-    names = [spec.name for spec in fmt.specs() if spec.variable]
-    known: dict[int, int] = {}
+class RowsOf:
+    """Rows of a generated sample from its number, as its content tells: slow, and made for checking.
 
-    def rows(sample: int) -> int:
-        if sample not in known:
-            content = fmt.expected(first_sample + sample)
-            known[sample] = min(len(content[name]) for name in names)
-        return known[sample]
+    Args:
+        fmt: knows the content.
+        first_sample: number of the first sample, as the format counts.
+    """
 
-    return rows
+    def __init__(self, fmt: Format, first_sample: int) -> None:
+        self._format, self._first = fmt, first_sample
+        self._names = [spec.name for spec in fmt.specs() if spec.variable]
+        self._known: dict[int, int] = {}
+
+    def __call__(self, sample: int) -> int:
+        """Rows of the shortest array."""
+        if sample not in self._known:
+            content = self._format.expected(self._first + sample)
+            self._known[sample] = min(len(content[name]) for name in self._names)
+        return self._known[sample]

@@ -122,11 +122,7 @@ class BatchLoader:
 
     @staticmethod
     def _decoupled(config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan) -> Engine:
-        if isinstance(sampler, PipePlan):
-            if config.num_workers:
-                raise ValueError("workers cannot share a plan of pipes")
-            return DecoupledEngine(config, source, sampler)
-        if config.style == "pipe":
+        if config.style == "pipe" and not isinstance(sampler, PipePlan):
             batches = EpochBatches(sampler)
             pipe = PlacesReader(BatchIndices(batches), source, config)
             # The pipe has threads of its own, and its memory is pinned already.

@@ -84,7 +84,7 @@ class DecoupledEngine:
         self._batch_bytes = _batch_bytes(source.fmt, sampler)
         self._threads = config.read_threads or THREADS
         # A stream is done with a file when the next one takes its place.
-        held = sampler.interleave * sampler.parts + self._threads if isinstance(sampler, StreamPlan) else None
+        held = sampler.interleave + self._threads if isinstance(sampler, StreamPlan) else None
         limit = config.max_open_files * self._threads
         self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
         self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
@@ -115,10 +115,11 @@ class DecoupledEngine:
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
         plan, source, means = self._sampler, self._source, (self._planner, self._reading, self.blocks)
         share, shares = self._share
-        own = plan.left(epoch, step)[share] if isinstance(plan, PipePlan) else None  # steps of this share alone
-        steps = range(step, len(plan)) if own is None else range(min(own, _ENDLESS))
-        if shares > 1:  # each worker gets some
-            each = max(1, min(each, len(steps) // (_SHARES * shares if own is None else _SHARES)))
+        left = plan.left(epoch, step) if isinstance(plan, PipePlan) else None  # steps of each share
+        steps = range(step, len(plan)) if left is None else range(min(left[share], _ENDLESS))
+        if shares > 1:  # each worker gets some, and parts come in groups of the same size
+            least = len(steps) // shares if left is None else min(filter(None, left), default=0)
+            each = max(1, min(each, least // _SHARES))
         told = max(1, min(_TOLD, int(self._config.prefetch_bytes // (each * size))))
         if not isinstance(plan, PipePlan):
             return BatchGroups(source, steps, each, size, plan.batch_maker(epoch), *means, self._share, told)

@@ -1,4 +1,7 @@
-"""The decoupled engine across worker processes: each makes every n-th group of batches in memory that all share.
+"""The decoupled engine across worker processes, which make batches in memory that all share.
+
+Of batches of sample numbers each makes every n-th group; of a plan in parts, which read their files in an order of
+their own, each makes one part, and the trainer takes a batch of each in turn, as from torch's workers.
 
 torch's DataLoader starts, watches and ends the workers, and carries what they say; the bytes stay where they were
 read.  How far a worker may run ahead is counted up to the trainer: what is made and not taken yet is ahead.
@@ -10,7 +13,7 @@ import multiprocessing
 import os
 import select
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,6 +28,7 @@ from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.handover import Inbox, Sent, send
 from dlio_torch.data.decoupled.shared import Region, SharedMemory
 from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
+from dlio_torch.data.pipeplan import PipePlan, turns
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.native.places import open_mover
 
@@ -38,10 +42,11 @@ class WorkersEngine:
     Args:
         config: the options of ``loader``.
         source: what is read.
-        sampler: which samples, in which order.
+        sampler: which samples, in which order; a plan has a part for each worker.
     """
 
-    def __init__(self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler) -> None:
+    def __init__(self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan) -> None:
+        self._plan = sampler if isinstance(sampler, PipePlan) and config.in_order else None
         open_mover()  # compiled, where it must be, before all workers want it
         self._shared = SharedMemory(config.num_workers)
         self._regions = [self._shared.region(worker) for worker in range(config.num_workers)]
@@ -59,7 +64,8 @@ class WorkersEngine:
     def start(self, epoch: int, step: int) -> Iterator[Item]:
         """Batches of ``epoch`` from ``step`` on."""
         self._stop()
-        return _Items(self._loaders.start(epoch, step), self, self._groups.run)
+        order = None if self._plan is None else turns(self._plan.left(epoch, step))
+        return _Items(self._loaders.start(epoch, step), self, self._groups.run, order)
 
     def open(self, sent: Sent) -> list[Item]:
         """The batches of a group that a worker has sent."""
@@ -92,22 +98,35 @@ class WorkersEngine:
 
 
 class _Items(Iterator[Item]):
-    """The batches of one epoch, as they come from the workers."""
+    """The batches of one epoch, as they come from the workers.
 
-    def __init__(self, source: Iterator[Any], engine: WorkersEngine, run: int) -> None:
+    Args:
+        source: groups of batches.
+        engine: opens them.
+        run: number of the run.
+        order: the worker that each batch is taken from; ``None``: that of the group that has come.
+    """
+
+    def __init__(self, source: Iterator[Any], engine: WorkersEngine, run: int, order: Iterator[int] | None) -> None:
         self._source = source
         self._engine = engine
         self._run = run
+        self._order = order
         self._worker = 0
-        self._items: deque[Item] = deque()  # of the group that is being taken
+        self._groups: defaultdict[int, deque[deque[Item]]] = defaultdict(deque)  # of each worker, what has come
 
     def __next__(self) -> Item:
-        if not self._items:
+        if self._order is not None:
+            self._worker = next(self._order)
+        while not self._groups[self._worker]:
             sent = next(self._source)
-            self._worker = sent.worker
-            self._items.extend(self._engine.open(sent))
-        item = self._items.popleft()
-        if not self._items:
+            self._groups[sent.worker].append(deque(self._engine.open(sent)))
+            if self._order is None:
+                self._worker = sent.worker
+        groups = self._groups[self._worker]
+        item = groups[0].popleft()
+        if not groups[0]:
+            groups.popleft()
             self._engine.took(self._worker, self._run)
         return item
 
@@ -127,7 +146,7 @@ class WorkerGroups(IterableDataset[Sent]):
     """
 
     def __init__(
-        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler, shared: SharedMemory
+        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan, shared: SharedMemory
     ) -> None:
         self._config = config
         self._source = source
@@ -148,7 +167,7 @@ class _Worker:
     """Reader threads of a worker process, which persist between runs as it does."""
 
     def __init__(
-        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler, shared: SharedMemory
+        self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan, shared: SharedMemory
     ) -> None:
         info = get_worker_info()
         assert info is not None
