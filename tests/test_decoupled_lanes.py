@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import threading
 from collections import Counter
@@ -24,7 +25,8 @@ from dlio_torch.data.datasets import Failure
 from dlio_torch.data.decoupled.dealing import Turns
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.decoupled.incoming import Handful, one_by_one
+from dlio_torch.data.decoupled.incoming import Handful, Incoming, one_by_one
+from dlio_torch.data.decoupled.shelf import Shelf
 from dlio_torch.data.lanes import LanesPlan, RowsOf
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.patterns import filled_lanes
@@ -139,14 +141,15 @@ def test_turns_are_the_model_whatever_the_lengths(
         turn = turns(number, one_by_one)
         assert all(bool(step.lanes) == bool(want) == (step.error is None) for step in turn.steps)
         got += [[(one.number, first) for one, first in step.lanes] for step in turn.steps if step.lanes]
-        assert all(one.handful in bringer.read_ones for step in turn.steps for one, _ in step.lanes)
+        assert all(one in bringer.whole for step in turn.steps for one, _ in step.lanes)
         assert not bringer.given.intersection(id(one) for step in turn.steps for one, _ in step.lanes)
         turns.made(number, turn)
         assert not bringer.given.intersection(map(id, turns._current))
     assert got == want
-    read = [one for handful_ in bringer.read_ones for one in handful_.samples]
-    assert len(set(map(id, read))) == len(read)
-    assert len(read) - len(bringer.given) <= lanes + handful * (ahead + 1)  # what lanes hold, and what comes next
+    assert len(set(map(id, bringer.whole))) == len(bringer.whole)
+    assert len(bringer.whole) - len(bringer.given) <= lanes + handful * (
+        ahead + 1
+    )  # what lanes hold, and what comes next
 
 
 class Lengths:
@@ -154,9 +157,9 @@ class Lengths:
 
     def __init__(self, lengths: list[int]) -> None:
         self.lengths = lengths
-        self.read_ones: list[Handful] = []
+        self.whole: list[Incoming] = []  # was read
         self.given: set[int] = set()
-        self._kept: list[Any] = []  # so that no other has the same id
+        self._kept: list[Incoming] = []  # so that no other has the same id
 
     def find(self, handful: Handful) -> None:
         for one in handful.samples:
@@ -164,7 +167,7 @@ class Lengths:
 
     def read(self, handful: Handful, share: Any) -> None:
         if handful.whole:
-            self.read_ones.append(handful)
+            self.whole += handful.samples
         handful.done.set()
 
     def take_back(self, samples: Any) -> None:
@@ -216,6 +219,18 @@ def test_memory_is_used_again(large: Data) -> None:
         next(items)
     engine.close()
     assert engine.blocks.made == made <= 5
+
+
+def test_nobody_need_collect_what_an_epoch_has_held(large: Data) -> None:
+    gc.collect()
+    gc.disable()
+    engine, _ = engine_of(large, planned(large, rows=20))
+    for epoch in range(3):
+        next(engine.start(epoch, 0))
+        assert sum(type(one) is Shelf for one in gc.get_objects()) == 1
+    engine.close()
+    assert not any(type(one) is Shelf for one in gc.get_objects())
+    gc.enable()
 
 
 @pytest.mark.parametrize("npz", [NpzConfig(), NpzConfig(compressed=True)], ids=["stored", "deflated"])

@@ -14,12 +14,10 @@ from dlio_torch.config.compose import compose
 from dlio_torch.formats import registry
 
 RECIPES = sorted(path.stem for path in (REPO / "recipes").glob("*.yaml"))
-REFUSED = {"frnn"}
-"""Recipes whose access pattern the engine does not have: lanes."""
 
 
 @pytest.mark.parametrize(("scale", "key"), [("tiny", "loader=decoupled"), ("laptop", "loader.engine=decoupled")])
-@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in REFUSED])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_takes_it(recipe: str, scale: str, key: str) -> None:
     config = compose([f"recipe={recipe}", f"scale={scale}", key]).config
     assert config.loader.engine == "decoupled"

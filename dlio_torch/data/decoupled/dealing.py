@@ -7,14 +7,12 @@ for next.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import count, islice
 
 from dlio_torch.data.decoupled.epoch import Share
-from dlio_torch.data.decoupled.incoming import Bringer, Handful, Incoming, one_by_one
+from dlio_torch.data.decoupled.incoming import Bringer, Incoming, one_by_one
+from dlio_torch.data.decoupled.supply import Supply
 from dlio_torch.data.lanes import LanesPlan
 from dlio_torch.data.patterns import filled_lanes
 from dlio_torch.errors import DlioError
@@ -40,8 +38,8 @@ class Step:
     def failure(self) -> BaseException | None:
         """Why there is no such batch; waits until all of it is in memory."""
         for one in (*self.entered, *(one for one, _ in self.lanes)):
-            if one.handful is not None:
-                one.handful.done.wait()
+            if one.done is not None:
+                one.done.wait()
             if one.error is not None:
                 return one.error
         return self.error
@@ -74,46 +72,47 @@ class Turns:
         ahead: handfuls that are read before a lane asks for them.
     """
 
+    # Nothing here refers back to a turn's maker: what an epoch holds is free as soon as nobody makes groups any more.
+
     def __init__(
         self, plan: LanesPlan, part: int, begin: int, steps: int, each: int, bringer: Bringer, handful: int, ahead: int
     ) -> None:
         self._bringer = bringer
-        self._handful, self._ahead = handful, ahead
-        self._order = plan.samples(part)
-        self._steps = filled_lanes(self._samples(), plan.batch_size, plan.rows, _rows, plan.patience)
-        self._before, self._left, self._each = begin, steps, each
-        self._change = threading.Condition()
-        self._next = 0  # the group whose turn it is
-        self._broken: BaseException | None = None
-        self._error: DlioError | None = None  # why there are no more steps
-        self._claimed = 0  # handfuls
-        self._asked = 0
-        self._coming: dict[int, Handful] = {}  # those that are claimed and not asked for
-        self._share: Share = one_by_one
+        self._supply = Supply(plan.samples(part), bringer, handful, ahead, whole=not begin)
         self._entered: list[Incoming] = []  # since the step before
+        samples = _noted(self._supply.samples(), self._entered)
+        self._steps = filled_lanes(samples, plan.batch_size, plan.rows, _rows, plan.patience)
+        self._before, self._left, self._each = begin, steps, each
+        self._change = self._supply.change
+        self._next = 0  # the group whose turn it is
+        self._broken = ""  # what went wrong with a group, so that those behind it cannot be dealt
+        self._error: DlioError | None = None  # why there are no more steps
         self._current: list[Incoming] = []  # in the lanes
         self._over = 0  # all groups before this one are made
         self._made: dict[int, Sequence[Incoming]] = {}  # what the groups behind it, which are made, have left
 
     def __call__(self, number: int, share: Share) -> Turn:
         """The turn of a group; brings samples until it comes."""
+        supply = self._supply
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._broken or self._next == number or self._has_room())
-                if self._broken is not None:
-                    raise self._broken
+                self._change.wait_for(lambda: self._broken or self._next == number or supply.has_room())
+                if self._broken:
+                    raise RuntimeError(f"lanes of an earlier batch could not be filled: {self._broken}")
                 if self._next == number:
                     break
-                handful = self._claim()
-            self._bring(handful, share)
+                handful = supply.claim()
+            supply.bring(handful, share)
         try:
-            self._share = share
+            supply.share = share
             turn = self._deal()
         except BaseException as error:
             with self._change:
-                self._broken = error
+                self._broken = repr(error)
                 self._change.notify_all()
             raise
+        finally:
+            supply.share = one_by_one
         with self._change:
             self._next += 1
             self._change.notify_all()
@@ -128,8 +127,6 @@ class Turns:
                 free += self._made.pop(self._over)
                 self._over += 1
         self._bringer.take_back(free)
-
-    # --- the steps, for the one whose turn it is ------------------------------------------------------
 
     def _deal(self) -> Turn:
         had = self._current
@@ -146,10 +143,11 @@ class Turns:
                 self._skip()
                 lanes = next(self._steps)
             except DlioError as error:
-                self._error = error
-        self._fetch([one for one, _ in lanes if one.handful is None])
+                self._error = error.with_traceback(None)  # which would refer back to here
+        self._supply.read([one for one, _ in lanes if one.done is None])
         self._current = [one for one, _ in lanes]
-        entered, self._entered = self._entered, []
+        entered = self._entered.copy()
+        self._entered.clear()
         return Step(lanes, entered, self._error)
 
     def _skip(self) -> None:
@@ -158,63 +156,16 @@ class Turns:
             next(self._steps)
             self._entered.clear()
         if self._before:
+            self._before = 0
             with self._change:
-                self._before = 0  # from now on samples are read
+                self._supply.whole = True
 
-    def _fetch(self, samples: Sequence[Incoming]) -> None:
-        """Read samples of which only the lengths are known."""
-        for first in range(0, len(samples), self._handful * self._ahead):
-            some = samples[first : first + self._handful * self._ahead]
-            handfuls = [self._of(some[at : at + self._handful]) for at in range(0, len(some), self._handful)]
-            self._bring_all(handfuls)
 
-    def _samples(self) -> Iterator[Incoming]:
-        """The samples in the order in which lanes ask for them; their lengths are known."""
-        for number in count():
-            with self._change:
-                fresh = number == self._claimed  # else somebody has it, or has had it
-                claimed = [self._claim() for _ in range(self._ahead if fresh else 0)]
-            self._bring_all(claimed)
-            with self._change:
-                handful = self._coming.pop(number)
-                self._asked = number + 1
-                self._change.notify_all()
-                self._change.wait_for(partial(getattr, handful, "known"))
-            for one in handful.samples:
-                self._entered.append(one)
-                yield one
-
-    # --- samples --------------------------------------------------------------------------------------
-
-    def _has_room(self) -> bool:
-        return self._claimed < self._asked + self._ahead
-
-    def _claim(self) -> Handful:
-        samples = [Incoming(number) for number in islice(self._order, self._handful)]
-        handful = Handful(samples, whole=False) if self._before else self._of(samples)
-        self._coming[self._claimed] = handful
-        self._claimed += 1
-        return handful
-
-    @staticmethod
-    def _of(samples: Sequence[Incoming]) -> Handful:
-        handful = Handful(samples, whole=True)
-        for one in samples:
-            one.handful = handful
-        return handful
-
-    def _bring_all(self, handfuls: Sequence[Handful]) -> None:
-        if handfuls:
-            self._share([partial(self._bring, handful, one_by_one) for handful in handfuls])
-        if not all(handful.known for handful in handfuls):
-            raise RuntimeError("the epoch was ended")  # parts are left out then; nobody hears of it
-
-    def _bring(self, handful: Handful, share: Share) -> None:
-        self._bringer.find(handful)
-        with self._change:
-            handful.known = True
-            self._change.notify_all()
-        self._bringer.read(handful, share)
+def _noted(samples: Iterator[Incoming], asked: list[Incoming]) -> Iterator[Incoming]:
+    """The samples, each added to ``asked`` when it is asked for."""
+    for one in samples:
+        asked.append(one)
+        yield one
 
 
 def _rows(one: Incoming) -> int:

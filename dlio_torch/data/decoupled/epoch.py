@@ -159,6 +159,7 @@ class Epoch(Iterator[Item]):
         with self._come:
             if not self._stopped:
                 self._ready[number] = found
+            del found  # the traceback of an error refers back to here
             self._done += 1
             if self._done == len(self._groups):
                 self._work.notify_all()

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -21,7 +22,7 @@ from dlio_torch.data.decoupled.plans import Plans
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.making import Begun, Making
-from dlio_torch.data.orders import BatchMaker, Indices
+from dlio_torch.data.orders import BatchMaker
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
@@ -77,7 +78,7 @@ class BatchGroups:
         ahead: int = 0,
     ) -> None:
         self._source = source
-        self._steps, self._each, self._share = steps, each, share
+        steps_of = self._steps_of = partial(_steps_of, steps, each, share)
         self._batch_bytes = batch_bytes
         self._maker = maker
         self._planner = planner
@@ -85,7 +86,8 @@ class BatchGroups:
         self._blocks = blocks
         self._making = Making(source.recorder)
         self._groups = len(range(share[0], -(-len(steps) // each), share[1]))
-        plans = Plans(planner, self._batches_of, self._groups)
+        # Nothing here refers back to the groups: what they hold is free as soon as nobody makes them any more.
+        plans = Plans(planner, lambda number: [maker(step) for step in steps_of(number)], self._groups)
         self._ahead = Ahead(plans, self._groups, ahead, reading.mover)
 
     def __len__(self) -> int:
@@ -95,10 +97,6 @@ class BatchGroups:
     def size(self, number: int) -> int:
         """Bytes of a group, in the mean."""
         return round(len(self._steps_of(number)) * self._batch_bytes)
-
-    def _steps_of(self, number: int) -> range:
-        first = (number * self._share[1] + self._share[0]) * self._each
-        return self._steps[first : first + self._each]
 
     def make(self, number: int, share: Share) -> list[Item]:
         """The batches of a group; one that cannot be read is a failure, whatever the others are."""
@@ -115,9 +113,6 @@ class BatchGroups:
             return self._made(lambda: self._planner([self._maker(step)]), share, self._making.begin())
         except DlioError as error:
             return [Failure(error)]
-
-    def _batches_of(self, number: int) -> list[Indices]:
-        return [self._maker(step) for step in self._steps_of(number)]
 
     def _made(self, planned: Callable[[], Plan], share: Share, begun: Begun | None) -> list[Item]:
         plan = planned()
@@ -152,6 +147,12 @@ class BatchGroups:
             if source.verify:
                 check_contents(batch, source.fmt, source.manifest)
             yield batch
+
+
+def _steps_of(steps: range, each: int, share: tuple[int, int], number: int) -> range:
+    """The steps of a group of a share."""
+    first = (number * share[1] + share[0]) * each
+    return steps[first : first + each]
 
 
 def batches_of(plan: Plan, memory: Memory) -> list[Batch]:

@@ -34,7 +34,7 @@ class Incoming:
         error: why it cannot be read.
         address: of its memory.
         sizes: bytes of its arrays; empty: it has no memory.
-        handful: those that are read with it; ``None``: only its length was asked for.
+        done: set when it is in memory, or cannot be; ``None``: only its length was asked for.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Incoming:
     error: BaseException | None = None
     address: int = 0
     sizes: Sequence[int] = ()
-    handful: Handful | None = None
+    done: threading.Event | None = None
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ class Bringer:
                 try:
                     handful.plans += find([one])
                 except DlioError as error:
-                    one.error = error
+                    one.error = error.with_traceback(None)
         except BaseException as error:
             self._failed(handful, error)
 
@@ -153,7 +153,7 @@ class Bringer:
             self._finish(samples)
         except DlioError as error:
             if len(samples) == 1:
-                samples[0].error = error
+                samples[0].error = error.with_traceback(None)
                 return
             for one in samples:
                 self._read_alone(one)
@@ -165,7 +165,7 @@ class Bringer:
             one_by_one(self._reading.parts_at(plan, 0))
             self._finish([one])
         except DlioError as error:
-            one.error = error
+            one.error = error.with_traceback(None)
 
     def _finish(self, samples: Sequence[Incoming]) -> None:
         """What is to be done for samples when they are read."""
