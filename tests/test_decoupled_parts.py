@@ -146,5 +146,7 @@ def test_an_engine_makes_one_part(made: Data) -> None:
 
 def test_recipes_with_workers_are_taken(tmp_path: Path) -> None:
     for recipe, pattern in (("mlperf_cosmoflow", "stream"), ("frnn", "lanes")):
-        config = compose([f"recipe={recipe}", "loader=decoupled", "loader.num_workers=2"], cwd=tmp_path).config
-        assert (config.access.pattern, config.loader.num_workers) == (pattern, 2)
+        for style in ("map", "pipe"):  # which is the affair of batches of sample numbers
+            options = ["loader=decoupled", "loader.num_workers=2", f"loader.style={style}"]
+            config = compose([f"recipe={recipe}", *options], cwd=tmp_path).config
+            assert (config.access.pattern, config.loader.num_workers) == (pattern, 2)

@@ -85,7 +85,7 @@ def check_decoupled(config: Config, fail: Fail) -> None:
                     f"set loader.engine=decoupled, or leave loader.{name} out",
                 )
         return
-    if loader.style == "pipe" and loader.num_workers:
+    if loader.style == "pipe" and loader.num_workers and config.access.pattern == "samples":
         fail(
             ["loader.style", "loader.num_workers", "loader.engine"],
             "workers share out groups of batches, which a DataPipe does not",
