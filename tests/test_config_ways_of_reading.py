@@ -52,14 +52,9 @@ GIVES_WAY: dict[str, tuple[list[str], dict[str, object]]] = {
         ["recipe=cdb", "loader.engine=decoupled"],
         {"loader.prefetch_factor": None, "dataset.hdf5.driver": "sec2"},
     ),
-    "workers of a stream": (
+    "batches ahead of a stream's workers": (
         ["recipe=bert", "loader=workers", "loader.engine=decoupled"],
-        {
-            "loader.prefetch_factor": None,
-            "loader.prefetch_batches": 1,
-            "loader.num_workers": 0,
-            "loader.persistent_workers": False,
-        },
+        {"loader.prefetch_factor": None, "loader.prefetch_batches": 1},
     ),
 }
 
@@ -76,6 +71,12 @@ def test_options_of_other_engines_give_way_and_are_told(case: str, tmp_path: Pat
         (line,) = (line for line in found.adjusted if line.startswith(f"{key}="))
         assert f"({before.sources[key]}) is not used by loader.engine=decoupled: it" in line or "threads" in line
         assert before.sources[key] in found.sources[key]
+
+
+def test_workers_of_a_stream_stay(tmp_path: Path) -> None:
+    found = compose(["recipe=mlperf_cosmoflow", "loader.engine=decoupled"], cwd=tmp_path)
+    assert found.config.loader.num_workers == 4
+    assert [line.partition("=")[0] for line in found.adjusted] == ["loader.prefetch_factor"]
 
 
 def test_options_of_libraries_are_told_and_left_alone(tmp_path: Path) -> None:
@@ -118,7 +119,6 @@ REFUSED = {
     "cdb": "dataset.hdf5.driver=core",
     "megatron_gpt": "dataset.binary.access=mmap",
     "candle_nt3": "loader.in_memory=true",
-    "bert": "loader.num_workers=2",
 }
 
 

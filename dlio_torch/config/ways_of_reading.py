@@ -99,16 +99,16 @@ def _decoupled(config: Config, sources: dict[str, str], scaled: Collection[str])
 
 
 def _one_process(config: Config, sources: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
-    """What gives way where the engine reads in one process, or through workers by batches of sample numbers."""
+    """What gives way where batches of sample numbers are read by a DataPipe, which is in one process, or by workers."""
     loader = config.loader
-    if not loader.num_workers:
+    if not loader.num_workers or config.access.pattern != "samples":
         return
     if loader.style == "pipe" and sources["loader.style"] != COMMAND_LINE:
         yield "loader.style", "map", "its workers share out groups of batches, which a DataPipe does not"
         loader = replace(loader, style="map")
     if sources["loader.num_workers"] == COMMAND_LINE:
         return
-    if config.access.pattern == "stream" or loader.style == "pipe":
+    if loader.style == "pipe":
         for name, value in _NO_WORKERS.items():
             yield f"loader.{name}", value, "threads of one process read that"
 
