@@ -76,7 +76,7 @@ class RunDir:
         if dir is not None:
             return cls(_claim(Path(dir).expanduser().absolute()))
         stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
-        parent = Path(root).expanduser().absolute() / _folder_name(recipe)
+        parent = Path(root).expanduser().absolute() / folder_name(recipe)
         try:
             parent.mkdir(parents=True, exist_ok=True)
             number = 1
@@ -265,7 +265,8 @@ def _claim(path: Path) -> Path:
     return path
 
 
-def _folder_name(recipe: str) -> str:
+def folder_name(recipe: str) -> str:
+    """The folder of a recipe's runs below ``output.root``; ``recipe`` is a name, or the path of a file."""
     name = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else Path(recipe).name
     return re.sub(r"[^\w.+-]+", "_", name).strip(".") or "run"
 

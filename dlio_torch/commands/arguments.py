@@ -17,6 +17,7 @@ VERBS = {
     "sweep": "run every combination of values and compare: sweep recipe=... key=a,b,c [repeats=3]",
     "tune": "find the best settings: tune recipe=... [key=a,b,c] [objective=au]",
     "headspace": "what each cost of the loader could gain at the most: headspace recipe=...",
+    "launch": "write a job script for Slurm or PBS: launch [verb] recipe=... ranks_per_node=4 time=...",
     "trace": "record every I/O call of any program: trace [--output DIR] -- CMD ...",
     "report": "one HTML page of a run, a trace or another tool's log: report PATH",
     "compare": "how alike two runs, traces or logs are, worst component first: compare A B",
@@ -50,7 +51,7 @@ class Flag:
 
 FLAGS: dict[str, Flag] = {
     "--dry-run": Flag(
-        ("run", "generate", "train", "sweep", "tune", "headspace"),
+        ("run", "generate", "train", "sweep", "tune", "headspace", "launch"),
         "print what would be done and how long it would take",
         short="-n",
     ),
@@ -58,7 +59,8 @@ FLAGS: dict[str, Flag] = {
     "--yes": Flag(("clean",), "do not ask", short="-y"),
     "--output": Flag(("import-dlio", "report", "trace"), "write there: a file, or a folder of trace", "PATH"),
     "--resume": Flag(("sweep", "tune", "headspace"), "go on with a study", "DIR"),
-    "--remove-data": Flag(("sweep",), "remove the study's data sets after their last run"),
+    "--submit": Flag(("launch",), "hand the script to the scheduler"),
+    "--remove-data": Flag(("sweep", "launch"), "remove the study's data sets after their last run"),
     "--strict": Flag(("import-dlio",), "refuse keys that DLIO does not have"),
     "--ranks": Flag(("import-dlio",), "ranks that share a model whose file does not say how many", "8"),
     "--include": Flag(("trace",), "record only files below this path, or that match it", "'/data/*'", many=True),
@@ -75,7 +77,7 @@ FLAGS: dict[str, Flag] = {
     "--version": Flag((), "the version", short="-V"),
 }
 _SHORT = {flag.short: name for name, flag in FLAGS.items() if flag.short}
-_WORDS = ("ls", "explain", "import-dlio", "report", "compare")  # verbs that take words without "="
+_WORDS = ("ls", "explain", "import-dlio", "launch", "report", "compare")  # verbs that take words without "="
 _PATHS = ("import-dlio", "report", "compare")  # whose words are paths, which may hold "="
 
 
@@ -115,7 +117,7 @@ arguments
   recipe=NAME|PATH   a shipped recipe (`ls recipes`) or a YAML file; paths hold '/' or end in .yaml
   group=CHOICE       a fragment of conf/, for example dataset=hdf5, loader=workers, scale=paper
   group.key=VALUE    one option; sizes and durations take units: 256KiB, 500ms
-  sweep --help, tune --help and headspace --help list the keys of their own
+  sweep, tune, headspace and launch with --help list the keys of their own
 
 flags
 {_flag_help()}
@@ -134,10 +136,10 @@ def help_of(verb: str) -> str:
     if verb not in KEYS:
         return HELP
     what = VERBS[verb].partition(": ")[0]
-    axes = "" if verb == "headspace" else _AXES
+    axes = _AXES if verb in ("sweep", "tune") else ""
     objectives = "".join(_wrapped(name, words) for name, words in OBJECTIVES.items()) if verb == "tune" else ""
     return f"""\
-usage: python -m dlio_torch {verb} key=value ... [flags]
+usage: python -m dlio_torch {verb}{" [verb]" if verb == "launch" else ""} key=value ... [flags]
 
 {what[0].upper()}{what[1:]}.
 

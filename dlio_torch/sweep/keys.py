@@ -1,4 +1,7 @@
-"""The keys of the studies' own verbs: those that are no option of a run.  Plain data: ``--help`` reads it, too."""
+"""The keys of verbs that are no option of a run: of the studies' verbs, and of ``launch``.
+
+Plain data: ``--help`` reads it, too.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,43 @@ _RANKS = Key("processes of a run, which a launcher starts", "1", "2")
 _TIMEOUT = Key("longest time of one run; after it the run counts as failed", "60min", "10min")
 _FAILURES = Key("failed runs after which a point is given up", "1", "2")
 
+# How many nodes, ranks and what else a scheduler is asked for.
+_LAUNCH = {
+    "scheduler": Key("slurm or pbs", "the one whose sbatch or qsub is here", "slurm"),
+    "launcher": Key(
+        "what starts the ranks: srun (Slurm only), mpiexec, torchrun or horovodrun",
+        "srun; with pbs mpiexec",
+        "torchrun",
+    ),
+    "nodes": Key("nodes of the job", "1", "2"),
+    "ranks_per_node": Key("ranks on each node", "none: has to be given, except for a study, which has ranks=", "4"),
+    "time": Key("longest time of the job, HH:MM:SS or with a unit", "none: has to be given", "00:30:00"),
+    "partition": Key("partition of Slurm", "the site's", "debug"),
+    "queue": Key("queue of PBS", "the site's", "debug"),
+    "account": Key("account or project that is charged", "the site's", "materials"),
+    "cpus_per_rank": Key("cores of a rank", "its compute threads, workers and reader threads", "8"),
+    "gpus_per_node": Key("GPUs of a node", "none", "4"),
+    "memory": Key("memory of a node", "the site's", "64GiB"),
+    "directives": Key("further options of the scheduler, one line", "none", "--constraint=nvme"),
+    "job": Key("name of the job", "that of the recipe or study", "first_try"),
+    "setup": Key("shell file that the job reads first: modules, variables", "none", "modules.sh"),
+    "python": Key("interpreter of the job", "this one", "/opt/env/bin/python"),
+    "stage_in": Key(
+        "who writes missing data before the training: all ranks, or the first node's (node)", "all", "node"
+    ),
+    "local": Key(
+        "folder of node-local storage that gets a copy of the data, one a node; variables of the job are theirs",
+        "none: read where they were written",
+        "'$TMPDIR'",
+    ),
+    "restarts": Key("how often a study that runs out of time is started again", "20", "5"),
+    "grace": Key("time before the end of the job at which a study is ended to be started again", "2min", "5min"),
+    "script": Key("file of the script", "<result>.sh", "job.sh"),
+    "template": Key(
+        "template: a path, or a name of conf/launch/ in DLIO_TORCH_PATH", "that of the scheduler", "./mine.sh"
+    ),
+}
+
 KEYS: dict[str, dict[str, Key]] = {
     "sweep": {
         "study": Key("a study file: a name of `ls studies`, or a path", "none", "global_shuffle"),
@@ -72,6 +112,7 @@ KEYS: dict[str, dict[str, Key]] = {
         "name": _NAME,
         "output": _OUTPUT,
     },
+    "launch": _LAUNCH,
 }
 """The keys of each verb, in the order of its help."""
 
@@ -79,6 +120,7 @@ EXAMPLES = {
     "sweep": "sweep recipe=minimal loader.num_workers=0..4 train.batch_size=4,8 repeats=5",
     "tune": "tune recipe=minimal objective=au minutes=5",
     "headspace": "headspace recipe=minimal loader.num_workers=2",
+    "launch": "launch recipe=minimal scheduler=slurm nodes=2 ranks_per_node=4 time=00:30:00 --submit",
 }
 
 # Words that are tried for a key.
@@ -86,6 +128,18 @@ _MEANT = {
     "sweep": {"runs": "repeats", "trials": "repeats"},
     "tune": {"runs": "trials", "budget": "minutes", "goal": "objective", "metric": "objective"},
     "headspace": {"runs": "repeats", "rounds": "repeats", "trials": "repeats"},
+    "launch": {
+        "walltime": "time",
+        "project": "account",
+        "ppn": "ranks_per_node",
+        "ntasks_per_node": "ranks_per_node",
+        "tasks_per_node": "ranks_per_node",
+        "cpus_per_task": "cpus_per_rank",
+        "gpus": "gpus_per_node",
+        "mem": "memory",
+        "qos": "directives",
+        "constraint": "directives",
+    },
 }
 
 

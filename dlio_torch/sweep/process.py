@@ -80,7 +80,7 @@ def run_process(command: Sequence[str], log: Path, *, timeout_s: float, cwd: Pat
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env=_environment(),
+                env=environment(),
                 start_new_session=True,
             )
     except OSError as error:
@@ -102,13 +102,13 @@ def run_process(command: Sequence[str], log: Path, *, timeout_s: float, cwd: Pat
     return Ended(code if code >= 0 else 128 - code, reason, wall, found.cpu_s, found.peak_rss_bytes)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Variables of this process, and the place that this package was imported from, where that is no installation."""
-    environment = dict(os.environ)
+    variables = dict(os.environ)
     home = Path(dlio_torch.__file__).resolve().parent.parent
     if home.name not in ("site-packages", "dist-packages"):
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(home), environment.get("PYTHONPATH", "")]))
-    return environment
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(home), variables.get("PYTHONPATH", "")]))
+    return variables
 
 
 class _Counted(NamedTuple):

@@ -34,6 +34,7 @@ from dlio_torch.sweep.studyrecord import read, to_yaml
 from dlio_torch.sweep.trial import Trial, discard
 
 STUDY = "study.yaml"
+TRIALS = "trials.jsonl"
 
 
 def is_study(path: Path) -> bool:
@@ -201,7 +202,7 @@ class Store:
 
     @property
     def _trials(self) -> Path:
-        return self.path / "trials.jsonl"
+        return self.path / TRIALS
 
     def _read(self) -> Iterator[tuple[Trial, int]]:
         """Each trial, and where its line ends in the file."""

@@ -1,0 +1,1 @@
+"""Jobs of a scheduler: the script of the verb ``launch``, and handing it over."""

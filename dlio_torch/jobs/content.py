@@ -1,0 +1,163 @@
+"""What a job runs, looked at before it is queued: mistakes, ranks, cores, where data and results lie."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_torch.config.compose import Composed, split_argument
+from dlio_torch.config.schema import Config
+from dlio_torch.config.validate import check_world
+from dlio_torch.data import layout
+from dlio_torch.dist.launcher import Launch, LauncherName
+from dlio_torch.dist.registry import choose_backend
+from dlio_torch.errors import ConfigError
+from dlio_torch.formats import registry
+from dlio_torch.jobs.request import Request
+from dlio_torch.rundir import folder_name, require_claimable
+from dlio_torch.sweep import study
+from dlio_torch.sweep.headspace.ladder import plan
+from dlio_torch.sweep.resolve import Resolved, resolve, resolve_point
+from dlio_torch.sweep.tune.request import check_objective, parse_request
+from dlio_torch.sweep.tune.space import given_points
+
+_LAUNCH_NAMES: dict[str, LauncherName] = {
+    "srun": "srun",
+    "mpiexec": "mpirun",
+    "torchrun": "torchrun",
+    "horovodrun": "horovodrun",
+}
+_MEET = {"MASTER_ADDR": "", "MASTER_PORT": ""}  # which the script sets for mpiexec
+_ENGINE_THREADS = 2  # reader threads of loader.engine=decoupled by itself
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the job runs.
+
+    Attributes:
+        name: of the recipe or study.
+        arguments: of the verb, without the folder of its results.
+        ranks: on a node, at the most.
+        cores: that a rank keeps busy, at the most.
+        parent: folder below which the results lie.
+        result: folder of the results as given; None: a new one below ``parent``.
+        generates: whether the data set is written first.
+        data: the data set that can be copied, absolute; None: it lies in no files, or there are several.
+        local_key: the option that names the folder of the copy.
+        notes: what the user should know, one line each.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    ranks: int
+    cores: int
+    parent: Path
+    result: Path | None = None
+    generates: bool = False
+    data: Path | None = None
+    local_key: str = "dataset.root"
+    notes: tuple[str, ...] = ()
+
+
+def launch_of(request: Request) -> Launch:
+    """How the ranks of a job will find themselves started, seen from rank 0; one process where it is a study."""
+    world_size = request.nodes * request.ranks_per_node
+    if request.is_study or (request.launcher == "srun" and world_size == 1):
+        return Launch("single", 0, 1, 0)
+    return Launch(_LAUNCH_NAMES[request.launcher], 0, world_size, 0)
+
+
+def of_run(request: Request, found: Composed) -> Content:
+    """The content of a job of ``run``, ``generate`` or ``train``.
+
+    Args:
+        request: what is asked.
+        found: the configuration of its ranks.
+
+    Raises:
+        ConfigError: it does not fit the ranks or the launcher, or the data cannot be copied.
+        PreconditionError: the folder of the results cannot be used.
+    """
+    config, launch = found.config, launch_of(request)
+    backend = choose_backend(config.dist.backend, launch, _MEET)
+    if request.verb != "generate" and config.dataset.path is None:
+        check_world(config, launch.world_size, sources=found.sources)
+    output = config.output
+    if output.dir is None:
+        require_claimable(Path(output.root), "output.root", found.sources["output.root"], empty=False)
+    else:
+        require_claimable(Path(output.dir), "output.dir", found.sources["output.dir"])
+    data, key = _data(config)
+    if request.local is not None and data is None:
+        raise ConfigError(
+            f"local={request.local} (command line): dataset.format={config.dataset.format} lies in no files",
+            hint="leave local= out",
+        )
+    notes = list(found.adjusted)
+    if backend == "horovod" and importlib.util.find_spec("horovod") is None:
+        other = "dist.backend=torch" if request.launcher == "mpiexec" else "launcher=torchrun"
+        notes.append(f"launcher={request.launcher} needs Horovod, which is not installed here; {other} does without")
+    return Content(
+        name=folder_name(config.recipe),
+        arguments=tuple(one for one in request.arguments if split_argument(one)[0] != "output.dir"),
+        ranks=request.ranks_per_node,
+        cores=_cores(config),
+        parent=Path(output.root) / folder_name(config.recipe),
+        result=None if output.dir is None else Path(output.dir),
+        generates=request.verb in ("run", "generate") and config.dataset.path is None and data is not None,
+        data=data,
+        local_key=key,
+        notes=tuple(notes),
+    )
+
+
+def of_study(request: Request) -> tuple[Content, Composed]:
+    """The content of a job of ``sweep``, ``tune`` or ``headspace``, and the configuration of its first run.
+
+    Raises:
+        ConfigError: anything that the verb itself would refuse.
+    """
+    asked, output, resolved = _study(request)
+    first = resolved[0].composed
+    name = asked.name if request.verb == "sweep" else f"{request.verb}_{asked.name}"
+    return Content(
+        name=name,
+        arguments=tuple(one for one in request.arguments if split_argument(one)[0] != "output"),
+        ranks=max(one.point.ranks for one in resolved),
+        cores=max(_cores(one.composed.config) for one in resolved),
+        parent=Path(first.config.output.root) / "sweeps" / name,
+        result=None if output is None else Path(output),
+    ), first
+
+
+def _study(request: Request) -> tuple[study.Study, str | None, Sequence[Resolved]]:
+    if request.verb == "tune":
+        wanted = parse_request(request.arguments)
+        given = given_points(wanted)
+        check_objective(wanted, given.default.composed.config)
+        return wanted.study, wanted.output, [given.default, *given.points]
+    asked, output = study.parse(request.arguments, verb=request.verb)
+    if request.verb == "headspace":
+        plan(asked)
+        return asked, output, [resolve_point(study.Point(1, (), asked.settings, asked.ranks))]
+    return asked, output, resolve(asked)[0]
+
+
+def _data(config: Config) -> tuple[Path | None, str]:
+    """The data set's folder or file, and the option that names it (a generated one's: the folder above it)."""
+    if config.dataset.path is not None:
+        return Path(config.dataset.path).expanduser().absolute(), "dataset.path"
+    fmt = registry.create(config.dataset, config.seed, places=config.loader.engine == "decoupled")
+    return layout.data_folder(config, fmt).expanduser().absolute() if fmt.needs_files else None, "dataset.root"
+
+
+def _cores(config: Config) -> int:
+    """Cores that a rank keeps busy; with fewer its loader would wait for its trainer."""
+    loader, compute = config.loader, config.compute
+    readers = loader.read_threads
+    if loader.engine == "decoupled":
+        readers = (readers or _ENGINE_THREADS) * max(1, loader.num_workers)
+    return (compute.threads if compute.mode == "spin" else 1) + loader.num_workers + readers

@@ -1,0 +1,182 @@
+"""The script of a job: its templates filled in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from dlio_torch.config.resources import Resources
+from dlio_torch.errors import PreconditionError
+from dlio_torch.jobs.content import Content
+from dlio_torch.jobs.request import Request
+from dlio_torch.jobs.template import Shell, Value, fill, find, with_variables
+from dlio_torch.rundir import RunDir
+from dlio_torch.sweep.process import environment
+from dlio_torch.sweep.store import STUDY, TRIALS
+
+_NAME_CHARACTERS = 15  # that every PBS takes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job leaves what it makes; all absolute.
+
+    Attributes:
+        result: folder of its results.
+        script: its script.
+        log: what it prints.
+    """
+
+    result: Path
+    script: Path
+    log: Path
+
+
+def place(request: Request, content: Content, now: datetime | None = None) -> Place:
+    """Where the job leaves what it makes; nothing is written.
+
+    A job that is started again needs the same folder, so it is chosen here and not by the run.
+
+    Args:
+        request: what is asked.
+        content: what it runs.
+        now: local time in the folder's name; the current time by default.
+    """
+    result = content.result
+    if result is None:
+        stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
+        result = _free(content.parent, stamp, ("", ".sh"))
+    result = result.expanduser().absolute()
+    if request.script is None:
+        chosen = _free(result.parent, result.name, (".sh",))
+        path = chosen.with_name(f"{chosen.name}.sh")
+    else:
+        path = Path(request.script).expanduser().absolute()
+    return Place(result, path, result.with_name(f"{result.name}.log"))
+
+
+def render(request: Request, content: Content, where: Place, places: Resources, flags: tuple[str, ...] = ()) -> str:
+    """The text of the script.
+
+    Args:
+        request: what is asked.
+        content: what the job runs.
+        where: what it leaves.
+        places: where templates are found.
+        flags: of the verb of a study.
+
+    Raises:
+        ConfigError: a template is missing or malformed, or a value does not fit into it.
+    """
+    values = _values(request, content, where, places.cwd, flags)
+
+    def part(name: str) -> Shell:
+        path, text = find(name, places, f"{name} of a job script")
+        return Shell(fill(text, values, str(path)).rstrip("\n"))
+
+    values["common"] = part("steps/common")
+    values["start"] = None if request.is_study else part(f"start/{request.launcher}")
+    values["generate"] = part("steps/generate") if content.generates else None
+    values["copy"] = None if request.local is None else part("steps/copy")
+    if request.is_study:
+        values["steps"] = part("steps/study")
+    else:
+        values["steps"] = values["generate"] if request.verb == "generate" else part("steps/run")
+    asked = request.template or request.scheduler
+    path, text = find(asked, places, f"template={asked}")
+    return fill(text, values, str(path))
+
+
+def write(text: str, path: Path) -> None:
+    """Write a script that can be executed; a file that is there stays.
+
+    Raises:
+        PreconditionError: there is one, or it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o755)
+    except OSError as error:
+        raise PreconditionError(f"script={path}: cannot be written: {error.strerror}", hint="choose another") from None
+
+
+def _values(request: Request, content: Content, where: Place, cwd: Path, flags: tuple[str, ...]) -> dict[str, Value]:
+    ranks = request.ranks_per_node or content.ranks
+    cpus = request.cpus_per_rank or content.cores
+    gpus, memory = request.gpus_per_node, request.memory_bytes
+    mib = None if memory is None else memory >> 20
+    setup = None if request.setup is None else str((cwd / Path(request.setup).expanduser()).absolute())
+    run = RunDir(where.result)
+    copied = content.data if request.local is not None else None
+    below = f"/{copied.name}" if copied is not None and content.local_key == "dataset.path" else ""
+    return {
+        "script": str(where.script),
+        "result": str(where.result),
+        "log": str(where.log),
+        "cwd": str(cwd),
+        "job": request.job or _job_name(content.name),
+        "nodes": request.nodes,
+        "ranks_per_node": ranks,
+        "cpus_per_rank": cpus,
+        "cpus_per_node": ranks * cpus,
+        "gpus_per_node": gpus,
+        "memory_mib": mib,
+        "chunk": (f":ngpus={gpus}" if gpus else "") + (f":mem={mib}mb" if mib else ""),
+        "time": _clock(request.time_s),
+        "watch_s": request.time_s - request.grace_s,
+        "grace_s": request.grace_s if request.is_study else None,
+        "restarts": request.restarts,
+        "partition": request.partition,
+        "queue": request.queue,
+        "account": request.account,
+        "directives": request.directives,
+        "setup": setup,
+        "python": request.python or sys.executable,
+        "pythonpath": environment().get("PYTHONPATH") or None,
+        "variables": _variables(),
+        "verb": request.verb,
+        "arguments": content.arguments,
+        "flags": flags,
+        "generate_nodes": 1 if request.stage_in == "node" else request.nodes,
+        "data": None if copied is None else str(copied),
+        "local": None if request.local is None else with_variables(request.local.rstrip("/")),
+        "local_key": content.local_key,
+        "local_below": below or Shell(""),
+        "finished": str(run.summary),
+        "study": str(where.result / STUDY),
+        "trials": str(where.result / TRIALS),
+    }
+
+
+def _variables() -> tuple[str, ...]:
+    """``NAME=value`` of what this package is told by the environment."""
+    found = os.environ
+    kept = [name for name in found if name.startswith("DLIO_TORCH_") and name != "DLIO_TORCH_RESTARTED"]
+    return tuple(f"{name}={found[name]}" for name in sorted(kept))
+
+
+def _clock(seconds: int) -> str:
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours:02}:{minute:02}:{second:02}"
+
+
+def _job_name(name: str) -> str:
+    """``name`` as every scheduler takes it."""
+    plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name)
+    return (plain if plain[0].isalpha() else f"run_{plain}")[:_NAME_CHARACTERS]
+
+
+def _free(parent: Path, name: str, endings: tuple[str, ...]) -> Path:
+    """``name`` in ``parent``, with a number where something has it with one of these endings."""
+    number = 1
+    while True:
+        found = parent / (name if number == 1 else f"{name}-{number}")
+        if not any(found.with_name(f"{found.name}{ending}").exists() for ending in endings):
+            return found
+        number += 1
