@@ -17,7 +17,7 @@ VERBS = {
     "sweep": "run every combination of values and compare: sweep recipe=... key=a,b,c [repeats=3]",
     "tune": "find the best settings: tune recipe=... [key=a,b,c] [objective=au]",
     "headspace": "what each cost of the loader could gain at the most: headspace recipe=...",
-    "launch": "write a job script for Slurm or PBS: launch [verb] recipe=... ranks_per_node=4 time=...",
+    "launch": "write a job script for Slurm or PBS: launch [verb] recipe=... time=1h",
     "trace": "record every I/O call of any program: trace [--output DIR] -- CMD ...",
     "report": "one HTML page of a run, a trace or another tool's log: report PATH",
     "compare": "how alike two runs, traces or logs are, worst component first: compare A B",

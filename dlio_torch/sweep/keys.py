@@ -120,7 +120,7 @@ EXAMPLES = {
     "sweep": "sweep recipe=minimal loader.num_workers=0..4 train.batch_size=4,8 repeats=5",
     "tune": "tune recipe=minimal objective=au minutes=5",
     "headspace": "headspace recipe=minimal loader.num_workers=2",
-    "launch": "launch recipe=minimal scheduler=slurm nodes=2 ranks_per_node=4 time=00:30:00 --submit",
+    "launch": "launch recipe=minimal nodes=2 ranks_per_node=4 time=00:30:00 --submit",
 }
 
 # Words that are tried for a key.
