@@ -359,6 +359,9 @@ def process(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
         (["sweep", "recipe=minimal", "loader.num_worker=1"], ["numpy", "optuna"]),
         (["tune", "recipe=minimal", "loader.num_workers=-1"], ["numpy", "optuna"]),
         (["headspace", "recipe=minimal", "output=/dev/null"], ["numpy", "optuna"]),
+        (["launch", "--help"], ["omegaconf", "yaml", "numpy"]),
+        (["launch", "scheduler=pbs", "time=1h", "ranks_per_node=2", "recipe=nonsense"], ["numpy", "optuna"]),
+        (["launch", "sweep", "scheduler=slurm", "time=1h", "recipe=minimal", "sead=1,2"], ["numpy", "optuna"]),
     ],
 )
 def test_nothing_heavy_is_imported_to_answer(tmp_path: Path, arguments: list[str], absent: list[str]) -> None:

@@ -10,15 +10,12 @@ from pathlib import Path
 from dlio_torch.config.compose import Composed, split_argument
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
-from dlio_torch.data import layout
 from dlio_torch.dist.launcher import Launch, LauncherName
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats import registry
 from dlio_torch.jobs.request import Request
 from dlio_torch.rundir import folder_name, require_claimable
 from dlio_torch.sweep import study
-from dlio_torch.sweep.headspace.ladder import plan
 from dlio_torch.sweep.resolve import Resolved, resolve, resolve_point
 from dlio_torch.sweep.tune.request import check_objective, parse_request
 from dlio_torch.sweep.tune.space import given_points
@@ -141,6 +138,8 @@ def _study(request: Request) -> tuple[study.Study, str | None, Sequence[Resolved
         return wanted.study, wanted.output, [given.default, *given.points]
     asked, output = study.parse(request.arguments, verb=request.verb)
     if request.verb == "headspace":
+        from dlio_torch.sweep.headspace.ladder import plan
+
         plan(asked)
         return asked, output, [resolve_point(study.Point(1, (), asked.settings, asked.ranks))]
     return asked, output, resolve(asked)[0]
@@ -150,6 +149,10 @@ def _data(config: Config) -> tuple[Path | None, str]:
     """The data set's folder or file, and the option that names it (a generated one's: the folder above it)."""
     if config.dataset.path is not None:
         return Path(config.dataset.path).expanduser().absolute(), "dataset.path"
+    # Not before: what is wrong with the arguments is said without numpy and torch.
+    from dlio_torch.data import layout
+    from dlio_torch.formats import registry
+
     fmt = registry.create(config.dataset, config.seed, places=config.loader.engine == "decoupled")
     return layout.data_folder(config, fmt).expanduser().absolute() if fmt.needs_files else None, "dataset.root"
 
