@@ -254,8 +254,8 @@ echo "$*" >>{calls}
 case $* in *--resume*) ;; *) mkdir -p {out} && touch {out}/study.yaml ;; esac
 trap 'kill "$run"; exit 143' TERM
 {record}
-touch {out}/started.$(wc -l <{calls})
 [ "$(wc -l <{out}/trials.jsonl)" -lt 3 ] || exit 0
+touch {out}/started.$(wc -l <{calls})
 sleep_forever & run=$!
 wait
 """

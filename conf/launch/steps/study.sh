@@ -14,6 +14,7 @@ before=$(runs)
 child=
 out_of_time=
 end_child() {
+  signalled=yes
   if [ -n "$child" ]; then
     kill -TERM "$child" 2>/dev/null
   fi
@@ -29,9 +30,10 @@ if [ -n "$out_of_time" ]; then
   end_child
 fi
 while :; do
+  signalled=
   wait "$child"
   code=$?
-  kill -0 "$child" 2>/dev/null || break # else it was a signal that ended the wait
+  [ -n "$signalled" ] || break # else it was perhaps a signal that ended the wait, and not the study
 done
 if [ -n "$timer" ]; then
   kill -- "-$timer" 2>/dev/null
