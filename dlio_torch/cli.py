@@ -32,7 +32,7 @@ _MODULES = {
     **dict.fromkeys(("run", "generate", "train"), "emulate"),
     **dict.fromkeys(("ls", "explain", "show"), "describe"),
     **dict.fromkeys(("doctor", "clean"), "upkeep"),
-    **{verb: verb for verb in ("sweep", "tune", "headspace", "launch")},
+    **{verb: verb for verb in ("sweep", "tune", "headspace", "launch", "predict")},
     "trace": "record",
     **dict.fromkeys(("report", "compare"), "inspect"),
     "import-dlio": "import_dlio",

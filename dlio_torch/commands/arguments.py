@@ -18,6 +18,7 @@ VERBS = {
     "tune": "find the best settings: tune recipe=... [key=a,b,c] [objective=au]",
     "headspace": "what each cost of the loader could gain at the most: headspace recipe=...",
     "launch": "write a job script for Slurm or PBS: launch [verb] recipe=... time=1h",
+    "predict": "what a run would do with more ranks on a described storage: predict RUN system=theta",
     "trace": "record every I/O call of any program: trace [--output DIR] -- CMD ...",
     "report": "one HTML page of a run, a trace or another tool's log: report PATH",
     "compare": "how alike two runs, traces or logs are, worst component first: compare A B",
@@ -55,7 +56,9 @@ FLAGS: dict[str, Flag] = {
         "print what would be done and how long it would take",
         short="-n",
     ),
-    "--json": Flag(("ls", "show", "explain", "doctor", "report", "compare", "tune", "headspace"), "print JSON"),
+    "--json": Flag(
+        ("ls", "show", "explain", "doctor", "report", "compare", "tune", "headspace", "predict"), "print JSON"
+    ),
     "--yes": Flag(("clean",), "do not ask", short="-y"),
     "--output": Flag(("import-dlio", "report", "trace"), "write there: a file, or a folder of trace", "PATH"),
     "--resume": Flag(("sweep", "tune", "headspace"), "go on with a study", "DIR"),
@@ -77,7 +80,8 @@ FLAGS: dict[str, Flag] = {
     "--version": Flag((), "the version", short="-V"),
 }
 _SHORT = {flag.short: name for name, flag in FLAGS.items() if flag.short}
-_WORDS = ("ls", "explain", "import-dlio", "launch", "report", "compare")  # verbs that take words without "="
+# Verbs that take words without "=".
+_WORDS = ("ls", "explain", "import-dlio", "launch", "report", "compare", "predict")
 _PATHS = ("import-dlio", "report", "compare")  # whose words are paths, which may hold "="
 
 
@@ -117,7 +121,7 @@ arguments
   recipe=NAME|PATH   a shipped recipe (`ls recipes`) or a YAML file; paths hold '/' or end in .yaml
   group=CHOICE       a fragment of conf/, for example dataset=hdf5, loader=workers, scale=paper
   group.key=VALUE    one option; sizes and durations take units: 256KiB, 500ms
-  sweep, tune, headspace and launch with --help list the keys of their own
+  sweep, tune, headspace, launch and predict with --help list the keys of their own
 
 flags
 {_flag_help()}
@@ -137,9 +141,10 @@ def help_of(verb: str) -> str:
         return HELP
     what = VERBS[verb].partition(": ")[0]
     axes = _AXES if verb in ("sweep", "tune") else ""
+    option = "system, for example system.targets=56" if verb == "predict" else "a run, for example loader.num_workers=2"
     objectives = "".join(_wrapped(name, words) for name, words in OBJECTIVES.items()) if verb == "tune" else ""
     return f"""\
-usage: python -m dlio_torch {verb}{" [verb]" if verb == "launch" else ""} key=value ... [flags]
+usage: python -m dlio_torch {verb}{_FIRST.get(verb, "")} key=value ... [flags]
 
 {what[0].upper()}{what[1:]}.
 
@@ -147,7 +152,7 @@ usage: python -m dlio_torch {verb}{" [verb]" if verb == "launch" else ""} key=va
 
 keys of {verb} [default]
 {chr(10).join(key_lines(verb, _WIDTH))}
-  any option of a run, for example loader.num_workers=2; `explain KEY` tells what a key means
+  any option of {option}; `explain KEY` tells what a key means
 {f"{chr(10)}objectives{chr(10)}{objectives}" if objectives else ""}{axes}
 flags
 {_flag_help(verb)}
@@ -155,6 +160,7 @@ python -m dlio_torch --help lists the other verbs and the exit codes.
 """
 
 
+_FIRST = {"launch": " [verb]", "predict": " RUN"}
 _AXES = """
 an option of several values is an axis
   key=a,b,c  key=0..8  key=0..16:4  key=64KiB..4MiB:x2

@@ -112,6 +112,6 @@ class Config:
     dist: DistConfig = opt(DistConfig, "how ranks talk")
     trace: TraceConfig = opt(TraceConfig, "what is recorded beside the step times")
     output: OutputConfig = opt(OutputConfig, "where results go")
-    system: SystemConfig = opt(SystemConfig, "the system of the published numbers")
+    system: SystemConfig = opt(SystemConfig, "the system of the published numbers, and of `predict`")
     scale: ScaleConfig = opt(ScaleConfig, "how much of the published amount is done")
     expect: list[ExpectConfig] = opt([], "published signature that a run is compared with")

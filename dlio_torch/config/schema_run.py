@@ -45,11 +45,36 @@ class OutputConfig:
 
 @dataclass(frozen=True)
 class SystemConfig:
-    """The system on which the published numbers were taken; a run is compared with it."""
+    """The system on which the published numbers were taken, which a run is compared with; what `predict` simulates."""
 
     name: str = opt("unknown", "name of the system")
     world_size: int = opt(1, "ranks of the published run", minimum=1)
     ranks_per_node: int = opt(1, "ranks of one node in the published run", minimum=1)
+    read_bytes_per_s: float = opt(
+        0.0, "most that all storage targets together deliver in a second; 0: not described", unit="B", minimum=0
+    )
+    write_bytes_per_s: float = opt(
+        0.0, "most that they take in a second; 0: as much as they deliver", unit="B", minimum=0
+    )
+    targets: int = opt(1, "storage targets (OSTs, NSD servers) that share this evenly", minimum=1)
+    target_requests_per_s: float = opt(0.0, "most requests that one target answers in a second; 0: no limit", minimum=0)
+    stripe_bytes: int = opt(1048576, "consecutive bytes of a file on one target", unit="B", minimum=4096)
+    stripe_count: int = opt(0, "targets over which a file is spread; 0: all", minimum=0)
+    request_latency_s: float = opt(0.0, "time of a request to an idle server, beside the transfer", unit="s", minimum=0)
+    metadata_ops_per_s: float = opt(
+        0.0, "most files that all metadata servers together open in a second; 0: no limit", minimum=0
+    )
+    metadata_servers: int = opt(1, "metadata servers that share this evenly", minimum=1)
+    client_bytes_per_s: float = opt(
+        0.0, "most that one node reads from, or writes to, the storage in a second; 0: no limit", unit="B", minimum=0
+    )
+    cores_per_node: int = opt(0, "cores of a node on which its ranks make batches; 0: as many as they want", minimum=0)
+    network_bytes_per_s: float = opt(
+        0.0, "rate at which a rank exchanges gradients; 0: they cost nothing but the wait for the last rank",
+        unit="B", minimum=0,
+    )  # fmt: skip
+    network_latency_s: float = opt(0.0, "time of a message between ranks, beside the transfer", unit="s", minimum=0)
+    guessed: list[str] = opt([], "options of this group whose values are guesses, not published figures")
 
 
 @dataclass(frozen=True)

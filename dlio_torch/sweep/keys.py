@@ -1,4 +1,4 @@
-"""The keys of verbs that are no option of a run: of the studies' verbs, and of ``launch``.
+"""The keys of verbs that are no option of a run: of the studies' verbs, of ``launch`` and ``predict``.
 
 Plain data: ``--help`` reads it, too.
 """
@@ -113,6 +113,12 @@ KEYS: dict[str, dict[str, Key]] = {
         "output": _OUTPUT,
     },
     "launch": _LAUNCH,
+    "predict": {
+        "ranks": Key("numbers of ranks to simulate", "1..1024:x2", "1..8192:x2"),
+        "cached": Key("share of the bytes that page caches of the nodes deliver, from 0 to 1", "0", "0.5"),
+        "files": Key("files of the data set", "as in the run", "1024"),
+        "samples": Key("samples of an epoch, of all ranks", "as in the run", "262144"),
+    },
 }
 """The keys of each verb, in the order of its help."""
 
@@ -121,6 +127,7 @@ EXAMPLES = {
     "tune": "tune recipe=minimal objective=au minutes=5",
     "headspace": "headspace recipe=minimal loader.num_workers=2",
     "launch": "launch recipe=minimal nodes=2 ranks_per_node=4 time=00:30:00 --submit",
+    "predict": "predict runs/minimal/20261120-180000 system=theta ranks=1..8192:x2",
 }
 
 # Words that are tried for a key.
@@ -140,6 +147,7 @@ _MEANT = {
         "qos": "directives",
         "constraint": "directives",
     },
+    "predict": {"world_size": "ranks", "nodes": "ranks"},
 }
 
 

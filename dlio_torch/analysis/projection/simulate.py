@@ -1,0 +1,255 @@
+"""The simulation: every rank a process of SimPy, its makers one each, on the servers of one cluster.
+
+A maker takes batch k when it has finished its last one and the trainer has taken batch ``k - depth``, as in
+:mod:`dlio_torch.analysis.advice.model`; it opens files at the metadata servers, reads in a few visits to the targets,
+and works on a core of its node.  The trainer waits for its batches in their order, computes, waits for the slowest
+rank where gradients are reduced, and asks for the next one.  Times of making and of compute are drawn from those
+that were measured.
+
+Each batch's requests are served in at most four visits, so that a batch costs about ten events whatever it reads.
+Steps are as many as are needed for a mean, fewer with more ranks; the first ones, in which queues fill, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from random import Random
+
+import simpy
+
+from dlio_torch.analysis.projection.cluster import VISITS, Cluster
+from dlio_torch.analysis.projection.workload import Workload
+
+_BATCHES = 30_000
+_LEAST, _MOST = 8, 2000  # steps of a rank that count
+
+Process = Generator[simpy.Event, object, None]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What each batch of each rank asks for, of the simulated number of ranks and not the measured one.
+
+    Attributes:
+        workload: of the measured run.
+        scale: a batch of a rank, of a measured one.
+        size: bytes that it reads from the storage.
+        requests: that it reads them with.
+        opens: files that it opens there.
+        reduce_s: what the exchange of its gradients takes.
+    """
+
+    workload: Workload
+    scale: float
+    size: float
+    requests: float
+    opens: float
+    reduce_s: float
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What came of it, after the first steps.
+
+    Attributes:
+        batches_per_s: of all ranks together.
+        step_s: mean seconds from one batch of a rank to the next.
+        wait: share of that in which a trainer waited for its batch.
+        compute: share of compute.
+        reduce: share of the exchange and of waiting for other ranks.
+        busy: for each kind of server the share of the time in which they worked, of the busiest one of nodes.
+        events: batches that were simulated.
+    """
+
+    batches_per_s: float
+    step_s: float
+    wait: float
+    compute: float
+    reduce: float
+    busy: dict[str, float]
+    events: int
+
+
+def steady(demand: Demand, cluster: Cluster, ranks: int, seed: int) -> Steady:
+    """The long run of ``ranks`` ranks; the same for the same arguments.
+
+    Args:
+        demand: what a batch asks for.
+        cluster: a new one.
+        ranks: how many.
+        seed: of the times that are drawn.
+    """
+    skipped = min(8, demand.workload.reading.depth) + 3
+    count = skipped + min(_MOST, max(_LEAST, _BATCHES // ranks))
+    env = simpy.Environment()
+    run = _Run(env, demand, cluster, ranks, skipped, count)
+    members = [_Rank(run, rank, Random(seed * 1_000_003 + rank)) for rank in range(ranks)]
+    env.run(until=run.done)
+    spans = [one.end - one.begin for one in members]
+    steps, total = count - skipped, sum(spans)
+    return Steady(
+        batches_per_s=sum(steps / span for span in spans),
+        step_s=total / steps / ranks,
+        wait=sum(one.waited for one in members) / total,
+        compute=sum(one.computed for one in members) / total,
+        reduce=sum(one.reduced for one in members) / total,
+        busy=_busy(cluster, env.now),
+        events=sum(one.batches for one in members),
+    )
+
+
+def _busy(cluster: Cluster, seconds: float) -> dict[str, float]:
+    found = {
+        "storage targets": sum(target.work for target in cluster.targets) / len(cluster.targets),
+        "one storage target": max(target.work for target in cluster.targets),
+        "metadata servers": cluster.metadata.work / cluster.metadata.size,
+        "the link of a node": max(node.link.work for node in cluster.nodes),
+        "the cores of a node": max(node.cores.work / node.cores.size if node.cores else 0.0 for node in cluster.nodes),
+    }
+    return {name: min(1.0, work / seconds) for name, work in found.items()}
+
+
+class _Run:
+    """What all ranks share: the clock, the barrier, and when it is enough."""
+
+    def __init__(
+        self, env: simpy.Environment, demand: Demand, cluster: Cluster, ranks: int, skipped: int, count: int
+    ) -> None:
+        self.env, self.demand, self.cluster, self.ranks = env, demand, cluster, ranks
+        self.skipped, self.count = skipped, count
+        # Lists: one number of an array costs ten times as much.
+        work = demand.workload
+        self.cpu, self.blocked = (work.cpu * demand.scale).tolist(), (work.blocked * demand.scale).tolist()
+        self.compute, self.after = work.compute.tolist(), work.after.tolist()
+        self.done = env.event()
+        self._left = ranks
+        self._arrived, self._together = 0, env.event()
+
+    def barrier(self) -> simpy.Event:
+        """An event that happens when every rank has come here."""
+        self._arrived += 1
+        together = self._together
+        if self._arrived == self.ranks:
+            self._arrived, self._together = 0, self.env.event()
+            together.succeed()
+        return together
+
+    def finished(self) -> None:
+        """A rank has its steps; it goes on all the same, so that the others do not get faster."""
+        self._left -= 1
+        if not self._left:
+            self.done.succeed()
+
+
+class _Rank:
+    """One rank: its trainer and its makers."""
+
+    def __init__(self, run: _Run, rank: int, random: Random) -> None:
+        self._run, self._env, self._random = run, run.env, random
+        self._work = run.demand.workload
+        self._node = run.cluster.node_of(rank)
+        self._phase = random.random()
+        self._ready: set[int] = set()
+        self._wanted: tuple[int, simpy.Event] | None = None
+        self._taken = 0
+        self._credits: dict[int, simpy.Event] = {}
+        self._lock = simpy.Resource(self._env) if self._work.locked else None
+        self.begin = self.end = self.waited = self.computed = self.reduced = 0.0
+        self.batches = 0
+        reading = self._work.reading
+        for maker in range(reading.makers):
+            self._env.process(self._maker(maker, reading.makers, reading.depth))
+        self._env.process(self._trainer())
+
+    def _trainer(self) -> Process:
+        env, work, run = self._env, self._work, self._run
+        barrier = work.barrier and run.ranks > 1
+        k = 0
+        while True:
+            if k == run.skipped:
+                self.begin, self.waited, self.computed, self.reduced = env.now, 0.0, 0.0, 0.0
+            elif k == run.count:
+                self.end = env.now
+                run.finished()
+            counts = k < run.count
+            asked = env.now
+            if not work.reading.makers:
+                yield from self._make(k)
+            elif k not in self._ready:
+                self._wanted = (k, env.event())
+                yield self._wanted[1]
+            self._ready.discard(k)
+            self._take()
+            if work.serial:
+                yield env.timeout(work.serial)
+            drawn = int(self._random.random() * len(run.compute))
+            compute, after = run.compute[drawn], run.after[drawn]
+            waited = env.now - asked
+            yield env.timeout(compute)
+            came = env.now
+            if barrier:
+                yield run.barrier()
+                if run.demand.reduce_s:
+                    yield env.timeout(run.demand.reduce_s)
+            if counts:
+                self.waited += waited
+                self.computed += compute
+                self.reduced += env.now - came
+            # Time has to pass, whatever was measured, or the loop would not end.
+            yield env.timeout(max(after, 1e-9))
+            k += 1
+
+    def _take(self) -> None:
+        self._taken += 1
+        credit = self._credits.pop(self._taken, None)
+        if credit is not None:
+            credit.succeed()
+
+    def _maker(self, first: int, step: int, depth: int) -> Process:
+        k = first
+        while True:
+            needed = k - depth + 1
+            if needed > self._taken:
+                self._credits[needed] = self._env.event()
+                yield self._credits[needed]
+            yield from self._make(k)
+            self._env.process(self._hand_over(k))
+            k += step
+
+    def _hand_over(self, number: int) -> Process:
+        yield self._env.timeout(self._work.handing)
+        self._ready.add(number)
+        if self._wanted is not None and self._wanted[0] == number:
+            self._wanted[1].succeed()
+            self._wanted = None
+
+    def _make(self, k: int) -> Process:
+        env, run, demand, work = self._env, self._run, self._run.demand, self._work
+        self.batches += 1
+        opens = int((k + 1) * demand.opens + self._phase) - int(k * demand.opens + self._phase)
+        drawn = int(self._random.random() * len(run.cpu))
+        cpu, blocked = run.cpu[drawn], run.blocked[drawn]
+        if self._lock is None:
+            yield from self._input(opens)
+            yield env.timeout(self._worked(cpu) - env.now + blocked)
+            return
+        with self._lock.request() as turn:
+            yield turn
+            yield from self._input(opens)
+            yield env.timeout(self._worked(cpu * work.locked) - env.now + blocked)
+        yield env.timeout(self._worked(cpu * (1 - work.locked)) - env.now)
+
+    def _input(self, opens: int) -> Process:
+        env, demand, cluster = self._env, self._run.demand, self._run.cluster
+        if opens:
+            yield env.timeout(cluster.open(env.now, opens) - env.now)
+        if demand.size > 0:
+            visits = min(VISITS, max(1, round(demand.requests)))
+            size, requests = demand.size / visits, demand.requests / visits
+            for _ in range(visits):
+                yield env.timeout(cluster.read(env.now, self._node, size, requests) - env.now)
+
+    def _worked(self, seconds: float) -> float:
+        cores = self._node.cores
+        return self._env.now + seconds if cores is None else cores.serve(self._env.now, seconds)
