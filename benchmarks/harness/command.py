@@ -34,6 +34,7 @@ MEMBERS = (
     "advice_check",
     "generation",
     "own_cost",
+    "predict_check",
 )
 
 

@@ -243,7 +243,7 @@ def _opens(config: Config, calls: Calls, samples: float, *, several: bool) -> tu
     Where the few files of a small run stay open, its counts would tell of its size and not of its access.
     """
     if config.access.pattern != "samples" or not calls.files or calls.files > config.loader.max_open_files:
-        return calls.opens, calls.first_opens
+        return calls.opens, max(0.0, calls.first_opens - calls.opens)
     return (0.0, calls.files_of_maker) if several else (samples, 0.0)
 
 
