@@ -3,8 +3,8 @@
 A read of ``requests`` calls of ``bytes`` in all is served in a few visits, one after another, each of a part of the
 calls at one place of a file.  A call that is longer than a stripe is served by as many targets at once; where those
 were more than eight, targets are taken together in groups, which are as fast as their members together.  A target
-spends ``1 / target_requests_per_s`` on each request and the bytes' share of the peak; the node's link carries the bytes
-meanwhile; the latency of a request keeps nobody busy but its maker.
+is busy for as long as its requests take by ``target_requests_per_s`` or their bytes by its share of the peak, whichever
+is longer; the node's link carries the bytes meanwhile; the latency of a request keeps nobody busy but its maker.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Cluster:
         """When ``requests`` calls of ``size`` bytes in all, at any place, are answered."""
         first = int(self._random() * self._files)
         at = int(self._random() * self._width)
-        seconds = requests * self._of_request * self._request_s + size / self._fan / self._read_rate
+        seconds = max(requests * self._of_request * self._request_s, size / self._fan / self._read_rate)
         places = [first + (at + i) % self._width for i in range(self._fan)]
         return self._served(now, node, places, seconds, size, requests)
 
@@ -102,7 +102,7 @@ class Cluster:
         first = int(self._random() * len(self.targets))
         pieces = max(1.0, stripes / fan / self._grouped)
         places = range(first, first + fan)
-        return self._served(now, node, places, pieces * self._request_s + size / fan / self._write_rate, size, 1.0)
+        return self._served(now, node, places, max(pieces * self._request_s, size / fan / self._write_rate), size, 1.0)
 
     def _served(
         self, now: float, node: Node, places: Iterable[int], seconds: float, size: float, requests: float

@@ -21,8 +21,8 @@ import simpy
 from dlio_torch.analysis.projection.cluster import VISITS, Cluster
 from dlio_torch.analysis.projection.workload import Workload
 
-_BATCHES = 30_000
-_LEAST, _MOST = 8, 2000  # steps of a rank that count
+_BATCHES = 20_000
+_LEAST, _MOST = 8, 1000  # steps of a rank that count
 
 Process = Generator[simpy.Event, object, None]
 
