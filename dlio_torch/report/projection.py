@@ -57,10 +57,10 @@ def to_json(
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("ranks", "nodes", "samples/s", "of ideal", "waits for I/O", "AU", "begin", "epoch"):
-        table.add_column(name, justify="right")
-    table.add_column("limited by")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("ranks", "nodes", "samples/s", "of ideal", "I/O wait", "AU", "begin", "epoch"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("limited by", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row.ranks}",

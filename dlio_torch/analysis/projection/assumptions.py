@@ -34,6 +34,9 @@ def assumptions(
     workload = described(workload, question)
     guesses = {f"system.{name}" for name in system.guessed}
     values = _described(workload, system, question)
+    if question.files is not None and question.samples is not None:
+        values["files, samples"] = f"{question.files} file(s), {question.samples} samples of an epoch"
+        sources = {**sources, "files, samples": "command line"}
     own = {key for key in guesses if sources.get(key) == "command line"}  # given here: no longer a guess
     told = {key: f"{text} ({key}, {sources.get(key, 'default')})" for key, text in values.items()}
     return {
@@ -125,10 +128,11 @@ def _guessed(workload: Workload, question: Question) -> list[str]:
         lines.append("a maker waits for each request before the next; a batch's requests are served in up to 4 visits")
     if workload.in_order and workload.bytes:
         lines.append("reading ahead joins requests that follow one another, up to a stripe")
-    lines.append(
-        f"{workload.files} file(s) and {workload.epoch_samples} samples of an epoch, as in the run unless files= or "
-        "samples= say otherwise"
-    )
+    if question.files is None or question.samples is None:
+        lines.append(
+            f"the data set has {workload.files} file(s), an epoch {workload.epoch_samples} samples, as in the run "
+            "where files= and samples= do not say otherwise"
+        )
     lines.append(
         "ranks wait for each other in each step"
         if workload.barrier

@@ -9,7 +9,7 @@ Definitions, in the long run of an epoch without its begin::
     begin_s         from the first open to the end of the last maker's opening (and of loading into memory)
     epoch_s         begin_s + steps of an epoch x time of a step; None: less than one batch for each rank
     limited_by      what to change first: "compute" where ranks compute 90 % of the time, else the kind of server
-                    that is busy 80 % of the time, else the largest of compute, "waiting for other ranks",
+                    that is busy 80 % of the time, else the largest of compute, "the slowest rank",
                     "checkpoints" and "making batches" (more makers would help, or less work for them)
 """
 
@@ -237,7 +237,7 @@ def _limit(found: Steady, spent: float) -> str:
         return name
     parts = {
         "compute": found.compute * spent,
-        "waiting for other ranks": found.reduce * spent,
+        "the slowest rank": found.reduce * spent,
         "checkpoints": 1 - spent,
         "making batches": found.wait * spent,
     }

@@ -102,10 +102,10 @@ def steady(demand: Demand, cluster: Cluster, ranks: int, seed: int) -> Steady:
 def _busy(cluster: Cluster, seconds: float) -> dict[str, float]:
     found = {
         "storage targets": sum(target.work for target in cluster.targets) / len(cluster.targets),
-        "one storage target": max(target.work for target in cluster.targets),
+        "one target": max(target.work for target in cluster.targets),
         "metadata servers": cluster.metadata.work / cluster.metadata.size,
-        "the link of a node": max(node.link.work for node in cluster.nodes),
-        "the cores of a node": max(node.cores.work / node.cores.size if node.cores else 0.0 for node in cluster.nodes),
+        "a node's link": max(node.link.work for node in cluster.nodes),
+        "a node's cores": max(node.cores.work / node.cores.size if node.cores else 0.0 for node in cluster.nodes),
     }
     return {name: min(1.0, work / seconds) for name, work in found.items()}
 
