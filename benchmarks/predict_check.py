@@ -6,14 +6,17 @@ the cases are limited by the one or the other.  The device is emulated where it 
 ranks in one queue), so that its rate is known; of the disk the rate is that of a reader that does nothing else.  The
 emulated device is none that the kernel counts, which is told to predict by ``device_read_share: null``.
 
-``published``: strong scaling on Theta from 512 to 8,192 ranks, predicted from one rank here, beside what the DLIO
-paper (CCGrid 2021, section V.E) says of its figures 14 and 15.  No points are published; an efficiency of 80 % is
-called linear.  Reproduced: with a file for each process, or files that are many, time falls with the number of ranks
-until a rank has hardly a batch; with one shared file less than with many, and worse the more ranks there are, as all
-of them read the file's own metadata from the one target that has it.  Not reproduced: the seconds, for Theta's
-metadata and request rates are guesses; locks of a shared file; Cosmic Tagger's curve below that point, where the
-paper's times came from chunks of another size.  CANDLE is left out: its 1,120 rows cannot be divided over so many
-ranks, and each of them parses the whole file.
+``published``: strong scaling on Theta from 512 to 8,192 ranks, predicted from one rank here with the application's
+compute for so much of a batch, beside what the DLIO paper (CCGrid 2021, section V.E) says of its figures 14 and 15.  No
+points are published; an efficiency of 80 % is called linear.
+
+Reproduced: with many files (figure 14) time falls linearly with the number of ranks as long as storage has room; with
+one shared file (figure 15) it falls less than that, and the shortfall grows with the ranks, as all of them read the
+file's own metadata from the one target that has it ("only present in larger scales").  Not reproduced: CosmoFlow's
+scaling to the end, for its 2 TiB cannot be read in less than nine seconds at Theta's peak; FRNN's, once files are
+opened as fast as metadata servers are guessed to; that time goes on falling in figure 15 where the prediction has it
+rise again, beyond some thousand ranks, by the guessed rate of requests of a target and without caches of servers; and
+any seconds.  CANDLE is left out: its 1,120 rows cannot be divided over so many ranks, each of which parses all of them.
 """
 
 from __future__ import annotations
