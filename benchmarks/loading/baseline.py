@@ -31,13 +31,15 @@ def ways(raw: Path, work: Work) -> list[Way]:
 
     The limit is what is left when only the loader is left out: two threads that read the same batches by the same
     requests into the memory of two batches each, in turn: a loader needs one to be filled by each thread, one that is
-    ready and one that is in use.  They are larger than a core's cache, and the baseline's buffer is not.
+    ready and one that is in use.  They are larger than a core's cache, and the baseline's buffer is not.  As a
+    loader's they are there from the first epoch on, which does not count.
     """
+    pool = Blocks(2 * THREADS)  # large blocks of which may be huge pages
     large = max(work.size, LoaderConfig().transfer_size)
     return [
         Way(BASELINE, lambda: _baseline(raw, work, work.size), [raw]),
         Way(LARGE, lambda: _baseline(raw, work, large), [raw]),
-        Way(LIMIT, lambda: epoch(lambda: _reads(raw, work, work.batch * work.size, 1 << 20, each=2), work), [raw]),
+        Way(LIMIT, lambda: epoch(lambda: _reads(raw, work, work.batch * work.size, 1 << 20, pool), work), [raw]),
     ]
 
 
@@ -48,7 +50,7 @@ def reader() -> str:
 
 def _baseline(raw: Path, work: Work, request: int) -> Figures:
     if fio_version() is None:
-        return epoch(lambda: _reads(raw, work, request, request), work)
+        return epoch(lambda: _reads(raw, work, request, request, Blocks(THREADS), each=1), work)
     part = work.bytes // THREADS // request * request
     if part == 0:
         raise Unavailable(f"the file is too small for {THREADS} threads that read {request} bytes")
@@ -59,14 +61,13 @@ def _baseline(raw: Path, work: Work, request: int) -> Figures:
     return figures(reading.bytes, reading.seconds, watch.stop()[1])
 
 
-def _reads(raw: Path, work: Work, memory: int, request: int, each: int = 1) -> Iterator[Any]:
+def _reads(raw: Path, work: Work, memory: int, request: int, pool: Blocks, each: int = 2) -> Iterator[Any]:
     """Reads of the batches, each thread into ``each`` blocks of so many bytes in turn; gives as many nothings."""
     try:
         mover = NativeMover()
     except NativeUnavailable as error:
         raise Unavailable(f"it is in C: {error}") from error
     batches = [np.sort(np.array(batch, np.int64)) for batch in work.sampler()]
-    pool = Blocks(THREADS)  # large blocks of which may be huge pages
     blocks = [pool.take(memory) for _ in range(THREADS * each)]
     batch = work.batch
     to = np.arange(batch, dtype=np.int64) * work.size % memory
