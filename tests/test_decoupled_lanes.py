@@ -212,25 +212,24 @@ def test_memory_is_used_again(large: Data) -> None:
     plan = planned(large, rows=20)
     engine, _ = engine_of(large, plan, prefetch_bytes=1)
     items = engine.start(0, 0)
-    for _ in range(100):
-        next(items)
-    made = engine.blocks.made
-    for _ in range(200):
+    for _ in range(300):
         next(items)
     engine.close()
-    assert engine.blocks.made == made <= 5
+    assert engine.blocks.made <= 5  # how many of them depends on who is how fast
 
 
 def test_nobody_need_collect_what_an_epoch_has_held(large: Data) -> None:
     gc.collect()
     gc.disable()
-    engine, _ = engine_of(large, planned(large, rows=20))
-    for epoch in range(3):
-        next(engine.start(epoch, 0))
-        assert sum(type(one) is Shelf for one in gc.get_objects()) == 1
-    engine.close()
-    assert not any(type(one) is Shelf for one in gc.get_objects())
-    gc.enable()
+    try:
+        engine, _ = engine_of(large, planned(large, rows=20))
+        for epoch in range(3):
+            next(engine.start(epoch, 0))
+            assert sum(type(one) is Shelf for one in gc.get_objects()) == 1
+        engine.close()
+        assert not any(type(one) is Shelf for one in gc.get_objects())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("npz", [NpzConfig(), NpzConfig(compressed=True)], ids=["stored", "deflated"])
