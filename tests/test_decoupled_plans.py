@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 
 from dlio_torch.data.decoupled import engine
 from dlio_torch.data.decoupled.files import Files
+from dlio_torch.data.decoupled.moves import Moves, by_group
 from dlio_torch.data.decoupled.plan import Plan, Planner
 from dlio_torch.data.decoupled.plans import Plans
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError
 from dlio_torch.formats.base import Format
+from dlio_torch.formats.places.base import Pieces
 from dlio_torch.trace.spans import NULL
 
 JOINED = {
@@ -157,6 +159,12 @@ def test_more_files_than_may_be_open_are_planned_group_by_group(tmp_path: Path) 
     planner = planner_of(fmt, manifest, limit=2)
     planner([np.arange(3)])
     assert not planner.joins
+
+
+def test_groups_whose_samples_are_all_empty_have_nothing_to_read(tmp_path: Path) -> None:
+    nothing = np.zeros(0, np.int64)
+    moves = Moves([nothing.astype(np.int32)], [Pieces(nothing, nothing, nothing)], paths={3: tmp_path})
+    assert by_group(moves, 2) == [Moves(), Moves()]
 
 
 def test_a_plan_that_was_looked_at_is_taken_once(tmp_path: Path) -> None:

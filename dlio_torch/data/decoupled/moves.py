@@ -50,7 +50,7 @@ def by_group(moves: Moves, groups: int) -> list[Moves]:
     if moves.pieces:
         where, pieces = np.concatenate(moves.descriptors), together(moves.pieces)
         group = pieces.to >> _GROUP_BITS
-        if len(moves.paths) == 1 and int(pieces.offsets.max()) < 1 << _OFFSET_BITS:
+        if len(moves.paths) == 1 and int(pieces.offsets.max(initial=0)) < 1 << _OFFSET_BITS:
             order = np.argsort((group << _OFFSET_BITS) | pieces.offsets)  # several times as fast as by two keys
         else:
             order = np.lexsort((pieces.offsets, where, group))
@@ -65,14 +65,11 @@ def by_group(moves: Moves, groups: int) -> list[Moves]:
     for records in moves.records:
         group = records.to[:, 0] >> _GROUP_BITS
         order = np.argsort(group, kind="stable")  # records stay in the order of their offsets
-        offsets, spans, sizes = records.offsets[order], records.spans[order], records.sizes[order]
-        to = records.to[order] & _IN_BLOCK
         for part, low, high in _shares(parts, group[order]):
-            part.records.append(
-                replace(
-                    records, offsets=offsets[low:high], spans=spans[low:high], to=to[low:high], sizes=sizes[low:high]
-                )
-            )
+            mine = order[low:high]
+            to = records.to[mine] & _IN_BLOCK
+            offsets, spans, sizes = records.offsets[mine], records.spans[mine], records.sizes[mine]
+            part.records.append(replace(records, offsets=offsets, spans=spans, to=to, sizes=sizes))
     for copies in moves.copies:
         group = copies.to >> _GROUP_BITS
         order = np.argsort(group, kind="stable")
