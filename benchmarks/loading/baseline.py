@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def _reads(raw: Path, work: Work, memory: int, request: int, pool: Blocks, each:
     batches = [np.sort(np.array(batch, np.int64)) for batch in work.sampler()]
     blocks = [pool.take(memory) for _ in range(THREADS * each)]
     batch = work.batch
-    to = np.arange(batch, dtype=np.int64) * work.size % memory
+    to = np.arange(batch, dtype=np.int64) % (memory // work.size) * work.size
     lengths = np.full(batch, work.size, np.int64)
     with raw.open("rb") as file:
         which = np.full(batch, file.fileno(), np.int32)
@@ -80,9 +80,6 @@ def _reads(raw: Path, work: Work, memory: int, request: int, pool: Blocks, each:
             for number, first in zip(range(thread, len(batches), THREADS), firsts, strict=False):
                 mover.read(which, batches[number] * work.size, lengths, to + first, request)
 
-        threads = [threading.Thread(target=read, args=(number,)) for number in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(THREADS) as threads:
+            list(threads.map(read, range(THREADS)))  # whose errors are raised here
     yield from (None for _ in batches)
