@@ -34,7 +34,7 @@ from dlio_torch.train.steps import (
 MS = 1_000_000
 FULL = Config(
     recipe="example",
-    train=TrainConfig(allreduce_bytes=1000),
+    train=TrainConfig(allreduce_bytes=1000, device="cuda"),
     checkpoint=CheckpointConfig(kind="files", every_steps=3),
 )
 
@@ -42,8 +42,9 @@ FULL = Config(
 def steps(*rows: tuple[float, ...]) -> Steps:
     """Rows of (epoch, step, phase, start, fetch, compute, requested, allreduce, checkpoint), times in ms."""
     records = []
-    for epoch, step, phase, *times in rows:
-        records.append((epoch, step, phase, *(round(time * MS) for time in times), 4, 1 << 20))
+    for epoch, step, phase, start, fetch, *times in rows:
+        all_times = (start, fetch, 0, *times)  # no copy
+        records.append((epoch, step, phase, *(round(time * MS) for time in all_times), 4, 1 << 20))
     return np.array(records, dtype=STEP_DTYPE)
 
 
@@ -69,7 +70,7 @@ def test_hand_computed_figures() -> None:
     assert train["samples_per_s"] == pytest.approx(16 / 0.070)
     assert train["mib_per_s"] == pytest.approx(4 / 0.070)
     assert summary["au"]["mean"] == summary["au"]["min"] == pytest.approx(40 / 70)
-    expected = {"fetch": 14, "compute": 42, "allreduce": 4, "checkpoint": 5, "other": 2, "between_epochs": 3}
+    expected = {"fetch": 14, "copy": 0, "compute": 42, "allreduce": 4, "checkpoint": 5, "other": 2, "between_epochs": 3}
     assert summary["shares"] == pytest.approx({name: ms / 70 for name, ms in expected.items()})
     assert summary["step"]["duration_s"] == pytest.approx(
         {"mean": 0.067 / 4, "median": 0.0165, "p95": 0.0197, "max": 0.020}
@@ -97,6 +98,7 @@ def test_hand_computed_figures() -> None:
             "samples_per_s": pytest.approx(16 / 0.070),
             "au": pytest.approx(40 / 70),
             "fetch_s": pytest.approx(0.0035),
+            "copy_s": 0,
             "compute_s": pytest.approx(0.0105),
             "allreduce_s": pytest.approx(0.001),
             "checkpoint_s": pytest.approx(0.00125),
@@ -184,6 +186,7 @@ def test_what_was_not_done_is_not_measured() -> None:
     assert summary["compute_error"] is None
     assert summary["shares"] == {
         "fetch": 1.0,
+        "copy": None,
         "compute": None,
         "allreduce": None,
         "checkpoint": None,
@@ -249,9 +252,9 @@ def logs(draw: st.DrawFn) -> Steps:
             now += draw(time)
             for step in range(1, count + 1):
                 kind = WARMUP if phase == TRAIN and epoch == 1 and step <= warmup else phase
-                fetch, compute, requested, reduce, save = (draw(time) for _ in range(5))
-                rows.append((epoch, step, kind, now, fetch, compute + 1, requested, reduce, save, 1, 10))
-                now += fetch + compute + 1 + reduce + save + draw(time)
+                fetch, copy, compute, requested, reduce, save = (draw(time) for _ in range(6))
+                rows.append((epoch, step, kind, now, fetch, copy, compute + 1, requested, reduce, save, 1, 10))
+                now += fetch + copy + compute + 1 + reduce + save + draw(time)
     return np.array(rows, dtype=STEP_DTYPE)
 
 
@@ -274,6 +277,17 @@ def test_shares_add_up_to_one(runs: list[Steps]) -> None:
             assert spent <= row["elapsed_s"] * (1 + 1e-9)
 
 
+def test_copies_to_a_gpu_are_a_part_of_the_step_with_a_rate() -> None:
+    rows = steps(*((1, i + 1, TRAIN, 20 * i, 4, 10, 10, 0, 0) for i in range(4))).copy()
+    rows["copy_ns"] = np.array([2, 4, 0, 2]) * MS  # the third step uses the batch of the second
+    rows["bytes"] = np.array([6, 6, 6, 12]) * 10**6
+    summary = summarise([rows, rows], config=FULL)
+    assert summary["copies"] == {"bytes_per_s": pytest.approx(24e6 / 8e-3)}
+    assert summary["shares"]["copy"] == pytest.approx(8 / 76)  # the last step takes 16 ms
+    assert summary["step"]["copy_s"]["max"] == pytest.approx(4e-3)
+    assert summarise([EXAMPLE], config=FULL)["copies"] is None
+
+
 # --- the log ----------------------------------------------------------------------------------------
 
 
@@ -294,9 +308,9 @@ def test_csv_keeps_every_digit(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["steps.csv"]
     lines = (tmp_path / "steps.csv").read_text().splitlines()
     assert lines[0] == (
-        "rank,epoch,step,phase,start_s,fetch_s,compute_s,requested_s,allreduce_s,checkpoint_s,samples,bytes"
+        "rank,epoch,step,phase,start_s,fetch_s,copy_s,compute_s,requested_s,allreduce_s,checkpoint_s,samples,bytes"
     )
-    assert lines[1].startswith("3,1,1,warmup,9007199.254740993,0.005000000,0.010000000,")
+    assert lines[1].startswith("3,1,1,warmup,9007199.254740993,0.005000000,0.000000000,0.010000000,")
     assert [line.split(",")[3] for line in lines[1:]] == ["warmup", "train", "train", "eval", "eval", "train", "train"]
     [(rank, read)] = read_steps(tmp_path / "steps.csv").items()
     assert rank == 3
@@ -325,12 +339,23 @@ def test_flush_waits_for_its_second(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     log.close()
 
 
+def test_a_csv_file_of_before_copies_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text(
+        "rank,epoch,step,phase,start_s,fetch_s,compute_s,requested_s,allreduce_s,checkpoint_s,samples,bytes\n"
+        "1,1,2,train,5.0,0.25,0.5,0.5,0.0,0.125,4,100\n"
+    )
+    (row,) = read_steps(path)[1]
+    assert row["copy_ns"] == 0
+    assert (row["fetch_ns"], row["compute_ns"], row["checkpoint_ns"]) == (250 * MS, 500 * MS, 125 * MS)
+
+
 KILLED = """
 import os, signal, sys
 from dlio_torch.train.steps import StepLog
 log = StepLog(sys.argv[1], rank=2)
 for step in range(1, 8):
-    log.append(1, step, 1, start_ns=step, fetch_ns=1, compute_ns=2, requested_ns=2, allreduce_ns=0,
+    log.append(1, step, 1, start_ns=step, fetch_ns=1, copy_ns=0, compute_ns=2, requested_ns=2, allreduce_ns=0,
                checkpoint_ns=0, samples=4, bytes=100)
     if step == 5:
         log.flush()

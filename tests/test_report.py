@@ -40,7 +40,7 @@ def run(
     rows, now = [], 0.0
     for epoch in (1, 2):
         for step in range(1, 11):
-            spent = (fetch, compute + late, compute, allreduce, checkpoint)
+            spent = (fetch, 0, compute + late, compute, allreduce, checkpoint)
             times = (round(time * MS) for time in (now, *spent))
             rows.append((epoch, step, phase, *times, 4, 1 << 20))
             now += fetch + compute + late + allreduce + checkpoint + other

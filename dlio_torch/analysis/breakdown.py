@@ -11,17 +11,18 @@ category     TimeLogger                          the union, over all processes a
 read         Read                                ``read``, ``open``
 load         Load                                those and ``decode``, ``preprocess``, ``collate``: the loader's work
 wait         (none)                              ``fetch``: the trainer has no batch
+copy         (none)                              ``copy``: batches on their way to the GPU
 compute      (part of Training)                  ``compute``
 allreduce    (part of Training)                  ``allreduce``
 train        Training, without waits for data    ``compute``, ``allreduce``
 checkpoint   Checkpointing                       ``checkpoint``, ``restore``
-evaluate     (none)                              ``eval_fetch``, ``eval_compute``
+evaluate     (none)                              ``eval_fetch``, ``eval_copy``, ``eval_compute``
 posix        (none)                              not spans but every recorded I/O call, whatever its file
-other        (none)                              the runtime without wait, train, checkpoint and evaluate
+other        (none)                              the runtime without wait, copy, train, checkpoint and evaluate
 ===========  ==================================  ============================================================
 
 No second counts twice in a category.  Loading goes on behind the training, so the categories do not add up to
-the runtime; wait, train, checkpoint, evaluate and other do.  What a restore reads counts as checkpoint only.
+the runtime; wait, copy, train, checkpoint, evaluate and other do.  What a restore reads counts as checkpoint only.
 """
 
 from __future__ import annotations
@@ -39,20 +40,21 @@ from dlio_torch.trace.calls import IO_LAYERS
 from dlio_torch.trace.recording import Recording
 
 CATEGORIES = (
-    "read", "load", "wait", "compute", "allreduce", "train", "checkpoint", "evaluate", "posix", "other",
+    "read", "load", "wait", "copy", "compute", "allreduce", "train", "checkpoint", "evaluate", "posix", "other",
 )  # fmt: skip
 
-_TRAINER = ("wait", "train", "checkpoint", "evaluate")
+_TRAINER = ("wait", "copy", "train", "checkpoint", "evaluate")
 _SPANS: dict[str, tuple[str, ...]] = {
     "read": ("read", "open"),
     # The last two: DLIO's own functions around its reads, as DFTracer records them.
     "load": ("read", "open", "decode", "preprocess", "collate", "*.read_index", "*.__getitem__"),
     "wait": ("fetch",),
+    "copy": ("copy",),
     "compute": ("compute",),
     "allreduce": ("allreduce",),
     "train": ("compute", "allreduce"),
     "checkpoint": ("checkpoint", "restore"),
-    "evaluate": ("eval_fetch", "eval_compute"),
+    "evaluate": ("eval_fetch", "eval_copy", "eval_compute"),
 }
 _COLUMNS = ("rank", "epoch", "category", "seconds", "share")
 

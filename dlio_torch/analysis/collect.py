@@ -91,6 +91,7 @@ def collect(
             "mean_bytes": _ratio(rchar, syscr),
         },
         "verified_samples": samples if config.verify else None,
+        "gpu": results[0].gpu,
         "pauses": [result.pauses for result in results],
         "epochs": [
             [

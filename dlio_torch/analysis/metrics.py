@@ -3,7 +3,7 @@
 Definitions, for the *measured* steps of one rank (phase ``train``; warm-up and evaluation are left out)::
 
     duration of a step   start of the next step of the epoch - its own start; of the last one, and of
-                         one before an evaluation: fetch + compute + allreduce + checkpoint
+                         one before an evaluation: fetch + copy + compute + allreduce + checkpoint
     measured intervals   from the start of the first measured step to the end of the last, without the
                          evaluations of this rank and without its pauses, in which the page cache is
                          prepared.  The time before an epoch's first step, in which loaders are
@@ -12,7 +12,7 @@ Definitions, for the *measured* steps of one rank (phase ``train``; warm-up and 
     au                   sum of the requested compute times / elapsed
                          (accelerator utilisation as MLPerf Storage defines it: total compute time /
                          total time; requested, because a timer that is late is not a busy accelerator)
-    other                duration - fetch - compute - allreduce - checkpoint: the tool's own time
+    other                duration - fetch - copy - compute - allreduce - checkpoint: the tool's own time
     between_epochs       elapsed - sum of the durations: before the first step of an epoch, and from
                          an evaluation to the next step
     share of a part      its sum / elapsed; the shares add up to 1
@@ -63,7 +63,7 @@ def summarise(
     Returns:
         A dict with ``schema``, ``version``, ``recipe``, ``description``, ``scale``, ``seed``,
         ``world_size``, ``compute``, ``warmup``, ``train``, ``eval``, ``au``, ``step``, ``shares``,
-        ``checkpoints``, ``compute_error``, ``ranks``, ``io`` and what else ``extra`` holds.
+        ``copies``, ``checkpoints``, ``compute_error``, ``ranks``, ``io`` and what else ``extra`` holds.
     """
     given = dict(extra or {})
     io = given.pop("io", None)
@@ -97,6 +97,7 @@ def summarise(
         },
         "step": _breakdown(measured, config),
         "shares": _shares(measured, config),
+        "copies": _copies(measured),
         "checkpoints": _checkpoints(measured),
         "compute_error": _compute_error(measured),
         "ranks": [_rank_row(number, rank, au[number], config) for number, rank in enumerate(ranks)],
@@ -147,6 +148,7 @@ def _shares(measured: Sequence[RankSteps], config: Config) -> dict[str, float | 
 def _was_done(part: str, measured: Sequence[RankSteps], config: Config) -> bool:
     """Whether the run had this part at all: a part that was not done is not measured, not free."""
     configured = {
+        "copy": config.train.device != "cpu",
         "compute": config.compute.mode != "none",
         "allreduce": config.train.allreduce_bytes > 0,
         "checkpoint": config.checkpoint.kind != "none",
@@ -158,6 +160,16 @@ def _checkpoints(measured: Sequence[RankSteps]) -> dict[str, Any]:
     times = np.concatenate([rank.part("checkpoint") for rank in measured]) if measured else np.zeros(0, dtype=np.int64)
     saved = times[times > 0]
     return {"measured": int(saved.size), "duration_s": _stats(saved)}
+
+
+def _copies(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
+    """Batches that were copied to a GPU: their bytes over the time until the GPU held them, mean over ranks."""
+    rates = []
+    for rank in measured:
+        copied = rank.train[rank.part("copy") > 0]
+        if copied.size:
+            rates.append(float(copied["bytes"].sum() / (copied["copy_ns"].sum() * _S)))
+    return {"bytes_per_s": float(np.mean(rates))} if rates else None
 
 
 def _compute_error(measured: Sequence[RankSteps]) -> dict[str, Any] | None:

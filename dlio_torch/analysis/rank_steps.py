@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dlio_torch.analysis.intervals import length, union
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps
 
-PARTS = ("fetch", "compute", "allreduce", "checkpoint", "other")
+PARTS = ("fetch", "copy", "compute", "allreduce", "checkpoint", "other")
 """What a step is made of."""
 
 _Int = NDArray[np.int64]

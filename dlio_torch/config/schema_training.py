@@ -32,6 +32,11 @@ class TrainConfig:
     batch_size: int = opt(1, "samples of a batch", minimum=1)
     batch_scope: Literal["rank", "global"] = opt("rank", "batch_size counts the samples of one rank, or of all ranks")
     warmup_steps: int = opt(1, "first steps that are left out of the figures", minimum=0)
+    device: Literal["cpu", "cuda"] = opt(
+        "cpu",
+        "where a batch is used; cuda: it is copied to the rank's GPU before its compute, once also if it serves "
+        "several steps",
+    )
     allreduce_bytes: int = opt(0, "gradient that ranks reduce in each step; 0: none", unit="B", minimum=0)
     eval_every_epochs: int = opt(0, "evaluate after every n-th epoch; 0: never", minimum=0)
     eval_every_steps: int = opt(0, "evaluate after every n-th step; 0: never", minimum=0)

@@ -14,6 +14,7 @@ from dlio_torch.dist.base import GradientReducer, element_count
 from dlio_torch.dist.launcher import Launch, slurm_rendezvous
 from dlio_torch.dist.meet import host_identity
 from dlio_torch.dist.ranked import RankedCommunicator, deadline, first_line
+from dlio_torch.environment.gpu import gpu_of
 from dlio_torch.errors import RunFailed
 
 _BUCKET_BYTES = 25 * 2**20
@@ -136,9 +137,7 @@ def _gpu(local_rank: int) -> tuple[int, tuple[object, ...]] | None:
     """Index of the GPU that is this rank's, and an identity that two ranks share only with the GPU."""
     if not (torch.cuda.is_available() and dist.is_nccl_available()):
         return None
-    # A launcher may show each rank its own GPU only; it then has the index 0 everywhere.
-    visible = torch.cuda.device_count()
-    index = local_rank if local_rank < visible else 0
+    index = gpu_of(local_rank, torch.cuda.device_count())
     return index, (host_identity()[:2], str(torch.cuda.get_device_properties(index).uuid))
 
 

@@ -129,9 +129,12 @@ def collated(specs: Sequence[ArraySpec], records: Sequence[tuple[int, Sample]]) 
 
 def batch_bytes(batch: Batch) -> int:
     """Bytes of the tensors of a batch, without the index and the lengths that the tool adds."""
-    return sum(
-        t.numel() * t.element_size() for name, t in batch.items() if name != INDEX and not name.endswith(LENGTHS)
-    )
+    return sum(tensor.numel() * tensor.element_size() for tensor in batch_tensors(batch))
+
+
+def batch_tensors(batch: Batch) -> Iterator[torch.Tensor]:
+    """What a model would get: the tensors without the index and the lengths that the tool adds."""
+    return (tensor for name, tensor in batch.items() if name != INDEX and not name.endswith(LENGTHS))
 
 
 def samples_of(batch: Batch, specs: Sequence[ArraySpec]) -> Iterator[tuple[int, Sample]]:

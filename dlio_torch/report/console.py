@@ -17,11 +17,12 @@ from dlio_torch.report.expect import ExpectRow
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.terminal import NOT_MEASURED, write
 from dlio_torch.report.verdict import cache_state, percent, verdict
-from dlio_torch.units import format_duration, format_size
+from dlio_torch.units import format_duration, format_rate, format_size
 
 _MOST_RANKS = 16
 _LABELS = {
     "fetch": "fetch (waiting for data)",
+    "copy": "copy to the GPU",
     "compute": "compute (emulated)",
     "allreduce": "allreduce",
     "checkpoint": "checkpoint",
@@ -100,6 +101,11 @@ def _facts(summary: Mapping[str, Any]) -> Table:
             f"median {_signed(error['median_s'])}, 95 % within {format_duration(error['p95_abs_s'])}, "
             f"largest {format_duration(error['max_abs_s'])}; {100 * error['relative_total']:+.2f} % in all",
         )
+    copies = summary.get("copies")
+    if copies is not None:
+        took = format_duration(summary["step"]["copy_s"]["median"])
+        where = summary.get("gpu") or "the GPU"
+        table.add_row("copies", f"{format_rate(copies['bytes_per_s'])} to {where}, {took} (median)")
     if summary["checkpoints"]["measured"]:
         saved = summary["checkpoints"]
         table.add_row("checkpoints", f"{saved['measured']}, {format_duration(saved['duration_s']['mean'])} each")
@@ -137,7 +143,7 @@ def _steps(summary: Mapping[str, Any]) -> Table:
     for name in ("mean", "median", "p95", "max", "share"):
         table.add_column(name, justify="right")
     for part in SHARES:
-        share = summary["shares"][part]
+        share = summary["shares"].get(part)
         stats = summary["step"][f"{part}_s"] if part in PARTS else None
         if share is None or (part == "between_epochs" and share < 0.0005):
             continue
@@ -151,7 +157,9 @@ def _steps(summary: Mapping[str, Any]) -> Table:
 
 def _ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE, title="ranks (times: mean of a step)", title_justify="left", title_style="none")
-    for name in ("rank", "steps", "samples/s", "utilisation", "fetch", "compute", "allreduce", "other"):
+    copies = ("copy",) if any(row.get("copy_s") is not None for row in rows) else ()
+    parts = ("fetch", *copies, "compute", "allreduce", "other")
+    for name in ("rank", "steps", "samples/s", "utilisation", *parts):
         table.add_column(name, justify="right")
     for row in rows[:_MOST_RANKS]:
         table.add_row(
@@ -159,10 +167,7 @@ def _ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
             str(row["steps"]),
             "-" if row["samples_per_s"] is None else f"{row['samples_per_s']:.4g}",
             "-" if row["au"] is None else percent(row["au"]),
-            *(
-                "-" if row[f"{part}_s"] is None else format_duration(row[f"{part}_s"])
-                for part in ("fetch", "compute", "allreduce", "other")
-            ),
+            *("-" if row[f"{part}_s"] is None else format_duration(row[f"{part}_s"]) for part in parts),
         )
     if len(rows) > _MOST_RANKS:
         table.caption = f"and {len(rows) - _MOST_RANKS} more in summary.json"

@@ -13,6 +13,7 @@ AHEAD = 0.05
 
 _LOSSES = {
     "fetch": "waiting for data",
+    "copy": "copying batches to the GPU",
     "allreduce": "the allreduce of the gradient",
     "checkpoint": "saving checkpoints",
     "other": "the tool's own work between the timed parts",

@@ -37,6 +37,10 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
     check_world(run.config, run.comm.world_size, samples.num_samples, samples.num_files, run.composed.sources)
     if "generate" not in phases:
         use_existing(run, manifests)
+    if "train" in phases:
+        from dlio_torch.train.to_device import needs_gpu
+
+        needs_gpu(run.config)  # said before anything is written
     directory = _run_directory(run) if "train" in phases else None
     recorder = NULL
     if directory is not None and run.config.trace.spans:

@@ -30,6 +30,7 @@ from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.result import TrainResult
 from dlio_torch.train.steps import StepLog
+from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
 from dlio_torch.train.trainer import Trainer
 
 
@@ -71,6 +72,8 @@ def train(
             )
         )
     stack.enter_context(closing(recorder.close))
+    gpu = use_gpu(run.comm.local_rank) if needs_gpu(config) else None
+    copies = DeviceCopies(gpu) if gpu is not None and config.train.device == "cuda" else None
     before = tree_counters(begins=True) if config.loader.in_memory else None
     loaders = assemble(config, run.format, manifests, recorder, run.comm.rank, run.comm.world_size)
     after = tree_counters() if before is not None else None
@@ -98,6 +101,7 @@ def train(
             run.comm,
             loader=loaders.train,
             eval_loader=loaders.eval,
+            copies=copies,
             emulator=emulator,
             checkpointer=checkpointer,
             log=log,

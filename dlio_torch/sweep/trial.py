@@ -21,7 +21,7 @@ FIGURES = (
     "train.elapsed_s",
     "au.mean",
     *(f"step.{part}_s.{what}" for part in ("fetch", "duration") for what in ("mean", "median", "p95")),
-    *(f"shares.{part}" for part in ("fetch", "compute", "allreduce", "checkpoint", "other", "between_epochs")),
+    *(f"shares.{part}" for part in ("fetch", "copy", "compute", "allreduce", "checkpoint", "other", "between_epochs")),
     "checkpoints.duration_s.mean",
     "io.rchar_bytes",
     "io.read_bytes",

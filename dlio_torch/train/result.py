@@ -45,6 +45,7 @@ class TrainResult:
         checkpoint_bytes: bytes saved.
         restore_s: time of the restore before the first step, ``None`` on a rank that restores nothing.
         restore_bytes: bytes restored, ``None`` likewise.
+        gpu: name of the GPU to which batches were copied, ``None`` where they stayed in the host's memory.
         pauses: begin and end, by ``time.perf_counter_ns``, of what was done between epochs for the sake of the
             measurement alone; no part of any time.
     """
@@ -55,4 +56,5 @@ class TrainResult:
     checkpoint_bytes: int = 0
     restore_s: float | None = None
     restore_bytes: int | None = None
+    gpu: str | None = None
     pauses: list[tuple[int, int]] = field(default_factory=list)

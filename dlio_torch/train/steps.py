@@ -6,10 +6,11 @@ a microsecond of the tool's own time and a run that is killed keeps all but abou
 
 Columns of the CSV file, times in seconds with nanosecond digits::
 
-    rank,epoch,step,phase,start_s,fetch_s,compute_s,requested_s,allreduce_s,checkpoint_s,samples,bytes
+    rank,epoch,step,phase,start_s,fetch_s,copy_s,compute_s,requested_s,allreduce_s,checkpoint_s,samples,bytes
 
 ``start_s`` is ``time.perf_counter()`` when the step asked for its batch; the step runs to the start of
-the next one.  ``compute_s`` is what the emulated compute took, ``requested_s`` what was asked for.
+the next one.  ``copy_s`` is the time from the arrival of a batch until the GPU holds it, 0 where
+batches stay in the host's memory.  ``compute_s`` is what the emulated compute took, ``requested_s`` what was asked for.
 ``bytes`` are those of the tensors that the loader delivered.
 """
 
@@ -40,6 +41,7 @@ STEP_DTYPE = np.dtype(
         ("phase", "u1"),  # WARMUP, TRAIN or EVAL
         ("start_ns", "<i8"),
         ("fetch_ns", "<i8"),
+        ("copy_ns", "<i8"),
         ("compute_ns", "<i8"),
         ("requested_ns", "<i8"),
         ("allreduce_ns", "<i8"),
@@ -53,10 +55,12 @@ STEP_DTYPE = np.dtype(
 Steps = NDArray[np.void]
 """Structured array of :data:`STEP_DTYPE`, in the order of time."""
 
-_RECORD = struct.Struct("<iiBqqqqqqiq")
+_RECORD = struct.Struct("<iiBqqqqqqqiq")
 _HEADER = struct.Struct("<8si")  # magic, rank
-_MAGIC = b"DLIOSTP1"
+_MAGIC = b"DLIOSTP2"
 _COLUMNS = ("rank", *(f"{name[:-3]}_s" if name.endswith("_ns") else name for name in STEP_DTYPE.names or ()))
+# Of runs of versions that copied nothing to a GPU.
+_COLUMNS_BEFORE_COPY = tuple(name for name in _COLUMNS if name != "copy_s")
 _FLUSH_NS = 10**9
 
 
@@ -94,6 +98,7 @@ class StepLog:
         *,
         start_ns: int,
         fetch_ns: int,
+        copy_ns: int,
         compute_ns: int,
         requested_ns: int,
         allreduce_ns: int,
@@ -109,6 +114,7 @@ class StepLog:
                 phase,
                 start_ns,
                 fetch_ns,
+                copy_ns,
                 compute_ns,
                 requested_ns,
                 allreduce_ns,
@@ -215,10 +221,13 @@ def _lines(rank: int, steps: Steps) -> Iterator[str]:
 def _read_csv(path: Path) -> dict[int, Steps]:
     records: dict[int, list[tuple[int, ...]]] = {}
     with open(path, encoding="ascii", newline="") as file:
-        rows = csv.reader(line for line in file if line.endswith("\n"))
-        columns = next(rows, [])
-        if tuple(columns) != _COLUMNS:
-            raise ValueError(f"its columns are {columns}")
+        rows: Iterator[list[str]] = csv.reader(line for line in file if line.endswith("\n"))
+        columns = tuple(next(rows, []))
+        if columns not in (_COLUMNS, _COLUMNS_BEFORE_COPY):
+            raise ValueError(f"its columns are {list(columns)}")
+        if columns != _COLUMNS:
+            at = _COLUMNS.index("copy_s")
+            rows = ([*row[:at], "0", *row[at:]] for row in rows)
         for rank, epoch, step, phase, *times, samples, size in rows:
             nanoseconds = (_nanoseconds(text) for text in times)
             record = (int(epoch), int(step), PHASES.index(phase), *nanoseconds, int(samples), int(size))

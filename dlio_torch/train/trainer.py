@@ -1,4 +1,4 @@
-"""The trainer stub: fetch -> compute -> allreduce -> checkpoint, epoch by epoch, and evaluation.
+"""The trainer stub: fetch -> copy to a GPU -> compute -> allreduce -> checkpoint, epoch by epoch, and evaluation.
 
 The loop does as little as it can: a handful of clock readings and one record a step.  Spans of the
 trainer are made from these records when the loop is over, so they cost the run nothing.
@@ -25,11 +25,12 @@ from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, StepLog, Steps
+from dlio_torch.train.to_device import DeviceCopies
 
 Progress = Callable[[int, int], None]
 # Step of the epoch and of the run, readings of the clock, samples and bytes: what becomes a record; and the
 # number of the batch.
-_Step = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+_Step = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 
 class Trainer:
@@ -40,6 +41,7 @@ class Trainer:
         comm: the ranks.
         loader: training batches.
         eval_loader: evaluation batches; ``None`` if this run evaluates nothing.
+        copies: takes batches to the GPU; ``None``: they stay where the loader put them.
         emulator: spends the compute time.
         checkpointer: saves and restores.
         log: takes a record of each step.
@@ -60,6 +62,7 @@ class Trainer:
         *,
         loader: BatchLoader,
         eval_loader: BatchLoader | None,
+        copies: DeviceCopies | None,
         emulator: Emulator,
         checkpointer: Checkpointer,
         log: StepLog,
@@ -75,6 +78,7 @@ class Trainer:
         self._comm = comm
         self._loader = loader
         self._eval_loader = eval_loader if config.eval_ranks == "all" or comm.rank == 0 else None
+        self._copies = copies
         self._emulator = emulator
         # Nothing is asked of an emulator that is off, so nothing counts as requested.
         off = emulator.mode == "none"
@@ -102,7 +106,7 @@ class Trainer:
         Raises:
             DlioError: a batch could not be read, a checkpoint not be written.
         """
-        result = TrainResult(self._log.to_array())
+        result = TrainResult(self._log.to_array(), gpu=self._copies.name if self._copies is not None else None)
         if self._restore:
             self._restore_checkpoint(result)
         try:
@@ -158,16 +162,25 @@ class Trainer:
         total = steps * self._config.epochs
         batches = self._loader.epoch(epoch - 1)
         fetch, read_on = self._fetch(batches), batches.read_on
+        copies = self._copies
+        batch: Batch | None = None
         last: _Step | None = None  # a step that is done and not recorded yet
         try:
             for step in range(1, steps + 1):
                 start = clock()
-                batch = fetch()
-                fetched = clock()
+                before, batch = batch, fetch()
+                fetched = copied = clock()
+                if copies is not None and batch is not before:
+                    copies.start(batch)
+                    read_on()
+                    copies.finish()
+                    copied = clock()
+                else:
+                    read_on()
+                before = None
                 # The step's compute begins here.  The loader goes on reading and bookkeeping is done in
                 # its shadow, as a trainer's host code runs while the accelerator works; then the rest of
                 # the time is spent.
-                read_on()
                 requested = requested_ns(self._done)
                 if last is not None:
                     done, last = last, None
@@ -177,7 +190,7 @@ class Trainer:
                     np.add.at(seen, batch[INDEX].numpy(), 1)
                 flush()
                 show(self._done, total)
-                shadow = clock() - fetched
+                shadow = clock() - copied
                 # The emulator's own reading of the end: a wait for the interpreter lock is no compute.
                 # Without compute there is no shadow, and all this is the tool's own time.
                 computed_ns = shadow + spend(requested - shadow) if requested else 0
@@ -192,8 +205,8 @@ class Trainer:
                     result.checkpoints += 1
                     saved = clock()
                 last = (
-                    step, self._done, start, fetched, computed_ns, requested, computed, reduced, saved, samples, size,
-                    self._loader.number,
+                    step, self._done, start, fetched, copied, computed_ns, requested, computed, reduced, saved, samples,
+                    size, self._loader.number,
                 )  # fmt: skip
                 if profile is not None:
                     profile()
@@ -207,13 +220,14 @@ class Trainer:
         show(self._done, total)
 
     def _record(self, epoch: int, last: _Step) -> None:
-        step, done, start, fetched, computed_ns, requested, computed, reduced, saved, samples, size, number = last
+        step, done, start, fetched, copied, computed_ns, requested, computed, reduced, saved, samples, size, n = last
         self._log.append(
             epoch,
             step,
             TRAIN if done > self._config.warmup_steps else WARMUP,
             start_ns=start,
             fetch_ns=fetched - start,
+            copy_ns=copied - fetched,
             compute_ns=computed_ns,
             requested_ns=requested,
             allreduce_ns=reduced - computed,
@@ -221,7 +235,7 @@ class Trainer:
             samples=samples,
             bytes=size,
         )
-        self._numbers.append(number)
+        self._numbers.append(n)
 
     def _fetch(self, batches: Batches) -> Callable[[], Batch]:
         """``next(batches)``, inside the profiler's annotation where it is on."""
@@ -242,7 +256,11 @@ class Trainer:
         start = clock()
         batches = self._eval_loader.epoch(self._eval_epoch)
         for step, batch in enumerate(batches, 1):
-            fetched = clock()
+            fetched = copied = clock()
+            if self._copies is not None:
+                self._copies.start(batch)
+                self._copies.finish()
+                copied = clock()
             batches.read_on()
             requested = self._requested_eval_ns(self._eval_done)
             computed_ns = self._emulator.spend(requested)
@@ -253,6 +271,7 @@ class Trainer:
                 EVAL,
                 start_ns=start,
                 fetch_ns=fetched - start,
+                copy_ns=copied - fetched,
                 compute_ns=computed_ns,
                 requested_ns=requested,
                 allreduce_ns=0,
@@ -277,7 +296,7 @@ class Trainer:
             done += not evaluates
             number = -1 if evaluates else self._numbers[done - 1]
             at = int(row["start_ns"])
-            for op in ("fetch", "compute", "allreduce", "checkpoint"):
+            for op in ("fetch", "copy", "compute", "allreduce", "checkpoint"):
                 end = at + int(row[f"{op}_ns"])
                 if end > at:
                     self._recorder.add(

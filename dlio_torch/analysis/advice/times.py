@@ -33,7 +33,7 @@ class RankTimes:
         measured: whether all steps that the batch served count (no warm-up).
         steps: steps that it served.
         fetch: what the trainer waited for it.
-        before: from the batch to the allreduce of its steps: compute.
+        before: from the batch to the allreduce of its steps: copies to a GPU and compute.
         reduce: their allreduces.
         after: the rest of its steps: checkpoints and the tool's own time.
         made: making it, without the wait for a core; NaN: not recorded.
@@ -140,7 +140,7 @@ def _of_rank(records: Steps, rows: pd.DataFrame, makers: _Makers, limit: int) ->
         return sums
 
     start, fetch = records["start_ns"][first], records["fetch_ns"][first].astype(np.int64)
-    compute, reduce = summed("compute_ns"), summed("allreduce_ns")
+    compute, reduce = summed("copy_ns") + summed("compute_ns"), summed("allreduce_ns")
     parts = summed("fetch_ns") + compute + reduce + summed("checkpoint_ns")
     length = np.where(follows >= 0, follows - start, parts)
     opened = np.array([start[epoch == one][0] for one in epoch])

@@ -26,6 +26,7 @@ BLUE, VERMILLION, PURPLE, BROWN = "#0072B2", "#D55E00", "#CC79A7", "#8C510A"
 READ, WRITE = BLUE, ORANGE
 PARTS = {
     "fetch": VERMILLION,
+    "copy": SKY,
     "compute": GREEN,
     "allreduce": PURPLE,
     "checkpoint": ORANGE,

@@ -9,8 +9,8 @@
 ``hand_over``  finished batches come from the trainer's own memory: nothing of the loader is left
 =============  ==========================================================================================
 
-Beside the ladder, both sides by themselves: ``trainer``, the compute without loader, allreduce, checkpoints and
-evaluation; ``loader``, the loader without all these.
+Beside the ladder, both sides by themselves: ``trainer``, the compute without loader, copies to a GPU,
+allreduce, checkpoints and evaluation; ``loader``, the loader without all these.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ CONFIGURED, DEVICE, READS, DECODE, HAND_OVER = LADDER = ("configured", "device",
 TRAINER, LOADER = "trainer", "loader"
 
 _NO_EXTRAS = (
+    "train.device=cpu",
     "train.allreduce_bytes=0",
     "train.eval_every_epochs=0",
     "train.eval_every_steps=0",
@@ -101,7 +102,7 @@ def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
         Rung(
             TRAINER,
             "compute alone",
-            "allreduce, checkpoints and evaluation",
+            "copies to a GPU, allreduce, checkpoints and evaluation",
             (*_ANY_CACHE, "loader.replay=batches", *_NO_EXTRAS),
             silent or ("" if _has_extras(config) else "there is nothing but compute beside the loader"),
         ),
@@ -140,4 +141,4 @@ def common_settings(config: Config) -> tuple[str, ...]:
 def _has_extras(config: Config) -> bool:
     train = config.train
     evaluates = bool(train.eval_every_epochs or train.eval_every_steps)
-    return evaluates or train.allreduce_bytes > 0 or config.checkpoint.kind != "none"
+    return evaluates or train.device != "cpu" or train.allreduce_bytes > 0 or config.checkpoint.kind != "none"

@@ -12,6 +12,7 @@ from dlio_torch.sweep.headspace.verdict import ends_low, is_bottleneck, listed, 
 from dlio_torch.units import format_duration
 
 _PARTS = {
+    "copy": "copying batches to the GPU",
     "compute": "the emulated compute",
     "allreduce": "the allreduce of the gradient",
     "checkpoint": "saving checkpoints",

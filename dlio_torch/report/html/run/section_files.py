@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from dlio_torch.analysis.io import tables
+from dlio_torch.analysis.rank_steps import PARTS
 from dlio_torch.report.html.blocks import UNKNOWN, Absent, Block, Section, Table
 from dlio_torch.report.html.run.view import GET_CALLS, View
 from dlio_torch.report.html.theme import clean
@@ -108,8 +109,9 @@ def rank_section(view: View) -> Section:
         return Section("ranks", "Ranks", [Absent(f"Nothing was recorded per rank. {GET_CALLS}")])
     blocks: list[Block] = []
     if training:
-        heads = ("rank", "steps", "samples/s", "utilisation", "fetch", "compute", "allreduce", "checkpoint", "other")
-        rows = [_training_cells(row) for row in training[:_MOST_RANKS]]
+        parts = [part for part in PARTS if part != "copy" or any(row.get("copy_s") is not None for row in training)]
+        heads = ("rank", "steps", "samples/s", "utilisation", *parts)
+        rows = [_training_cells(row, parts) for row in training[:_MOST_RANKS]]
         note = "Times: mean of a measured step." + _left(len(training))
         blocks.append(Table("Training of each rank", heads, rows, note))
     if len(frame):
@@ -125,8 +127,8 @@ def _left(count: int) -> str:
     return f" {count - _MOST_RANKS} more ranks are left out." if count > _MOST_RANKS else ""
 
 
-def _training_cells(row: Mapping[str, Any]) -> list[str]:
-    times = [row[f"{part}_s"] for part in ("fetch", "compute", "allreduce", "checkpoint", "other")]
+def _training_cells(row: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
+    times = [row[f"{part}_s"] for part in parts]
     return [
         str(row["rank"]),
         f"{row['steps']:,}",

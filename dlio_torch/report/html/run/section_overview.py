@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlio_torch.analysis.rank_steps import PARTS
 from dlio_torch.report.html.blocks import NOT_MEASURED, Block, Notes, Section, Tiles
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
@@ -63,7 +64,7 @@ def sentence(view: View) -> str:
         )
     if view.steps is not None and len(view.steps):
         waited = float(view.steps["fetch_ns"].sum()) * 1e-9
-        spent = float(view.steps[["fetch_ns", "compute_ns", "allreduce_ns", "checkpoint_ns"]].sum().sum()) * 1e-9
+        spent = float(view.steps[[f"{part}_ns" for part in PARTS[:-1]]].sum().sum()) * 1e-9
         return (
             f"The run did not finish: it recorded {len(view.steps)} steps, which waited {format_duration(waited)} for "
             f"data, {percent(waited / spent) if spent else NOT_MEASURED} of their time."

@@ -21,6 +21,7 @@ _MOST_BARS = 16
 _MOST_EPOCHS = 24
 _CATEGORY_COLOURS = {
     "wait": PARTS["fetch"],
+    "copy": PARTS["copy"],
     "compute": PARTS["compute"],
     "allreduce": PARTS["allreduce"],
     "checkpoint": PARTS["checkpoint"],
@@ -31,6 +32,7 @@ _CATEGORY_MEANS = {
     "read": "library read calls: spans open and read",
     "load": "the loader's work: read, decode, preprocess, collate",
     "wait": "the trainer's fetch of its next batch",
+    "copy": "batches on their way to the GPU",
     "compute": "emulated or real compute",
     "allreduce": "exchange of gradients",
     "train": "compute and allreduce",
@@ -49,8 +51,8 @@ def step_section(view: View) -> Section:
     blocks: list[Block] = []
     if drawn is not None:
         how = (
-            "Height of a bar = fetch + compute + allreduce + checkpoint + other of one training step, as the trainer "
-            "timed them; other = start of the next step - the four."
+            "Height of a bar = fetch + copy + compute + allreduce + checkpoint + other of one training step, as the "
+            "trainer timed them; other = start of the next step - the others."
         )
         if drawn.group > 1:
             how += f" A bar is the mean of {drawn.group} consecutive steps, the line the slowest step of each group."
@@ -70,9 +72,11 @@ def step_section(view: View) -> Section:
 
 def _parts_table(summary: Any) -> Table:
     rows = []
-    for part in ("fetch", "compute", "allreduce", "checkpoint", "other", "between_epochs"):
+    for part in ("fetch", "copy", "compute", "allreduce", "checkpoint", "other", "between_epochs"):
         share = summary["shares"].get(part)
         stats = summary["step"].get(f"{part}_s")
+        if part == "copy" and share is None:
+            continue  # most runs have none
         cells = [format_duration(stats[name]) if stats else "" for name in ("mean", "median", "p95", "max")]
         if share is None:
             cells = [NOT_MEASURED, "", "", ""]
@@ -106,7 +110,7 @@ def breakdown_section(view: View) -> Section:
     return Section("breakdown", title, blocks)
 
 
-_STACKED = ("wait", "compute", "allreduce", "checkpoint", "evaluate", "other")
+_STACKED = ("wait", "copy", "compute", "allreduce", "checkpoint", "evaluate", "other")
 
 
 def _phase_figure(table: pd.DataFrame, stacked: list[str], status: str) -> Figure:
@@ -149,7 +153,7 @@ def _phase_table(whole: pd.DataFrame) -> Table:
     note = (
         "Length of the union of a category's intervals over all processes and threads of a rank (TimeLogger's merged "
         "intervals): what runs side by side counts once. Loading goes on behind the training, so the categories do not "
-        "add up to the measured time; wait, train, checkpoint, evaluate and other do. Share = time / the "
+        "add up to the measured time; wait, copy, train, checkpoint, evaluate and other do. Share = time / the "
         "rank's measured time, from its first span to its last, the making of data left out; "
         "means are over the ranks that have the category."
     )

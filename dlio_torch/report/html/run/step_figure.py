@@ -18,7 +18,7 @@ from dlio_torch.units import format_duration
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DRAWN = ("fetch", "compute", "allreduce", "checkpoint", "other")
+DRAWN = ("fetch", "copy", "compute", "allreduce", "checkpoint", "other")
 _MOST_RANKS = 4
 _MOST_LABELS = 12
 _SHADE = "#EBEBEB"

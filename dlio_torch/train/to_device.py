@@ -1,0 +1,88 @@
+"""Copies of batches to the rank's GPU, as ``tensor.to(device)`` in a training loop makes them."""
+
+from __future__ import annotations
+
+import torch
+
+from dlio_torch.config.schema import Config
+from dlio_torch.environment.gpu import gpu_of
+from dlio_torch.errors import PreconditionError, RunFailed
+from dlio_torch.formats.batch import Batch, batch_tensors
+
+
+def needs_gpu(config: Config) -> bool:
+    """Whether a training of this configuration uses a GPU.
+
+    Raises:
+        PreconditionError: it does, and torch finds none.
+    """
+    uses = {
+        "train.device=cuda": config.train.device == "cuda",
+        "compute.mode=cuda": config.compute.mode == "cuda",
+        "loader.pin_memory=true": config.loader.pin_memory,
+    }
+    asked = [option for option, used in uses.items() if used]
+    if asked and not torch.cuda.is_available():
+        raise PreconditionError(
+            f"{asked[0]} needs a GPU, and torch finds none here",
+            hint=f"leave {' and '.join(asked)} out, or use a torch built for this machine's GPU",
+        )
+    return bool(asked)
+
+
+def use_gpu(local_rank: int) -> torch.device:
+    """Make the rank's GPU the current one of this process; there must be one.
+
+    Args:
+        local_rank: number of the rank on its node.
+    """
+    device = torch.device("cuda", gpu_of(local_rank, torch.cuda.device_count()))
+    torch.cuda.set_device(device)
+    return device
+
+
+class DeviceCopies:
+    """Takes each batch to a GPU, on the stream on which a model would use it.
+
+    The memory on the GPU is that of torch's allocator.  A batch stays there until the next one has come, as in a loop
+    that gives it the same name again: there is memory of two batches.
+
+    Args:
+        device: the GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.name: str = torch.cuda.get_device_name(device)
+        self._device = device
+        self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._there: list[torch.Tensor] = []
+
+    def start(self, batch: Batch) -> None:
+        """Ask for the copies.  From page-locked memory it returns at once, else when the memory has been read.
+
+        Raises:
+            RunFailed: the GPU has no memory left, or another error of CUDA.
+        """
+        try:
+            self._there = [tensor.to(self._device, non_blocking=True) for tensor in batch_tensors(batch)]
+            self._done.record()
+        except RuntimeError as error:
+            raise _failed(error) from error
+
+    def finish(self) -> None:
+        """Return when the GPU holds the batch.
+
+        Raises:
+            RunFailed: a copy failed.
+        """
+        try:
+            self._done.synchronize()
+        except RuntimeError as error:
+            raise _failed(error) from error
+
+
+def _failed(error: RuntimeError) -> RunFailed:
+    return RunFailed(
+        f"a batch cannot be copied to the GPU: {str(error).splitlines()[0]}",
+        hint="lower train.batch_size, or set train.device=cpu",
+    )
