@@ -131,6 +131,7 @@ READS = {"stalls__shares": {"device": 0.6, "decode": 0.1}, "shares__fetch": 0.4}
 COMPRESSED = {"dataset.hdf5.compression": "gzip", "dataset.hdf5.chunk_bytes": SAMPLE}
 DECODES = {"stalls__shares": {"decode": 0.6}, "stalls__parts": {"decode": 0.5}, "shares__fetch": 0.4}
 SAVES = {"checkpoint.kind": "torch", "checkpoint.state_bytes": 1000, "checkpoint.every_steps": 5}
+COPIES = {"settings": {"train.device": "cuda"}, "shares__copy": 0.2, "copies": {"bytes_per_s": 5e9}}
 SAVED = {"shares__checkpoint": 0.3, "checkpoints__measured": 4, "checkpoints__duration_s": {"mean": 0.05}}
 SMALL = {"dataset.format": "tfrecord", "dataset.tfrecord.transfer_size": 4096}
 EVALUATES = {"train.eval_every_epochs": 1, "dataset.num_files_eval": 1, "dataset.samples_per_file_eval": 8}
@@ -230,6 +231,7 @@ FIRES: dict[str, tuple[dict[str, Any], tuple[str, str | None, str | None]]] = {
         {"settings": {**WORKER, **EPOCHS}, "shares__between_epochs": 0.2},
         ("persistent_workers", "loader.persistent_workers", "true"),
     ),
+    "copies": (COPIES, ("pinned_memory", "loader.pin_memory", "true")),
     "checkpoints": ({"settings": SAVES, **SAVED}, ("checkpoints", "checkpoint.every_steps", "45")),
     "gradients": (
         {"settings": {"train.allreduce_bytes": 1 << 24}, "ranks": TWO_RANKS, "shares__allreduce": 0.3},
@@ -358,6 +360,7 @@ BELOW = {
         {"settings": EPOCHS},
         {"settings": {**WORKER, **EPOCHS, "loader.engine": "nodes"}},
     ],
+    "copies": [{"shares__copy": 0.04}, {"settings": {"train.device": "cuda", "loader.pin_memory": True}}],
     "checkpoints": [
         {"shares__checkpoint": 0.09},
         {"checkpoints__measured": 1},
@@ -400,6 +403,7 @@ NEEDS = {
     "compressed": ["stalls.shares.decode", "stalls.parts.decode", "shares.fetch", "stalls"],
     "again": ["io.rchar_bytes", "train.bytes", "shares.fetch"],
     "restarts": ["shares.between_epochs"],
+    "copies": ["shares.copy", "copies.bytes_per_s", "copies"],
     "checkpoints": ["shares.checkpoint", "checkpoints.measured"],
     "gradients": ["shares.allreduce", "ranks"],
     "uneven ranks": ["shares.allreduce", "ranks"],

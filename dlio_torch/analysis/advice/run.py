@@ -1,4 +1,4 @@
-"""Rules on what goes on beside the loader: workers that start anew, checkpoints, gradients, evaluation."""
+"""Rules on what goes on beside the loader: workers that start anew, copies, checkpoints, gradients, evaluation."""
 
 from __future__ import annotations
 
@@ -51,6 +51,33 @@ def persistent_workers(evidence: Evidence) -> Iterator[Finding]:
             assumption=f"all of that time is the end and the start of workers{scaled}",
         ),
         "low" if evidence.amount_scaled else "medium",
+    )
+
+
+def pinned_memory(evidence: Evidence) -> Iterator[Finding]:
+    """Copies to a GPU out of memory that can be paged take much of the time."""
+    share, rate = evidence.number("shares.copy"), evidence.number("copies.bytes_per_s")
+    if share is None or rate is None or share < LEAST or evidence.config.loader.pin_memory:
+        return
+    if not evidence.allows({"loader.pin_memory": True}):
+        return
+    yield Advice(
+        "pinned_memory",
+        "loader.pin_memory",
+        "true",
+        f"copying batches to the GPU takes {percent(share)} of the time ({format_rate(rate)}), out of memory that can "
+        "be paged; loader.pin_memory=true puts them into page-locked memory, which a GPU reads by itself",
+        (("shares.copy", share), ("copies.bytes_per_s", rate)),
+        Predicted(
+            figure="shares.copy",
+            now=share,
+            low=0.0,
+            high=None,
+            gain_low=None,
+            gain_high=share,
+            assumption="the loader's threads have the time to fill that memory",
+        ),
+        "medium",
     )
 
 
