@@ -14,6 +14,7 @@ import numpy as np
 
 from dlio_torch.config.schema import AccessConfig, ComputeConfig, Config, DatasetConfig, LoaderConfig, TrainConfig
 from dlio_torch.data.assemble import Loaders, assemble
+from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.layout import Manifest
 from dlio_torch.errors import DataError
 from dlio_torch.formats.base import FileInfo, Format, Reader
@@ -84,8 +85,7 @@ class CountingFormat(Format):
 
     def manifest(self) -> Manifest:
         names = [f"{number}.none" for number in range(len(self.counts))]
-        ends = self.first[1:]
-        return Manifest("train", ends[-1], 0, Path("nowhere"), names, self.suffix, ends, len(names), 0)
+        return Manifest("train", 0, FileCounts(self.counts), Path("nowhere"), names, self.suffix)
 
 
 class _CountingReader(Reader):

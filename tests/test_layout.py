@@ -19,6 +19,7 @@ from ranks import clean_environ
 
 from dlio_torch.config.schema import Config, FieldConfig, Hdf5Config, LoaderConfig
 from dlio_torch.data import layout
+from dlio_torch.data.counts import FileCounts
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats import registry
 
@@ -28,9 +29,8 @@ def fingerprint(config: Config) -> str:
 
 
 def manifest_of(counts: list[int]) -> layout.Manifest:
-    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
     names = [f"{i}.raw" for i in range(len(counts))]
-    return layout.Manifest("train", sum(counts), 0, Path("x"), names, ".raw", ends, len(counts), 0)
+    return layout.Manifest("train", 0, FileCounts(counts), Path("x"), names, ".raw")
 
 
 # --- where a sample lies --------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from straced import needs_strace, straced
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
+from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
@@ -189,7 +190,7 @@ def test_hdf5_arrays_without_a_place_of_their_own(case: str, tmp_path: Path) -> 
         want = array[:]
     assert (want == 2.5).sum() >= 100
     fmt = registry.create(DatasetConfig(format="hdf5", fields=[FieldConfig(shape=[5])]), 1)
-    manifest = Manifest("train", 21, 0, tmp_path, ["x.h5"], ".h5", [21], 1, 0)
+    manifest = Manifest("train", 0, FileCounts([21]), tmp_path, ["x.h5"], ".h5")
     loader = BatchLoader(
         LoaderConfig(engine="decoupled"),
         DecoupledSource(fmt, manifest, NULL),
@@ -205,7 +206,7 @@ def test_checksums_of_chunks_are_compared(tmp_path: Path) -> None:
         array = file.create_dataset("data", data=content, chunks=(2, 3, 301), fletcher32=True, shuffle=True)
         at = array.id.get_chunk_info(0).byte_offset
     fmt = registry.create(DatasetConfig(format="hdf5", fields=[FieldConfig(shape=[5, 301])]), 1)
-    manifest = Manifest("train", 21, 0, tmp_path, ["x.h5"], ".h5", [21], 1, 0)
+    manifest = Manifest("train", 0, FileCounts([21]), tmp_path, ["x.h5"], ".h5")
     sampler = BatchSampler(num_samples=21, batch_size=7)
     loader = BatchLoader(LoaderConfig(engine="decoupled"), DecoupledSource(fmt, manifest, NULL), sampler)
     assert np.concatenate([batch["data"].numpy() for batch in loader.epoch(0)]).tobytes() == content.tobytes()

@@ -28,6 +28,7 @@ from dlio_torch.config.schema import (
     VolumeConfig,
 )
 from dlio_torch.data import layout as layouts
+from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
@@ -229,7 +230,7 @@ def test_a_list_is_read_as_far_as_its_coordinates_are_needed(tmp_path: Path) -> 
 
 def test_a_list_that_is_too_short_is_named(tmp_path: Path) -> None:
     fmt, manifest = volume_set(tmp_path, 8)
-    longer = Manifest("train", 12, 0, manifest.path(0).parent, [manifest.path(0).name], fmt.suffix, [12], 1, 0)
+    longer = Manifest("train", 0, FileCounts([12]), manifest.path(0).parent, [manifest.path(0).name], fmt.suffix)
     loader = loader_of(fmt, longer, BatchSampler(num_samples=12, batch_size=4))
     good, bad = good_and_bad(loader)
     loader.close()
@@ -260,7 +261,7 @@ def test_tables_that_point_nowhere_are_told(
         content = rows[:]
         content[column][-1] = content["first"][-1] + value if column == "first" else value
         rows[:] = content
-    alone = Manifest("train", 7, 0, tmp_path, ["x.h5"], ".h5", [7], 1, 0)
+    alone = Manifest("train", 0, FileCounts([7]), tmp_path, ["x.h5"], ".h5")
     loader = loader_of(fmt, alone, BatchSampler(num_samples=7, batch_size=1))
     good, bad = good_and_bad(loader)
     loader.close()
@@ -279,7 +280,7 @@ def copied(request: pytest.FixtureRequest, sets: dict[str, Made], tmp_path: Path
     fmt, manifest = sets[request.param]
     shutil.copytree(manifest.path(0).parent, tmp_path / "train")
     names = [manifest.path(number).name for number in range(manifest.num_files)]
-    return fmt, Manifest("train", 21, 0, tmp_path / "train", names, fmt.suffix, [7], 3, 0)
+    return fmt, Manifest("train", 0, FileCounts([7], 3), tmp_path / "train", names, fmt.suffix)
 
 
 def outcome(fmt: Format, manifest: Manifest) -> list[str]:

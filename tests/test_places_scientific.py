@@ -15,6 +15,7 @@ from decoupled_data import assert_same, decoupled, faithful, outcome
 from scientific_data import LAYOUTS, data_of
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
+from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
@@ -68,7 +69,7 @@ def test_damage_is_told_in_one_line(layout: str, tmp_path: Path) -> None:
 
 def batch_of(fmt: Format, path: Path, samples: int, how: str = "decoupled") -> Batch:
     """The samples of a file in one batch, by the decoupled engine or by the format's library."""
-    manifest = Manifest("train", samples, 0, path.parent, [path.name], fmt.suffix, [samples], 1, 0)
+    manifest = Manifest("train", 0, FileCounts([samples]), path.parent, [path.name], fmt.suffix)
     sampler = BatchSampler(num_samples=samples, batch_size=samples, order="shuffled", seed=3)
     if how == "faithful":
         return next(faithful(fmt, manifest, sampler).epoch(0))

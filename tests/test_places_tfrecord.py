@@ -20,6 +20,7 @@ from straced import needs_strace, results, straced
 
 from dlio_torch import native
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig, TfrecordConfig
+from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
@@ -99,7 +100,7 @@ def written(root: Path, records: list[bytes], options: TfrecordConfig) -> tuple[
     path.write_bytes(b"".join(records))
     fmt = create(replace(CONFIG, tfrecord=options), 1)
     count = len(records)
-    return fmt, Manifest("train", count, 0, root, [path.name], ".tfrecord", [count], 1, 0)
+    return fmt, Manifest("train", 0, FileCounts([count]), root, [path.name], ".tfrecord")
 
 
 def outcome(loader: Any) -> Any:

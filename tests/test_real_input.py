@@ -56,7 +56,11 @@ def content(path: Path) -> int:
     train = train_sampler(config, manifest, 0, 1)
     evaluation = eval_sampler(config, manifest, 0, 1, train.batch_size)
     assert evaluation is not None
-    times = train.expected_counts(0) + evaluation.expected_counts(0) + evaluation.expected_counts(1)
+    times = (
+        np.bincount(train.expected(0), minlength=train.num_samples)
+        + np.bincount(evaluation.expected(0), minlength=evaluation.num_samples)
+        + np.bincount(evaluation.expected(1), minlength=evaluation.num_samples)
+    )
     total = 0
     with h5py.File(path) as file:
         for producer in (LABEL, IMAGE):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.layout import Manifest
+from dlio_torch.data.names import Names
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.streamplan import StreamPlan
 
@@ -33,13 +34,12 @@ def memory(make: Callable[[], Any]) -> tuple[int, int]:
 
 def generated(count: int) -> Manifest:
     """The manifest of one-sample files, as ``layout.generated`` makes it: all files are alike."""
-    return Manifest("train", count, 0, Path("data"), None, ".npz", [1], count, 0)
+    return Manifest("train", 0, FileCounts([1], count), Path("data"), None, ".npz")
 
 
 def existing(names: Sequence[str], counts: Sequence[int]) -> Manifest:
     """The manifest of files of any names and numbers of samples, as ``layout.existing`` makes it."""
-    ends = list(accumulate(counts))
-    return Manifest("train", ends[-1], 0, Path("data"), names, ".npz", ends, len(ends), 0)
+    return Manifest("train", 0, FileCounts(counts), Path("data"), Names(names), ".npz")
 
 
 def epoch(order: Any, count: int) -> tuple[BatchSampler, Any]:

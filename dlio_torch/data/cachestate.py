@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlio_torch.config.schema import CacheConfig
 from dlio_torch.data.layout import Manifest
 from dlio_torch.dist.base import Communicator
@@ -226,11 +228,20 @@ class CacheKeeper:
 
 def _place(comm: Communicator) -> tuple[int, int]:
     """Number of this rank among those of its machine, and how many they are."""
-    mine = (socket.gethostname(), _boot_id())
-    everyone = comm.broadcast_object(comm.gather_objects(mine))
-    assert everyone is not None
-    here = [rank for rank, machine in enumerate(everyone) if machine == mine]
-    return here.index(comm.rank), len(here)
+    everyone = comm.gather_objects((socket.gethostname(), _boot_id()))
+    places = None
+    if everyone is not None:
+        # Numbers and not names, as all ranks get those of all.
+        _, machines, ranks = np.unique([" ".join(one) for one in everyone], return_inverse=True, return_counts=True)
+        before = np.zeros(len(ranks), np.int32)
+        places = np.zeros((len(everyone), 2), np.int32)
+        for rank, machine in enumerate(machines.tolist()):
+            places[rank] = before[machine], ranks[machine]
+            before[machine] += 1
+    places = comm.broadcast_object(places)
+    assert places is not None
+    number, of = places[comm.rank].tolist()
+    return number, of
 
 
 def _boot_id() -> str:

@@ -88,13 +88,12 @@ def generate(
     with _exclusive(folder, comm):
         _use_description(config, fmt, folder, comm)
         jobs = _Jobs(list(layout.generated(config, fmt).values()))
-        found = None
+        todo = _to_write(jobs, fmt, comm, overwrite=config.generate.overwrite)
+        sample_bytes = 0.0
         if comm.rank == 0:
-            each = fmt.stored_bytes()  # of a sample; some formats try it out
-            found = _to_write(jobs, fmt, each, folder, config.generate.overwrite), each
-        found = comm.broadcast_object(found)
-        assert found is not None
-        todo, sample_bytes = found
+            sample_bytes = fmt.stored_bytes()  # some formats try it out
+            _require_space(jobs, todo, fmt, sample_bytes, folder, overwrite=config.generate.overwrite)
+        sample_bytes = comm.broadcast_object(sample_bytes)
         mine = todo[comm.rank :: comm.world_size].tolist()
         size = 0
         if progress is not None:
@@ -164,20 +163,47 @@ class _Jobs:
             number -= manifest.num_files
         raise IndexError(number)
 
+    def samples(self, numbers: npt.NDArray[np.int64]) -> int:
+        """Samples of these files."""
+        first = total = 0
+        for manifest in self._manifests:
+            inside = numbers[(numbers >= first) & (numbers < first + manifest.num_files)] - first
+            total += int(manifest.counts().array(inside).sum())
+            first += manifest.num_files
+        return total
 
-def _to_write(jobs: _Jobs, fmt: Format, sample_bytes: float, folder: Path, overwrite: bool) -> npt.NDArray[np.int64]:
-    """Numbers of the files that are missing, or that miss what belongs to them, or of all.
 
-    Raises:
-        PreconditionError: there is too little space for them.
+def _to_write(jobs: _Jobs, fmt: Format, comm: Communicator, *, overwrite: bool) -> npt.NDArray[np.int64]:
+    """Numbers of the files that are missing, or that miss what belongs to them, or of all; the same on all ranks.
+
+    Each rank looks for its share of the files; what they have found goes from rank to rank as a bit for each file.
     """
+    if overwrite:
+        return np.arange(len(jobs))
 
     def complete(number: int) -> bool:
         *beside, path = _family(jobs[number].path, fmt.companions())
         return fmt.is_there(path) and all(other.is_file() for other in beside)
 
-    todo = [number for number in range(len(jobs)) if overwrite or not complete(number)]
-    needed = sum(jobs[number].num_samples for number in todo) * sample_bytes
+    mine = [not complete(number) for number in range(comm.rank, len(jobs), comm.world_size)]
+    everyone = comm.gather_objects(np.packbits(mine))
+    missing = np.zeros(len(jobs), bool)
+    for rank, bits in enumerate(everyone or []):
+        part = missing[rank :: comm.world_size]
+        part[:] = np.unpackbits(bits, count=len(part))
+    every = comm.broadcast_object(np.packbits(missing))
+    return np.flatnonzero(np.unpackbits(every, count=len(jobs)))
+
+
+def _require_space(
+    jobs: _Jobs, todo: npt.NDArray[np.int64], fmt: Format, sample_bytes: float, folder: Path, *, overwrite: bool
+) -> None:
+    """Raise unless the files have room.
+
+    Raises:
+        PreconditionError: there is too little space for them.
+    """
+    needed = jobs.samples(todo) * sample_bytes
     if overwrite:  # the files that are there give their space back one by one
         there = (path for number in todo for path in _family(jobs[number].path, fmt.companions()) if path.exists())
         needed -= sum(size_of(path) for path in there)
@@ -187,7 +213,6 @@ def _to_write(jobs: _Jobs, fmt: Format, sample_bytes: float, folder: Path, overw
             f"{folder} needs {format_size(int(needed))} and the file system has {format_size(free)} left",
             hint="choose another dataset.root, or a smaller scale",
         )
-    return np.array(todo, np.int64)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ the loader for nothing.
 
 from __future__ import annotations
 
+import numpy as np
+
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.loader import Batches, BatchLoader, Source
 from dlio_torch.data.orders import Indices
@@ -44,13 +46,14 @@ class HeldPlan:
         """Sample numbers of the batch that serves ``step``."""
         return self.fetched.batch(epoch, step // self.hold)
 
-    def expected_counts(self, epoch: int) -> Indices:
-        """How often the steps of ``epoch`` use each sample."""
-        counts = self.fetched.expected_counts(epoch) * self.hold
+    def expected(self, epoch: int) -> Indices:
+        """Numbers of the samples that the steps of ``epoch`` use, ascending, each as often as it is used."""
+        samples, counts = np.unique(self.fetched.expected(epoch), return_counts=True)
+        counts *= self.hold
         unused = len(self.fetched) * self.hold - self._steps
-        for index in self.batch(epoch, self._steps - 1).tolist() if unused else ():
-            counts[index] -= unused
-        return counts
+        if unused:
+            np.subtract.at(counts, np.searchsorted(samples, self.batch(epoch, self._steps - 1)), unused)
+        return np.repeat(samples, counts)
 
 
 class HeldBatches(Batches):

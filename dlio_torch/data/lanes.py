@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import count
 from typing import Literal
 
-import numpy as np
 from torch.utils.data import IterDataPipe, functional_datapipe
 
 from dlio_torch.data.datasets import SampleDataset
+from dlio_torch.data.orders import pieces
 from dlio_torch.data.patterns import filled_lanes
 from dlio_torch.data.pipeplan import ENDLESS, PipePlan
 from dlio_torch.data.sampler import BatchScope, rank_batch
@@ -95,10 +95,11 @@ class LanesPlan(PipePlan):
     def samples(self, part: int) -> Iterator[int]:
         """Numbers of the samples that the lanes of ``part`` read, one after another without end."""
         for number in count():
-            if self._shuffled:
-                yield from np.random.default_rng([*self._key, part, number]).permutation(self.num_samples).tolist()
-            else:
+            if not self._shuffled:
                 yield from range(self.num_samples)
+                continue
+            for piece in pieces([*self._key, part, number], self.num_samples):
+                yield from piece.tolist()
 
     def cut(self, specs: Sequence[ArraySpec]) -> list[ArraySpec]:
         """Arrays of a lane: of variable-length ones, :attr:`rows` rows.

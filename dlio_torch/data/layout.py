@@ -7,12 +7,10 @@ read, and files of earlier runs are found again.  ``dlio_torch.json`` in it desc
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
-from dlio_torch.errors import DataError, PreconditionError
+from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.names import Names
+from dlio_torch.dist.base import Communicator, SingleCommunicator
+from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.base import Format
 
 DESCRIPTION = "dlio_torch.json"
@@ -34,24 +35,26 @@ class Manifest:
 
     Attributes:
         split: ``train`` or ``eval``.
-        num_samples: samples in all files.
         first_sample: number of the split's first sample; its content depends on it.
     """
 
     split: str
-    num_samples: int
     first_sample: int
+    _counts: FileCounts
     _folder: Path
     _files: Sequence[str] | None  # names, or None: the pattern of generated files
     _suffix: str
-    _ends: Sequence[int]  # after each file, the samples so far; one entry: all files are alike
-    _num_files: int
-    _subfolders: int
+    _subfolders: int = 0
 
     @property
     def num_files(self) -> int:
         """Files of the split."""
-        return self._num_files
+        return len(self._counts)
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in all files."""
+        return self._counts.total
 
     def path(self, file: int) -> Path:
         """Path of file number ``file``."""
@@ -62,31 +65,21 @@ class Manifest:
             return self._folder / self.split / f"{file % self._subfolders:05d}" / name
         return self._folder / self.split / name
 
+    def counts(self) -> FileCounts:
+        """Samples of each file."""
+        return self._counts
+
     def count(self, file: int) -> int:
         """Samples of file number ``file``."""
-        if len(self._ends) == 1:
-            return self._ends[0]
-        return self._ends[file] - (self._ends[file - 1] if file else 0)
-
-    def counts(self) -> list[int]:
-        """Samples of each file."""
-        return [self.count(file) for file in range(self._num_files)]
+        return self._counts[file]
 
     def locate(self, sample: int) -> tuple[int, int]:
         """File and position in it of a sample, 0 to ``num_samples - 1``."""
-        if len(self._ends) == 1:
-            return divmod(sample, self._ends[0])
-        file = bisect.bisect_right(self._ends, sample)
-        return file, sample - (self._ends[file - 1] if file else 0)
+        return self._counts.locate(sample)
 
     def locate_all(self, samples: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """As :meth:`locate`, of many samples at once."""
-        if len(self._ends) == 1:
-            files, rows = np.divmod(samples, self._ends[0])
-            return files, rows
-        ends = np.asarray(self._ends, np.int64)
-        found = np.searchsorted(ends, samples, side="right").astype(np.int64)
-        return found, samples - np.where(found > 0, ends[found - 1], 0)
+        return self._counts.locate_all(samples)
 
 
 def data_folder(config: Config, fmt: Format) -> Path:
@@ -124,40 +117,76 @@ def generated(config: Config, fmt: Format) -> dict[str, Manifest]:
     for split, (files, per_file, first) in amounts.items():
         if files and per_file:
             made[split] = Manifest(
-                split, files * per_file, first, folder, None, fmt.suffix, [per_file], files, dataset.num_subfolders
+                split, first, FileCounts([per_file], files), folder, None, fmt.suffix, dataset.num_subfolders
             )
     return made
 
 
-def existing(config: Config, fmt: Format) -> tuple[Manifest, dict[str, Any]]:
+def existing(config: Config, fmt: Format, comm: Communicator | None = None) -> tuple[Manifest, dict[str, Any]]:
     """The manifest of the files at ``dataset.path``, each checked to have the format's layout.
+
+    Args:
+        config: the experiment.
+        fmt: its format.
+        comm: the ranks, each of which looks into its share of the files; ``None``: this process alone.
 
     Returns:
         The manifest, and what the first file looks like inside.
 
     Raises:
-        DataError: nothing is there, or a file does not fit; names it and what does not fit.
+        DataError: on rank 0; nothing is there, or a file does not fit; names it and what does not fit.
     """
+    comm = comm or SingleCommunicator()
+    folder, names = comm.broadcast_object(_listed(config, fmt) if comm.rank == 0 else None) or (Path(), None)
+    assert names is not None
+    mine: _Inspected | DlioError
+    try:
+        mine = _inspected(folder, names[comm.rank :: comm.world_size], fmt)
+    except DlioError as error:
+        mine = error  # rank 0 raises it, so that of many the same one is shown
+    everyone = comm.gather_objects(mine)
+    found = None
+    if everyone is not None:
+        counts = np.zeros(len(names), np.int64)
+        details: dict[str, Any] = {}
+        for rank, one in enumerate(everyone):
+            if isinstance(one, DlioError):
+                raise one
+            counts[rank :: comm.world_size] = one[0]
+            details = details or one[1]
+        empty = np.flatnonzero(counts == 0)
+        if len(empty):
+            name = names[int(empty[0])]
+            raise DataError(f"{folder / name} holds no samples", hint="remove the file, or choose another path")
+        found = FileCounts(counts), details
+    found = comm.broadcast_object(found)
+    assert found is not None
+    return Manifest("train", 0, found[0], folder, names, fmt.suffix), found[1]
+
+
+def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
+    """The folder of existing data, and the files in it."""
     path = Path(config.dataset.path or "")
     if not path.exists():
         raise DataError(f"dataset.path={str(path)!r} does not exist", hint="correct the path, or leave it out")
     if fmt.is_there(path) or path.is_file():
-        folder, names = path.parent, [path.name]
-    else:
-        folder = path
-        names = sorted(str(p.relative_to(path)) for p in path.rglob(f"*{fmt.suffix}") if fmt.is_there(p))
-        if not names:
-            raise DataError(
-                f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",
-                hint=f"dataset.format={fmt.name} reads {fmt.suffix} files",
-            )
+        return path.parent, Names([path.name])
+    names = sorted(str(p.relative_to(path)) for p in path.rglob(f"*{fmt.suffix}") if fmt.is_there(p))
+    if not names:
+        raise DataError(
+            f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",
+            hint=f"dataset.format={fmt.name} reads {fmt.suffix} files",
+        )
+    return path, Names(names)
+
+
+_Inspected = tuple[npt.NDArray[np.int64], dict[str, Any]]
+
+
+def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
+    """Samples of each file, and what the first one looks like inside."""
     infos = [fmt.inspect(folder / name) for name in names]
-    counts = [info.num_samples for info in infos]
-    empty = [name for name, count in zip(names, counts, strict=True) if count == 0]
-    if empty:
-        raise DataError(f"{folder / empty[0]} holds no samples", hint="remove the file, or choose another path")
-    manifest = Manifest("train", sum(counts), 0, folder, names, fmt.suffix, list(accumulate(counts)), len(names), 0)
-    return manifest, infos[0].details
+    return np.array([info.num_samples for info in infos], np.int64), infos[0].details if infos else {}
 
 
 def describe(config: Config, fmt: Format) -> dict[str, Any]:
@@ -197,17 +226,27 @@ def read_description(folder: Path) -> dict[str, Any] | None:
     return dict(found)
 
 
-def check_present(manifests: dict[str, Manifest], fmt: Format) -> None:
-    """Raise unless every file is there.
+def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicator | None = None) -> None:
+    """Raise on rank 0 unless every file is there; each rank looks for its share of them.
+
+    Args:
+        manifests: the splits.
+        fmt: knows when a file is there.
+        comm: the ranks, all of which call this; ``None``: this process alone.
 
     Raises:
         PreconditionError: names the first missing file and how many are missing.
     """
+    comm = comm or SingleCommunicator()
     for manifest in manifests.values():
-        missing = [file for file in range(manifest.num_files) if not fmt.is_there(manifest.path(file))]
-        if missing:
+        first, missing = -1, 0
+        for file in range(comm.rank, manifest.num_files, comm.world_size):
+            if not fmt.is_there(manifest.path(file)):
+                first, missing = (file if first < 0 else first), missing + 1
+        everyone = comm.gather_objects((first, missing)) or []
+        if number := sum(missing for _, missing in everyone):
+            first = min(first for first, missing in everyone if missing)
             raise PreconditionError(
-                f"{manifest.path(missing[0])} does not exist "
-                f"({len(missing)} of {manifest.num_files} files are missing)",
+                f"{manifest.path(first)} does not exist ({number} of {manifest.num_files} files are missing)",
                 hint="write them with the verb generate or run",
             )

@@ -157,7 +157,8 @@ class Loading:
 
 def _wanted(sampler: Plan, epochs: int) -> list[int]:
     """Every sample that this rank will ask for, by number: what is read into memory."""
-    wanted = np.zeros(sampler.num_samples, bool)
+    wanted = np.zeros(0, np.int64)
     for epoch in range(epochs):
-        wanted |= sampler.expected_counts(epoch) > 0
-    return [int(index) for index in np.flatnonzero(wanted)]
+        wanted = np.union1d(wanted, sampler.expected(epoch))
+    numbers: list[int] = wanted.tolist()
+    return numbers

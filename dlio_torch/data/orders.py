@@ -6,12 +6,20 @@ for what each order means and who has which share.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlio_torch.data.permutation import Permutation
+
 Indices = NDArray[np.int64]
+
+LARGE = 1 << 24
+"""Things of which a permutation is no longer made whole: the largest that is takes 64 MiB for a moment."""
+
+_AT_ONCE = 1 << 13  # samples that are computed together
 
 
 class BatchMaker(Protocol):
@@ -64,8 +72,9 @@ class Shuffled:
         small = first + positions.count <= np.iinfo(np.int32).max
         order: NDArray[np.int32] | Indices = np.arange(positions.count, dtype=np.int32 if small else np.int64)
         np.random.default_rng(key).shuffle(order)  # as permutation() does, without the memory of another array
-        if positions.span == positions.size and steps * positions.size <= positions.count:
-            order = order[: steps * positions.size]
+        read = steps * positions.size
+        if positions.span == positions.size and read <= positions.count:
+            order = order[:read].copy() if read < positions.count else order  # a view would keep all of it
         else:
             begins = np.arange(steps, dtype=np.int64)[:, None] * positions.span + positions.part
             order = order[(begins + np.arange(positions.size)) % positions.count].reshape(-1)
@@ -76,6 +85,52 @@ class Shuffled:
     def __call__(self, step: int) -> Indices:
         """Indices of ``step``; int64 of ``(size,)``."""
         return self.order[step * self.size : (step + 1) * self.size].astype(np.int64)
+
+
+class Computed:
+    """A permutation of a share too large to be permuted whole: computed for some steps at a time, and not kept."""
+
+    def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
+        self.permutation = Permutation(key, positions.count)
+        self.first, self.positions, self.steps = first, positions, steps
+        self.at_once = max(1, _AT_ONCE // positions.size)
+        self.made: tuple[int, Indices] = -1, np.zeros(0, np.int64)
+
+    def __call__(self, step: int) -> Indices:
+        """Indices of ``step``; int64 of ``(size,)``."""
+        number, within = divmod(step, self.at_once)
+        made, order = self.made
+        if made != number:
+            steps = range(number * self.at_once, min(self.steps, (number + 1) * self.at_once))
+            order = self.permutation(np.concatenate([self.positions(one) for one in steps])) + self.first
+            self.made = number, order  # in one piece: threads may ask at once
+        size = self.positions.size
+        indices: Indices = order[within * size : (within + 1) * size].copy()
+        return indices
+
+
+def shuffled(key: list[int], first: int, positions: Positions, steps: int) -> BatchMaker:
+    """The permutation of a share that ``key`` chooses: NumPy's, or beyond :data:`LARGE` samples a computed one."""
+    return (Computed if positions.count > LARGE else Shuffled)(key, first, positions, steps)
+
+
+def permuted(key: list[int], count: int, part: slice) -> Indices | NDArray[np.int32]:
+    """A contiguous part of a permutation of ``range(count)``; made as :func:`shuffled` does, and nothing else kept."""
+    if count > LARGE:
+        return Permutation(key, count)(np.arange(*part.indices(count), dtype=np.int64))
+    order = np.arange(count, dtype=np.int32)
+    np.random.default_rng(key).shuffle(order)
+    found: NDArray[np.int32] = order[part].copy()
+    return found
+
+
+def pieces(key: list[int], count: int) -> Iterator[Indices | NDArray[np.int32]]:
+    """All of a permutation of ``range(count)``, made as :func:`shuffled` does, some thousands at a time."""
+    whole = permuted(key, count, slice(None)) if count <= LARGE else None
+    permutation = Permutation(key, count)
+    for first in range(0, count, _AT_ONCE):
+        end = min(count, first + _AT_ONCE)
+        yield whole[first:end] if whole is not None else permutation(np.arange(first, end))
 
 
 class RandomBlocks:

@@ -42,8 +42,8 @@ class Plan(Protocol):
     def batch(self, epoch: int, step: int) -> Indices:
         """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
 
-    def expected_counts(self, epoch: int) -> Indices:
-        """How often the rank gets each sample in ``epoch``; int64 of ``(num_samples,)``."""
+    def expected(self, epoch: int) -> Indices:
+        """Numbers of the samples that the rank gets in ``epoch``, ascending, each as often as it gets it."""
 
 
 def turns(batches: Sequence[int]) -> Iterator[int]:
@@ -118,12 +118,9 @@ class PipePlan(ABC):
         """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
         return np.asarray(next(self.batches(epoch, step)), np.int64)
 
-    def expected_counts(self, epoch: int) -> Indices:
-        """How often this rank gets each sample in ``epoch``; int64 of ``(num_samples,)``."""
-        counts = np.zeros(self.num_samples, np.int64)
-        for batch in self.batches(epoch):
-            np.add.at(counts, batch, 1)
-        return counts
+    def expected(self, epoch: int) -> Indices:
+        """Numbers of the samples that this rank gets in ``epoch``, ascending, each as often as it gets it."""
+        return np.sort(np.fromiter((sample for batch in self.batches(epoch) for sample in batch), np.int64))
 
     def places(self, epoch: int, step: int) -> list[tuple[int, int]]:
         """For each loader worker, its part and how many of the part's batches come before ``step``."""

@@ -22,13 +22,13 @@ partition      share of rank r                      batch of rank r in step t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from torch.utils.data import Sampler
 
 from dlio_torch.data import orders
+from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.orders import Indices
 from dlio_torch.errors import ConfigError
 
@@ -46,7 +46,8 @@ class BatchSampler(Sampler[list[int]]):
     * ``sequential``: by index.  Takes no memory per sample.
     * ``shuffled``: a permutation of the share, a function of seed, epoch and the share alone; ranks
       that share all samples (``batches``, ``none``) use the same one.  Takes 4 bytes per sample that
-      this rank reads while an epoch runs.
+      this rank reads while an epoch runs, and 4 bytes per sample of the share for a moment at its start; of
+      more than 2**24 samples the permutation is another one, which takes neither (:mod:`.permutation`).
     * ``random_blocks``: each step draws one start, uniform over the starts where the block fits, and
       reads consecutively from there; steps are drawn with replacement, from seed, epoch, step and
       the share.  With ``partition=batches`` the block is the global batch, cut into one part per rank.
@@ -105,7 +106,8 @@ class BatchSampler(Sampler[list[int]]):
             raise ValueError("partition='files' needs file_counts")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is not below world_size {world_size}")
-        self.num_samples = int(num_samples) if num_samples is not None else int(sum(file_counts or ()))
+        counts = FileCounts.of(file_counts) if file_counts is not None else None
+        self.num_samples = counts.total if counts is not None else int(num_samples or 0)
         self.order = order
         self.partition = partition
         self.stride = stride
@@ -118,14 +120,12 @@ class BatchSampler(Sampler[list[int]]):
             raise ConfigError(f"access.stride={stride} is not a distance", hint="use 1 or more")
         if self.num_samples < 1:
             raise ConfigError("the data set holds no samples", hint="raise dataset.samples_per_file")
-        bounds = self._bounds(file_counts)
-        self._first = bounds[rank] if self._own_share else 0
-        self._count = bounds[rank + 1] - self._first if self._own_share else self.num_samples
+        self._first, end, smallest, largest = self._share(counts)
+        self._count = end - self._first
         # The samples that one step takes from a share.
         self._span = self.batch_size * (world_size if partition == "batches" else 1)
-        sizes = [end - begin for begin, end in pairwise(bounds)]
         self._steps = self._number_of_steps(
-            sizes, tail=tail, steps=steps, batch_key=batch_key, batch_size=batch_size, steps_key=steps_key
+            smallest, largest, tail=tail, steps=steps, batch_key=batch_key, batch_size=batch_size, steps_key=steps_key
         )
         self._pattern = (
             f"{self.num_samples} samples, {order}, {partition}, stride {stride}, {tail}, "
@@ -190,14 +190,10 @@ class BatchSampler(Sampler[list[int]]):
         """Indices of this rank's batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
         return self.batch_maker(epoch)(step)
 
-    def expected_counts(self, epoch: int) -> Indices:
-        """How often this rank reads each sample in ``epoch``; int64 of ``(num_samples,)``."""
-        counts = np.zeros(self.num_samples, dtype=np.int64)
+    def expected(self, epoch: int) -> Indices:
+        """Numbers of the samples that this rank reads in ``epoch``, ascending, each as often as it is read."""
         make = self.batch_maker(epoch)
-        for step in range(self._steps):
-            # A batch larger than its share holds an index more than once.
-            np.add.at(counts, make(step), 1)
-        return counts
+        return np.sort(np.concatenate([make(step) for step in range(self._steps)]))
 
     @property
     def share(self) -> range:
@@ -210,34 +206,41 @@ class BatchSampler(Sampler[list[int]]):
     def _own_share(self) -> bool:
         return self.partition in ("slices", "files")
 
-    def _bounds(self, file_counts: Sequence[int] | None) -> list[int]:
-        """Borders of the shares: share ``i`` is ``[bounds[i], bounds[i + 1])``; one share if all have the same."""
-        if self.partition == "files" and file_counts is not None:
-            if len(file_counts) < self.world_size:
-                raise ConfigError(
-                    f"access.partition=files with {len(file_counts)} file(s) for {self.world_size} ranks "
-                    "leaves ranks without data",
-                    hint=f"use at most {len(file_counts)} ranks, raise dataset.num_files, or access.partition=slices",
-                )
-            before = np.concatenate(([0], np.cumsum(np.asarray(file_counts, dtype=np.int64))))
-            bounds = [int(before[i]) for i in _borders(len(file_counts), self.world_size)]
-        elif self.partition == "slices":
-            bounds = _borders(self.num_samples, self.world_size)
+    def _share(self, counts: FileCounts | None) -> tuple[int, int, int, int]:
+        """First sample of this rank's share and the one behind its last; samples of the smallest share and the largest.
+
+        Nothing is reckoned for each of the other ranks, unless files differ.
+        """
+        ranks = self.world_size
+        if not self._own_share:
+            return 0, self.num_samples, self.num_samples, self.num_samples
+        if self.partition == "slices" or counts is None:
+            counts = FileCounts([1], self.num_samples)
+        elif len(counts) < ranks:
+            raise ConfigError(
+                f"access.partition=files with {len(counts)} file(s) for {ranks} ranks leaves ranks without data",
+                hint=f"use at most {len(counts)} ranks, raise dataset.num_files, or access.partition=slices",
+            )
+        mine = np.array([self.rank, self.rank + 1], np.int64)
+        first, end = counts.before_all(_borders(len(counts), ranks, mine)).tolist()
+        if counts.alike:
+            smallest, largest = counts.before(len(counts) // ranks), counts.before(-(-len(counts) // ranks))
+            empty = len(counts) if not smallest else None  # those with one more come first
         else:
-            return [0, self.num_samples]
-        for rank, (begin, end) in enumerate(pairwise(bounds)):
-            if begin == end:
-                raise ConfigError(
-                    f"access.partition={self.partition} leaves rank {rank} of {self.world_size} without a sample "
-                    f"({self.num_samples} samples in all)",
-                    hint="use fewer ranks or more samples",
-                )
-        return bounds
+            sizes = np.diff(counts.before_all(_borders(len(counts), ranks, np.arange(ranks + 1))))
+            smallest, largest = int(sizes.min()), int(sizes.max())
+            empty = int(sizes.argmin()) if not smallest else None
+        if empty is not None:
+            raise ConfigError(
+                f"access.partition={self.partition} leaves rank {empty} of {ranks} without a sample "
+                f"({self.num_samples} samples in all)",
+                hint="use fewer ranks or more samples",
+            )
+        return first, end, smallest, largest
 
     def _number_of_steps(
-        self, sizes: list[int], *, tail: Tail, steps: int, batch_key: str, batch_size: int, steps_key: str
+        self, smallest: int, largest: int, *, tail: Tail, steps: int, batch_key: str, batch_size: int, steps_key: str
     ) -> int:
-        smallest, largest = min(sizes), max(sizes)
         who = "the smallest share of a rank" if self._own_share else "the data set"
         if self._span > smallest and (tail == "drop" or self.order == "random_blocks"):
             each = f" ({self._span} on {self.world_size} ranks)" if self._span != batch_size else ""
@@ -266,7 +269,7 @@ class BatchSampler(Sampler[list[int]]):
         if self.order == "random_blocks":
             return orders.RandomBlocks(key, self._first, positions, self._steps)
         if self.order == "shuffled":
-            return orders.Shuffled(key, self._first, positions, self._steps)
+            return orders.shuffled(key, self._first, positions, self._steps)
         return orders.Strided(self._first, positions, self.stride if self.order == "strided" else 1)
 
 
@@ -286,7 +289,8 @@ def rank_batch(batch_size: int, scope: BatchScope, world_size: int, key: str) ->
     return batch_size // world_size
 
 
-def _borders(count: int, parts: int) -> list[int]:
-    """Borders of ``parts`` runs of ``count`` things; the first ``count % parts`` runs hold one more."""
+def _borders(count: int, parts: int, numbers: Indices) -> Indices:
+    """Borders, of these numbers, of ``parts`` runs of ``count`` things; the first ``count % parts`` hold one more."""
     each, longer = divmod(count, parts)
-    return [i * each + min(i, longer) for i in range(parts + 1)]
+    borders: Indices = numbers * each + np.minimum(numbers, longer)
+    return borders

@@ -14,6 +14,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.orders import permuted
 from dlio_torch.data.patterns import drawn, generator, in_batches, interleaved
 from dlio_torch.data.pipeplan import ENDLESS, PipePlan
 from dlio_torch.data.sampler import BatchScope, Tail, rank_batch
@@ -87,10 +89,9 @@ class StreamPlan(PipePlan):
         if shard == "after_shuffle" and order != "shuffled":
             raise ValueError("shard='after_shuffle' needs order='shuffled'")
         self.interleave = interleave
-        self.held_samples = parts * (interleave * max(file_counts) if whole else pool)
+        self._counts = FileCounts.of(file_counts)
+        self.held_samples = parts * (interleave * self._counts.largest() if whole else pool)
         self.pool = max(1, pool)
-        self._counts = np.asarray(file_counts, np.int64)
-        self._first = np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64)
         self._shuffled = order == "shuffled"
         self._by_files = partition == "files"
         self._redealt = self._by_files and shard == "after_shuffle"
@@ -117,7 +118,7 @@ class StreamPlan(PipePlan):
                 f"with {steps_key}",
             )
         super().__init__(
-            num_samples=int(self._first[-1]),
+            num_samples=self._counts.total,
             batch_size=size,
             steps=steps or given,
             endless=repeat,
@@ -135,56 +136,69 @@ class StreamPlan(PipePlan):
 
     def rows(self, number: int, file: int) -> range | Numbers:
         """Samples of ``file``, from 0, in the order in which pass ``number`` delivers them."""
-        samples = int(self._counts[file])
+        samples = self._counts[file]
         if not self._permuted:
             return range(samples)
         return np.random.default_rng([self._seed, number, 2, file]).permutation(samples)
 
     def first(self, file: int) -> int:
         """Number of the first sample of ``file``."""
-        return int(self._first[file])
+        return self._counts.before(file)
 
     def _rank_files(self, number: int) -> Numbers:
-        every = np.arange(len(self._counts))
+        files, ranks = len(self._counts), self._world_size
         if self._redealt:
-            dealt = self._shuffle(every, [number, 0])
-            each = len(dealt) // self._world_size
-            return dealt[self._rank * each : (self._rank + 1) * each]
-        own = every[self._rank :: self._world_size] if self._by_files else every
-        return self._shuffle(own, [number, 1, self._rank])
-
-    def _shuffle(self, files: Numbers, key: list[int]) -> Numbers:
-        return np.random.default_rng([self._seed, *key]).permutation(files) if self._shuffled else files
+            each = files // ranks
+            key = [self._seed, number, 0]
+            return permuted(key, files, slice(self._rank * each, (self._rank + 1) * each)).astype(np.int64)
+        own = np.arange(self._rank, files, ranks) if self._by_files else np.arange(files)
+        return np.random.default_rng([self._seed, number, 1, self._rank]).permutation(own) if self._shuffled else own
 
     # --- steps ------------------------------------------------------------------------------------
 
     def _steps_of_a_pass(self, batch_size: int, parts: int) -> int:
         """Steps that one pass gives every rank, whatever the shuffle."""
-        limit = max if self._pad else min
-        if not self._by_files:
-            return self._steps_of(self._counts, len(self._counts), batch_size, parts)
-        if self._redealt:
-            return self._steps_of(self._counts, len(self._counts) // self._world_size, batch_size, parts)
-        shares = (self._counts[rank :: self._world_size] for rank in range(self._world_size))
-        return limit(self._steps_of(own, len(own), batch_size, parts) for own in shares)
+        steps = [held for counts, files in self._shares() for held in self._held(counts, files, batch_size, parts)]
+        return max(steps) if self._pad else min(steps)
 
-    def _steps_of(self, counts: Numbers, files: int, batch_size: int, parts: int) -> int:
-        """Steps of a share of ``files`` files out of those with ``counts`` samples."""
+    def _shares(self) -> Iterator[tuple[Numbers, int]]:
+        """The shares of files that ranks have in a pass: samples of each file by share, and files of each share.
+
+        Shares that are alike are given once.
+        """
+        files, ranks = len(self._counts), self._world_size
+        if not self._by_files or self._redealt:
+            own = files if not self._by_files else files // ranks
+            any_of = own if self._counts.alike else files  # any files may be in such a share
+            yield self._counts.array(np.arange(any_of))[:, None], own
+            return
+        each, longer = divmod(files, ranks)
+        for having, held in ((range(longer), each + 1), (range(longer, ranks), each)):
+            some = having[:1] if self._counts.alike else having
+            if some:
+                yield self._counts.array(np.arange(held)[:, None] * ranks + np.asarray(some)), held
+
+    def _held(self, counts: Numbers, files: int, batch_size: int, parts: int) -> list[int]:
+        """Steps of each share, a column of ``counts``, that holds ``files`` of the files in it."""
         if self._shuffled:
             # Any file may be in any part: reckon with the smallest ones, or with the largest.
-            counts = np.sort(counts)[::-1] if self._pad else np.sort(counts)
-            held = [int(counts[: len(range(part, files, parts))].sum()) for part in range(parts)]
+            counts = np.sort(counts, axis=0)
+            counts = counts[::-1] if self._pad else counts
+            of_parts = [counts[: len(range(part, files, parts))] for part in range(parts)]
         else:
-            held = [int(counts[:files][part::parts].sum()) for part in range(parts)]
+            of_parts = [counts[:files][part::parts] for part in range(parts)]
+        held = np.array([of_part.sum(axis=0) for of_part in of_parts])
         if self._pad:
-            return sum(samples > 0 for samples in held) * -(-max(held) // batch_size)
-        return sum(samples // batch_size for samples in held)
+            steps: list[int] = ((held > 0).sum(axis=0) * -(-held.max(axis=0) // batch_size)).tolist()
+        else:
+            steps = (held // batch_size).sum(axis=0).tolist()
+        return steps
 
     def part_lengths(self, epoch: int) -> list[int]:
         """See :class:`PipePlan`."""
-        lengths = []
+        mine, lengths = self._rank_files(epoch), []
         for part in range(self.parts):
-            samples = int(self._counts[self.files(epoch, part)].sum())
+            samples = int(self._counts.array(mine[part :: self.parts]).sum())
             endless = (self.endless or self._pad) and samples > 0
             lengths.append(ENDLESS if endless else samples // self.batch_size)
         return lengths
@@ -242,12 +256,17 @@ class StreamPlan(PipePlan):
         )
         return drawn(passes, self.pool, generator(*self.key(epoch, part)))
 
-    def _numbers(self, number: int, part: int, came: list[int] | None = None) -> Iterator[list[int]]:
+    def _numbers(self, number: int, part: int, came: list[int] | None = None) -> Iterator[Iterator[int]]:
         for file in self.files(number, part):
             first, rows = self.first(file), self.rows(number, file)
             if came is not None:
                 came.extend(range(first, first + len(rows)))
-            yield [first + int(row) for row in rows]
+            yield _numbered(first, rows)
+
+
+def _numbered(first: int, rows: Iterable[int]) -> Iterator[int]:
+    """Sample numbers of the rows of a file, one after another: a file may hold a billion."""
+    return (first + int(row) for row in rows)
 
 
 def _noted(samples: Iterator[int], came: list[int] | None) -> Iterator[int]:

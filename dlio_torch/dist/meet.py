@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import resource
 import secrets
 import socket
 import time
@@ -34,6 +35,7 @@ Message = dict[str, Any]
 
 _STRANGER_S = 5.0  # a rank that has connected says who it is within this time, or it is none of ours
 _WELCOME_S = 30.0  # rank 0 takes one rank after the other, the last of many waits
+_OTHER_FILES = 256  # beside the connections: data, workers, the backend's own
 _ADDRESS_S = 3.0  # one of several addresses of rank 0 that does not answer is given up after this time
 
 
@@ -112,6 +114,7 @@ def meet(rank: int, world_size: int, gather: Gather, broadcast: Broadcast, timeo
     if hosts is None:
         return [_dial(rank, broadcast(None), timeout_s)]
     try:
+        _allow_open(world_size)
         server = _listen(len(set(hosts)) == 1, world_size)
     except OSError as error:
         broadcast(Invitation(error=str(error)))
@@ -121,6 +124,17 @@ def meet(rank: int, world_size: int, gather: Gather, broadcast: Broadcast, timeo
         invitation = Invitation(addresses, server.getsockname()[1], secrets.token_hex(16))
         broadcast(invitation)
         return _accept(server, invitation, world_size, timeout_s)
+
+
+def _allow_open(connections: int) -> None:
+    """Let this process have a connection to each rank open: systems allow 1,024 files, and more on demand."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise OSError(f"{connections} ranks need {needed} open files, and {hard} are allowed (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _listen(same_host: bool, backlog: int) -> socket.socket:

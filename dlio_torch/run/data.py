@@ -20,11 +20,8 @@ def where_samples_lie(run: Setting) -> dict[str, Manifest]:
     path = run.config.dataset.path
     if path is None:
         return layout.generated(run.config, run.format)
-    # One rank looks at the files; an error there ends the others through the communicator.
-    found = layout.existing(run.config, run.format) if run.first else None
-    found = run.comm.broadcast_object(found)
-    assert found is not None
-    manifest, details = found
+    # An error of rank 0 ends the others through the communicator.
+    manifest, details = layout.existing(run.config, run.format, run.comm)
     run.details = {"files": manifest.num_files, "samples": manifest.num_samples, **details}
     if run.first:
         print("\n".join(found_lines(path, run.details)), file=sys.stderr)
@@ -60,10 +57,10 @@ def use_existing(run: Setting, manifests: dict[str, Manifest]) -> None:
     """
     if run.config.dataset.path is not None or not run.format.needs_files:
         return
+    layout.check_present(manifests, run.format, run.comm)
     found = None
     if run.first:
         folder = layout.data_folder(run.config, run.format)
-        layout.check_present(manifests, run.format)
         found = layout.read_description(folder)
         if found is None:
             raise DataError(f"{folder / layout.DESCRIPTION} does not exist", hint="run the verb generate")

@@ -11,7 +11,7 @@ from dlio_torch.environment import IoCounters
 from dlio_torch.train.steps import Steps
 
 Seen = npt.NDArray[np.int64]
-"""How often each sample came."""
+"""Numbers of the samples that came, in their order."""
 
 
 @dataclass
@@ -22,7 +22,7 @@ class EpochFigures:
         epoch: number, from 1.
         seconds: wall time of the epoch, evaluation and checkpoints included.
         io: what the kernel counted; ``None`` where it does not tell.
-        seen: with ``verify``, how often each sample came; else ``None``.
+        seen: with ``verify``, which samples came, until that was checked; else ``None``.
         idle_core_s: seconds that cores were idle meanwhile, added up over those that the rank may run on; ``None``
             where the kernel does not tell.
     """

@@ -48,9 +48,8 @@ class Trainer:
         recorder: takes the spans, after the loop.
         profiler: torch.profiler around the first steps.
         progress: called now and then with steps done and steps to do.
-        num_samples: samples of the data set.
         restore: read a checkpoint before the first step.
-        verify: count how often each sample comes.
+        verify: note which samples come.
         before_epoch: called on all ranks before an epoch, with its number, from the second one on; what it takes
             is a pause.
     """
@@ -69,7 +68,6 @@ class Trainer:
         recorder: Recorder,
         profiler: ProfilerSession,
         progress: Progress,
-        num_samples: int,
         restore: bool = False,
         verify: bool = False,
         before_epoch: Callable[[int], object] | None = None,
@@ -89,7 +87,6 @@ class Trainer:
         self._recorder = recorder
         self._profiler = profiler
         self._progress = progress
-        self._num_samples = num_samples
         self._restore = restore
         self._verify = verify
         self._before_epoch = before_epoch
@@ -139,7 +136,7 @@ class Trainer:
                     result.pauses.append((paused, time.perf_counter_ns()))
                 self._comm.barrier()
                 before, idle, began = tree_counters(begins=True), idle_core_s(), time.perf_counter_ns()
-                seen = np.zeros(self._num_samples, np.int64) if self._verify else None
+                seen: list[Seen] | None = [] if self._verify else None
                 self._epoch(epoch, seen, result)
                 every = self._config.eval_every_epochs
                 if every and epoch % every == 0:
@@ -149,9 +146,10 @@ class Trainer:
                 self._recorder.add("epoch", began, ended)
                 io = after - before if after is not None and before is not None else None
                 idle = idle_then - idle if idle_then is not None and idle is not None else None
-                result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, seen, idle))
+                came = np.concatenate(seen) if seen else None
+                result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, came, idle))
 
-    def _epoch(self, epoch: int, seen: Seen | None, result: TrainResult) -> None:
+    def _epoch(self, epoch: int, seen: list[Seen] | None, result: TrainResult) -> None:
         clock = time.perf_counter_ns
         spend, requested_ns, reduce = self._emulator.spend, self._requested_ns, self._reduce
         flush, show = self._log.maybe_flush, self._progress
@@ -187,7 +185,7 @@ class Trainer:
                     self._record(epoch, done)
                 samples, size = len(batch[INDEX]), batch_bytes(batch)
                 if seen is not None:
-                    np.add.at(seen, batch[INDEX].numpy(), 1)
+                    seen.append(batch[INDEX].numpy().copy())
                 flush()
                 show(self._done, total)
                 shadow = clock() - copied

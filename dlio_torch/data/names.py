@@ -1,0 +1,54 @@
+"""The names of many files in one piece of memory: what is common to all of them is kept once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import overload
+
+import numpy as np
+
+
+class Names(Sequence[str]):
+    """Names in a given order; each takes its own bytes, without the beginning and the end of all, and four more.
+
+    Args:
+        names: at least one.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        begin = _beginning(names)
+        end = _beginning([name[len(begin) :][::-1] for name in names])[::-1]
+        self._begin, self._end = begin, end
+        middles = [os.fsencode(name[len(begin) : len(name) - len(end)]) for name in names]
+        self._bytes = b"".join(middles)
+        ends = np.fromiter(accumulate(map(len, middles), initial=0), np.int64, len(middles) + 1)
+        self._ends = ends.astype(np.uint32) if ends[-1] < 1 << 32 else ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        """The name of this number, or some of them."""
+        if isinstance(number, slice):
+            return list(self._some(range(len(self))[number]))
+        return next(self._some([range(len(self))[number]]))
+
+    def _some(self, numbers: Iterable[int]) -> Iterator[str]:
+        for at in numbers:
+            middle = self._bytes[int(self._ends[at]) : int(self._ends[at + 1])]
+            yield f"{self._begin}{os.fsdecode(middle)}{self._end}"
+
+
+def _beginning(names: Sequence[str]) -> str:
+    """What all of them begin with: what the first and the last in the alphabet do."""
+    least, most = min(names), max(names)
+    same = (number for number, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1])
+    return least[: next(same, len(least))]
