@@ -107,10 +107,12 @@ def summarise(
 
 
 def _phase(ranks: Sequence[RankSteps], phase: int) -> dict[str, Any]:
-    chosen = [rank.steps[rank.phase == phase] for rank in ranks]
-    steps = [int(one.size) for one in chosen]
-    samples = int(sum(one["samples"].sum() for one in chosen))
-    size = int(sum(one["bytes"].sum() for one in chosen))
+    steps, samples, size = [], 0, 0
+    for rank in ranks:
+        chosen = rank.of_phase(phase)
+        steps.append(int(chosen.size))
+        samples += int(chosen["samples"].sum())
+        size += int(chosen["bytes"].sum())
     elapsed = elapsed_ns([rank.intervals(phase) for rank in ranks]) * _S
     rate = 1 / elapsed if elapsed > 0 else None
     return {

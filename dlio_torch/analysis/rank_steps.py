@@ -51,7 +51,7 @@ class RankSteps:
             follows = same_loop & (np.diff(steps["epoch"]) == 0)
             self.duration[:-1][follows] = np.diff(self.start)[follows]
         self.is_train = self.phase == TRAIN
-        self.train = steps[self.is_train]
+        self.train = self.of_phase(TRAIN)
         self.train_duration = self.duration[self.is_train]
         self.elapsed_ns = _length(self.intervals(TRAIN))
         self.requested_ns = int(self.train["requested_ns"].sum())
@@ -60,6 +60,14 @@ class RankSteps:
     def au(self) -> float | None:
         """Accelerator utilisation; None where nothing was measured."""
         return self.requested_ns / self.elapsed_ns if self.elapsed_ns else None
+
+    def of_phase(self, phase: int) -> Steps:
+        """The records of a phase; no copy where they follow each other, as there may be millions on rank 0."""
+        found = np.flatnonzero(self.phase == phase)
+        if len(found) and found[-1] - found[0] + 1 == len(found):
+            together: Steps = self.steps[found[0] : found[-1] + 1]
+            return together
+        return self.steps[found]
 
     def intervals(self, phase: int) -> list[tuple[int, int]]:
         """When steps of ``phase`` ran, each interval from the end of what came before it.
