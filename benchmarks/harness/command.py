@@ -35,6 +35,7 @@ MEMBERS = (
     "generation",
     "own_cost",
     "predict_check",
+    "start_up",
 )
 
 

@@ -1,0 +1,1 @@
+"""Starts one rank of many, alone, up to its first batch."""

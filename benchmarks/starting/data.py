@@ -1,0 +1,94 @@
+"""A published data set without its terabytes: one real file of each kind, and all names of the others for it.
+
+Every file of the data set exists under its name, so that everything which looks for files finds them: the first of a
+split is written by the format itself, the others are symbolic links to it.  Flat binary records are a sparse file with
+a real index.  What is smaller than published is said in :data:`SMALLER`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dlio_torch.config.compose import compose
+from dlio_torch.config.schema import Config
+from dlio_torch.data import layout
+from dlio_torch.data.layout import Manifest
+from dlio_torch.formats import registry
+from dlio_torch.formats.base import Format
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """What is less than published, so that a file can be written in a moment.
+
+    Attributes:
+        options: of the command line; they change the size of samples, not how many there are.
+        stored: samples that the file of a stream holds: its beginning is all that the first batch takes; 0: all.
+        why: in a few words.
+    """
+
+    options: tuple[str, ...] = ()
+    stored: int = 0
+    why: str = ""
+
+
+SMALLER = {
+    "bert": Smaller(stored=4096, why="4,096 of 313,532 records of the file"),
+    "candle_nt3": Smaller(("dataset.fields.1.shape=[605]",), why="605 of 60,483 columns"),
+    "cosmic_tagger": Smaller(
+        ("dataset.larcv3.voxels_mean=190", "dataset.larcv3.voxels_stdev=77", "dataset.larcv3.unread_bytes=0"),
+        why="190 of 19,046 voxels an event",
+    ),
+    "cosmoflow": Smaller(stored=4, why="4 of 64 records of the file"),
+}
+
+
+def arguments(recipe: str, root: Path) -> list[str]:
+    """Options of a start of ``recipe`` as published, its data below ``root``."""
+    smaller = SMALLER.get(recipe, Smaller())
+    quiet = ("output.progress=false", "storage.limits=off")
+    return [f"recipe={recipe}", "scale=paper", f"dataset.root={root}", *smaller.options, *quiet]
+
+
+def make(recipe: str, root: Path) -> Config:
+    """Write the data set of ``recipe`` below ``root``; returns the configuration."""
+    config = compose(arguments(recipe, root), environ={}).config
+    fmt = registry.create(config.dataset, config.seed)
+    if fmt.needs_files:
+        folder = layout.data_folder(config, fmt)
+        folder.mkdir(parents=True, exist_ok=True)
+        description = layout.describe(config, fmt)
+        fmt.use_parameters(description["parameters"])
+        for manifest in layout.generated(config, fmt).values():
+            _split(manifest, fmt, SMALLER.get(recipe, Smaller()).stored)
+        (folder / layout.DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
+    return config
+
+
+def _split(manifest: Manifest, fmt: Format, stored: int) -> None:
+    first = manifest.path(0)
+    first.parent.mkdir(parents=True, exist_ok=True)
+    if fmt.name == "indexed_binary":
+        fmt.write_pieces = partial(_sparse, fmt)  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(2) as pool:
+        fmt.write(first, manifest.first_sample, stored or manifest.count(0), pool)
+    family = fmt.files(first)
+    folders = {first.parent}
+    for number in range(1, manifest.num_files):
+        path = manifest.path(number)
+        if path.parent not in folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folders.add(path.parent)
+        for real, other in zip(family, fmt.files(path), strict=True):
+            os.symlink(os.path.relpath(real, other.parent), other)  # short enough to lie in the inode
+
+
+def _sparse(fmt: Format, file: BinaryIO, stream: int, first: int, count: int, *_: Any) -> None:
+    """All records of a flat file, as a hole."""
+    file.truncate(int(count * fmt.sample_bytes()))

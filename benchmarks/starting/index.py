@@ -1,0 +1,38 @@
+"""What a rank keeps to know which samples it reads, where, and in which order: bytes and seconds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.own.index import memory
+from dlio_torch.config.schema import Config
+from dlio_torch.data import layout
+from dlio_torch.data.assemble import train_sampler
+from dlio_torch.data.hold import HeldPlan
+from dlio_torch.data.pipeplan import PipePlan
+from dlio_torch.formats.base import Format
+
+
+def index(config: Config, fmt: Format, rank: int, world_size: int) -> Any:
+    """Manifest and plan of a rank, and its first epoch under way: the first batch of sample numbers was taken."""
+    manifest = layout.generated(config, fmt)["train"]
+    plan = train_sampler(config, manifest, rank, world_size, fmt)
+    plan = plan.fetched if isinstance(plan, HeldPlan) else plan
+    if isinstance(plan, PipePlan):
+        # A part of it, as a worker has: pipes know their files, and lengths are asked for where batches are dealt.
+        batches = plan.part_batches(0, 0)
+        next(batches)
+        return manifest, plan, plan.part_lengths(0), batches
+    order = iter(plan)
+    next(order)
+    return manifest, plan, order
+
+
+def index_of(config: Config, fmt: Format, rank: int, world_size: int) -> dict[str, Any]:
+    """Seconds, bytes kept, and bytes at the most while it is made."""
+    began = time.perf_counter()
+    index(config, fmt, rank, world_size)
+    seconds = time.perf_counter() - began
+    kept, peak = memory(lambda: index(config, fmt, rank, world_size))
+    return {"index_s": seconds, "index_bytes": kept, "index_peak_bytes": peak}
