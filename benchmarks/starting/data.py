@@ -29,7 +29,7 @@ class Smaller:
 
     Attributes:
         options: of the command line; they change the size of samples, not how many there are.
-        stored: samples that the file of a stream holds: its beginning is all that the first batch takes; 0: all.
+        stored: samples that a file read from its start holds: no more is asked of it for the first batch; 0: all.
         why: in a few words.
     """
 
@@ -46,6 +46,7 @@ SMALLER = {
         why="190 of 19,046 voxels an event",
     ),
     "cosmoflow": Smaller(stored=4, why="4 of 64 records of the file"),
+    "ffn": Smaller(stored=40_000, why="40,000 of 20,000,000 coordinates of the list"),
 }
 
 
