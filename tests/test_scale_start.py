@@ -81,6 +81,17 @@ def test_ranks_look_for_what_is_to_be_written(tmp_path: Path) -> None:
     assert {number: manifest.path(number).read_bytes() for number in range(11)} == before
 
 
+def test_there_may_be_fewer_files_than_ranks(tmp_path: Path) -> None:
+    config, fmt = looking(tmp_path / "made", 2)
+    found = run_threads(3, lambda comm: generate(config, fmt(), comm, NULL))
+    assert {one.written for one in found} == {2}
+    manifests = layout.generated(config, fmt())
+    run_threads(3, lambda comm: layout.check_present(manifests, fmt(), comm))
+    folder = str(manifests["train"].path(0).parent)
+    existing = replace(config, dataset=replace(config.dataset, path=folder))
+    assert [one.num_files for one, _ in run_threads(3, lambda comm: layout.existing(existing, fmt(), comm))] == [2] * 3
+
+
 def test_ranks_look_into_their_share_of_existing_files(tmp_path: Path) -> None:
     config, fmt = looking(tmp_path / "made", 7)
     generate(config, fmt(), run_threads(1, lambda comm: comm)[0], NULL)

@@ -186,7 +186,7 @@ def _to_write(jobs: _Jobs, fmt: Format, comm: Communicator, *, overwrite: bool) 
         return fmt.is_there(path) and all(other.is_file() for other in beside)
 
     mine = [not complete(number) for number in range(comm.rank, len(jobs), comm.world_size)]
-    everyone = comm.gather_objects(np.packbits(mine))
+    everyone = comm.gather_objects(np.packbits(np.array(mine, bool)))  # a rank may have none
     missing = np.zeros(len(jobs), bool)
     for rank, bits in enumerate(everyone or []):
         part = missing[rank :: comm.world_size]
