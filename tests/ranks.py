@@ -7,11 +7,13 @@ which is quick and shows each rank's own exit code and output.  ``run_launcher``
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,7 +24,7 @@ from typing import Literal
 import psutil
 import pytest
 
-Kind = Literal["single", "torch", "horovod"]
+Kind = Literal["single", "torch", "horovod", "mpi"]
 
 REPO = Path(__file__).resolve().parent.parent
 _PREFIXES = ("HOROVOD_", "OMPI_", "PMI_", "SLURM_", "TORCHELASTIC_", "MASTER_")
@@ -71,7 +73,8 @@ def run_ranks(
     """Run ``python *arguments`` as ranks 0 to ``world_size - 1`` of one run and wait for all of them.
 
     Args:
-        kind: the launcher whose variables are set: none, torchrun's, or horovodrun's (over Gloo).
+        kind: the launcher whose variables are set: none, torchrun's, or horovodrun's (over Gloo); ``mpi``: they are
+            started by mpiexec itself.
         world_size: number of processes.
         arguments: of the Python interpreter.
         cwd: working directory of the ranks.
@@ -81,6 +84,8 @@ def run_ranks(
     Returns:
         How each rank ended, in the order of ranks.
     """
+    if kind == "mpi":
+        return _run_below_mpiexec(world_size, arguments, cwd, dict(env or {}), timeout_s)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         variables = stack.enter_context(_variables(kind, world_size))
@@ -119,8 +124,55 @@ def run_ranks(
         ]
 
 
+def mpiexec(world_size: int) -> list[str]:
+    """The mpiexec of the MPI that mpi4py loads here; skips where there is none."""
+    pytest.importorskip("mpi4py")
+    found = os.environ.get("DLIO_TORCH_MPIEXEC") or shutil.which("mpiexec", path=os.path.dirname(sys.executable))
+    if found is None:
+        pytest.skip("no mpiexec beside this Python (pip install mpich), and DLIO_TORCH_MPIEXEC names none")
+    return [found, "-n", str(world_size)]
+
+
+def _run_below_mpiexec(
+    world_size: int, arguments: Sequence[str | Path], cwd: Path | None, env: dict[str, str], timeout_s: float
+) -> list[Ended]:
+    """As ``run_ranks``, below a real mpiexec; it is ended when the ranks have."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        said = stack.enter_context((folder / "mpiexec.out").open("w+b"))
+        keeper = [sys.executable, "-S", "-E", str(Path(__file__).with_name("rank_keeper.py")), str(folder)]
+        command = [*mpiexec(world_size), *keeper, sys.executable, *map(str, arguments)]
+        launcher = subprocess.Popen(
+            command, env=clean_environ() | env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            start_new_session=True,
+        )  # fmt: skip
+        stack.callback(_kill, [launcher])
+        stack.callback(_kill_groups, folder)
+        deadline = time.monotonic() + timeout_s
+        while len(list(folder.glob("*.code"))) < world_size:
+            if time.monotonic() > deadline:
+                outputs = "\n".join(f"{file.name}: {file.read_text()}" for file in sorted(folder.iterdir()))
+                pytest.fail(f"ranks still running after {timeout_s:g} s\n{outputs}")
+            time.sleep(0.01)
+
+        def kept(rank: int, suffix: str) -> str:
+            return (folder / f"{rank}.{suffix}").read_text(errors="replace")
+
+        return [
+            Ended(int(kept(i, "code")), kept(i, "out"), kept(i, "err"), _running(int(kept(i, "pid"))))
+            for i in range(world_size)
+        ]
+
+
+def _kill_groups(folder: Path) -> None:
+    """Kill what ranks have left behind."""
+    for file in folder.glob("*.pid"):
+        with suppress(ProcessLookupError):
+            os.killpg(int(file.read_text()), signal.SIGKILL)
+
+
 def run_launcher(
-    launcher: Literal["torchrun", "horovodrun", "mpirun"],
+    launcher: Literal["torchrun", "horovodrun", "mpirun", "mpiexec"],
     world_size: int,
     arguments: Sequence[str | Path],
     *,
@@ -137,6 +189,8 @@ def run_launcher(
     if launcher == "torchrun":
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
         command += given
+    elif launcher == "mpiexec":
+        command = [*mpiexec(world_size), sys.executable, *given]
     elif launcher == "mpirun":
         command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(world_size)]
         command += [sys.executable, *given]

@@ -18,6 +18,8 @@ SINGLE = pytest.param("single", 1, id="single")
 TORCH = pytest.param("torch", 2, id="torch-2", marks=pytest.mark.ranks)
 TORCH_4 = pytest.param("torch", 4, id="torch-4", marks=pytest.mark.ranks)
 HOROVOD = pytest.param("horovod", 2, id="horovod-2", marks=[pytest.mark.ranks, pytest.mark.horovod])
+# What is MPI's own of the rest is in test_dist_mpi.py.
+MPI = pytest.param("mpi", 2, id="mpi-2", marks=pytest.mark.ranks)
 several = pytest.mark.parametrize(("kind", "world_size"), [TORCH, HOROVOD])
 
 
@@ -34,11 +36,11 @@ def reports(text: str) -> list[str]:
     return re.findall(r"rank \d+ (?:failed: .*|\(pid \d+, host [^)]*\) died)", text)
 
 
-@pytest.mark.parametrize(("kind", "world_size"), [SINGLE, TORCH, TORCH_4, HOROVOD])
+@pytest.mark.parametrize(("kind", "world_size"), [SINGLE, TORCH, TORCH_4, HOROVOD, MPI])
 def test_collectives(kind: Kind, world_size: int) -> None:
     ended = run(kind, world_size, "collectives", kind)
     assert codes(ended) == [0] * world_size, "\n".join(rank.stderr for rank in ended)
-    detail = {"single": "one process", "torch": "(gloo|nccl)", "horovod": "gloo"}[kind]
+    detail = {"single": "one process", "torch": "(gloo|nccl)", "horovod": "gloo", "mpi": "mpi"}[kind]
     for number, rank in enumerate(ended):
         assert re.fullmatch(f"done {number} {world_size} {detail}\n", rank.stdout)
 

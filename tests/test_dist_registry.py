@@ -34,6 +34,9 @@ MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
         ("horovod", MPIRUN, {}, "horovod"),
         ("torch", MPIRUN, MEETING, "torch"),
         ("torch", SRUN, {}, "torch"),
+        ("mpi", MPIRUN, {}, "mpi"),
+        ("mpi", SRUN, {}, "mpi"),
+        ("mpi", ALONE, {}, "mpi"),
     ],
 )
 def test_backend_of_a_launcher(asked: str, launch: Launch, environ: dict[str, str], backend: str) -> None:
@@ -49,12 +52,31 @@ def test_backend_of_a_launcher(asked: str, launch: Launch, environ: dict[str, st
         ("torch", ALONE, "dist.backend=torch, but no launcher started this process; start it with torchrun"),
         ("horovod", ALONE, "dist.backend=horovod, but no launcher started this process; start it with horovodrun"),
         ("torch", MPIRUN, "needs the environment variables MASTER_ADDR and MASTER_PORT"),
+        ("mpi", TORCHRUN, "dist.backend=mpi, but torchrun started this process; start it with mpiexec"),
         ("horovod", SRUN, "dist.backend=horovod, but srun started this process"),
     ],
 )
 def test_a_backend_that_does_not_fit_the_launcher_is_refused(asked: str, launch: Launch, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         choose_backend(asked, launch, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("horovod", "mpi4py", "backend"),
+    [(True, True, "horovod"), (True, False, "horovod"), (False, True, "mpi"), (False, False, "horovod")],
+)
+def test_mpirun_takes_the_one_that_talks_mpi(
+    monkeypatch: pytest.MonkeyPatch, horovod: bool, mpi4py: bool, backend: str
+) -> None:
+    monkeypatch.setattr("dlio_torch.dist.registry.horovod_has_mpi", lambda: horovod)
+    monkeypatch.setattr("dlio_torch.dist.registry.has_mpi4py", lambda: mpi4py)
+    assert choose_backend("auto", MPIRUN, {}) == backend
+
+
+def test_a_missing_mpi4py_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"needs mpi4py.*pip install 'dlio-torch\[mpi\]'"):
+        connect(DistConfig(backend="mpi"), MPIRUN)
 
 
 def test_without_a_launcher_the_communicator_is_that_of_one_process() -> None:

@@ -12,8 +12,9 @@ from dlio_torch.config.opt import opt
 class DistConfig:
     """How ranks talk."""
 
-    backend: Literal["auto", "single", "torch", "horovod"] = opt(
-        "auto", "communicator; auto: whatever launcher started this process"
+    backend: Literal["auto", "single", "torch", "horovod", "mpi"] = opt(
+        "auto",
+        "communicator; auto: that of the launcher of this process, under mpirun Horovod with MPI, else mpi4py",
     )
     timeout_s: float = opt(300.0, "longest wait for the other ranks", unit="s", minimum=1)
 

@@ -1,6 +1,6 @@
 """The Communicator protocol, and the communicator of one process.
 
-Everything above this layer talks to other ranks through these few calls, so that Horovod,
+Everything above this layer talks to other ranks through these few calls, so that Horovod, MPI,
 ``torch.distributed`` and a single process are interchangeable.  One contract suite tests them all.
 """
 
@@ -50,7 +50,7 @@ class Communicator(Protocol):
     (see ``fail``).
 
     Attributes:
-        name: ``single``, ``torch`` or ``horovod``.
+        name: ``single``, ``torch``, ``horovod`` or ``mpi``.
         rank: number of this process, 0 to ``world_size - 1``.
         world_size: number of processes.
         local_rank: number of this process on its node.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -17,11 +18,12 @@ from dlio_torch.errors import ConfigError, MissingPackageError
 if TYPE_CHECKING:
     from dlio_torch.config.schema import DistConfig
 
-Backend = Literal["single", "torch", "horovod"]
+Backend = Literal["single", "torch", "horovod", "mpi"]
 
 _START = {
     "torch": "start it with torchrun --nproc-per-node <n> -m dlio_torch ...",
     "horovod": "start it with horovodrun -np <n> python -m dlio_torch ...",
+    "mpi": "start it with mpiexec -n <n> python -m dlio_torch ...",
 }
 
 
@@ -34,7 +36,7 @@ def connect(config: DistConfig, launch: Launch | None = None) -> Communicator:
 
     Raises:
         ConfigError: the backend does not fit the launcher, or the launcher's variables are wrong.
-        MissingPackageError: Horovod is needed and not installed, or not usable.
+        MissingPackageError: Horovod or mpi4py is needed and not installed, or not usable.
         RunFailed: the ranks do not find each other within the timeout.
     """
     launch = launch or detect()
@@ -45,6 +47,11 @@ def connect(config: DistConfig, launch: Launch | None = None) -> Communicator:
         from dlio_torch.dist.torchdist import TorchCommunicator
 
         return TorchCommunicator(launch, config.timeout_s)
+    if backend == "mpi":
+        check_mpi4py()
+        from dlio_torch.dist.mpi import MpiCommunicator
+
+        return MpiCommunicator(launch, config.timeout_s)
     check_horovod()
     try:
         from dlio_torch.dist.hvd import HorovodCommunicator, mpi_built
@@ -61,14 +68,21 @@ def connect(config: DistConfig, launch: Launch | None = None) -> Communicator:
 
 
 def choose_backend(
-    asked: Literal["auto", "single", "torch", "horovod"], launch: Launch, environ: Mapping[str, str] = os.environ
+    asked: Literal["auto", "single", "torch", "horovod", "mpi"],
+    launch: Launch,
+    environ: Mapping[str, str] = os.environ,
 ) -> Backend:
     """The backend of ``dist.backend``, checked against the launcher.
+
+    ``auto`` under mpirun is Horovod where one with an MPI controller is installed, else mpi4py where that is; with
+    neither it stays Horovod, whose error says what to install.
 
     Raises:
         ConfigError: they do not fit.
     """
     if asked == "auto":
+        if launch.name == "mpirun" and has_mpi4py() and not horovod_has_mpi():
+            return "mpi"
         return launch.backend
     if asked == "single":
         if launch.world_size > 1:
@@ -77,6 +91,8 @@ def choose_backend(
                 hint="leave dist.backend=auto, or start without a launcher",
             )
         return asked
+    if asked == "mpi" and launch.name in ("single", "mpirun", "srun"):
+        return asked  # MPI starts in one process, too
     if launch.name == "single":
         raise ConfigError(f"dist.backend={asked}, but no launcher started this process", hint=_START[asked])
     if asked == launch.backend:
@@ -117,6 +133,43 @@ def check_horovod() -> None:
             f"the installed Horovod was built for torch {built_for}, but torch is {torch.__version__}",
             hint=_install_command(),
         )
+
+
+def horovod_has_mpi() -> bool:
+    """Whether an installed Horovod works and has an MPI controller."""
+    try:
+        check_horovod()
+        from dlio_torch.dist.hvd import mpi_built
+
+        return mpi_built()
+    except (MissingPackageError, ImportError):
+        return False
+
+
+def has_mpi4py() -> bool:
+    """Whether mpi4py is installed; it may find no MPI yet."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def check_mpi4py() -> None:
+    """Check that mpi4py is there and finds an MPI.
+
+    Raises:
+        MissingPackageError: it does not; says what to install.
+    """
+    if not has_mpi4py():
+        raise MissingPackageError(
+            "dist.backend=mpi needs mpi4py, which is not installed",
+            hint="install it with: pip install 'dlio-torch[mpi]', and an MPI: the system's, or pip install mpich",
+        )
+    try:
+        importlib.import_module("dlio_torch.dist.mpiworld")
+    except (ImportError, RuntimeError) as error:  # RuntimeError: its wheel looked for a libmpi in vain
+        raise MissingPackageError(
+            f"mpi4py cannot load an MPI: {str(error).splitlines()[0]}",
+            hint="load or install an MPI (pip install mpich brings one), or build mpi4py with its mpicc: "
+            "pip install --no-binary mpi4py mpi4py",
+        ) from error
 
 
 def _built_for(folder: Path) -> str | None:

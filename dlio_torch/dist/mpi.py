@@ -1,0 +1,158 @@
+"""Ranks through MPI itself, by mpi4py: started by mpiexec, mpirun or srun, or one process alone.
+
+What reads through MPI-IO needs this, or Horovod's MPI controller (:mod:`dlio_torch.dist.mpiworld`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from dlio_torch.dist.base import GradientReducer, element_count
+from dlio_torch.dist.launcher import Launch
+from dlio_torch.dist.mpiworld import MPI, version_line
+from dlio_torch.dist.ranked import RankedCommunicator, first_line
+from dlio_torch.errors import ConfigError, RunFailed
+
+_BUCKET = 25 * 2**18
+"""Elements of a bucket: 25 MiB, as torch's DistributedDataParallel cuts a gradient."""
+
+_MOST = 2**30  # bytes of one message: counts of MPI before its version 4 are 32-bit
+
+
+class MpiReducer:
+    """Averages a gradient in buckets, all of them on their way at once (``MPI_Iallreduce``), as torch's DDP does."""
+
+    def __init__(self, world: Any, size_bytes: int) -> None:
+        count = element_count(size_bytes)
+        self.size_bytes = count * 4
+        self.gradient = [torch.zeros(min(_BUCKET, count - first)) for first in range(0, count, _BUCKET)]
+        self._arrays = [part.numpy() for part in self.gradient]  # the same memory
+        self._world = world
+
+    def step(self) -> None:
+        """See ``GradientReducer.step``."""
+        requests = [self._world.Iallreduce(MPI.IN_PLACE, array, MPI.SUM) for array in self._arrays]
+        MPI.Request.Waitall(requests)
+        for array in self._arrays:
+            array /= self._world.size
+
+
+class MpiCommunicator(RankedCommunicator):
+    """The Communicator over MPI's processes.
+
+    MPI is initialised for calls of one thread (``MPI_THREAD_FUNNELED``): the failure channel and its threads end
+    a process without a call of MPI.  ``close`` finalises it; a rank that fails does not, so that the launcher
+    ends what is left of the job.  Messages have a communicator of their own.
+
+    Args:
+        launch: this process's place.
+        timeout_s: longest wait for the other ranks, at the start and in a collective.
+
+    Raises:
+        ConfigError: MPI sees another number of ranks than the launcher started.
+        RunFailed: the ranks do not find each other.
+    """
+
+    name = "mpi"
+
+    def __init__(self, launch: Launch, timeout_s: float) -> None:
+        late = f"rank {launch.rank} of {launch.world_size} did not find the others through MPI"
+        try:
+            with _native_deadline(timeout_s, f"{late} within {timeout_s:g} s"):
+                # Whatever initialised MPI before may have asked for more threads, never for fewer.
+                self._initialised = not MPI.Is_initialized()
+                if self._initialised:
+                    MPI.Init_thread(MPI.THREAD_FUNNELED)
+                if MPI.COMM_WORLD.size == launch.world_size:
+                    self._world = MPI.COMM_WORLD.Dup()
+        except MPI.Exception as error:
+            raise RunFailed(f"{late}: {first_line(error)}") from error
+        size = MPI.COMM_WORLD.size
+        if size != launch.world_size:
+            raise ConfigError(
+                f"{launch.name} started {launch.world_size} ranks, but MPI sees {size}",
+                hint=f"start with the mpiexec of the MPI that mpi4py loads ({version_line()}), under Slurm "
+                "with srun --mpi=pmi2 or --mpi=pmix as that MPI wants",
+            )
+        shared = self._world.Split_type(MPI.COMM_TYPE_SHARED, self._world.rank)
+        local_rank = shared.rank
+        shared.Free()
+        super().__init__(self._world.rank, size, local_rank, "mpi", timeout_s)
+
+    # Pickles travel as bytes in pieces: mpi4py's own object calls count bytes in 32 bits, too.
+
+    def _barrier(self) -> None:
+        self._world.Barrier()
+
+    def _broadcast(self, value: Any, root: int) -> Any:
+        payload = pickle.dumps(value) if self.rank == root else b""
+        size = np.array([len(payload)], np.int64)
+        self._world.Bcast(size, root)
+        data = np.frombuffer(payload, np.uint8).copy() if self.rank == root else np.empty(int(size[0]), np.uint8)
+        for first in range(0, len(data), _MOST):
+            self._world.Bcast(data[first : first + _MOST], root)
+        return pickle.loads(data.data)
+
+    def _gather(self, value: Any, root: int) -> list[Any] | None:
+        payload = np.frombuffer(pickle.dumps(value), np.uint8)
+        size = np.array([len(payload)], np.int64)
+        sizes = np.empty(self._world.size, np.int64)
+        self._world.Gather(size, sizes, root)
+        if self.rank != root:
+            for first in range(0, len(payload), _MOST):
+                self._world.Send(payload[first : first + _MOST], root)
+            return None
+        return [value if rank == root else self._received(rank, int(sizes[rank])) for rank in range(len(sizes))]
+
+    def _received(self, rank: int, size: int) -> Any:
+        data = np.empty(size, np.uint8)
+        for first in range(0, size, _MOST):
+            self._world.Recv(data[first : first + _MOST], rank)
+        return pickle.loads(data.data)
+
+    def _allreduce(self, tensor: torch.Tensor) -> None:
+        flat = tensor.detach().cpu().reshape(-1).numpy()
+        step = _MOST // flat.itemsize
+        for first in range(0, len(flat), step):
+            self._world.Allreduce(MPI.IN_PLACE, flat[first : first + step], MPI.SUM)
+        if tensor.device.type != "cpu":
+            tensor.copy_(torch.from_numpy(flat).reshape(tensor.shape))
+
+    def _reducer(self, size_bytes: int) -> GradientReducer:
+        return MpiReducer(self._world, size_bytes)
+
+    def _disconnect(self) -> None:
+        self._world.Free()
+        if self._initialised and not MPI.Is_finalized():
+            MPI.Finalize()
+
+
+@contextlib.contextmanager
+def _native_deadline(timeout_s: float, line: str) -> Iterator[None]:
+    """As ``ranked.deadline``, for a call that keeps the interpreter lock: ``MPI_Init_thread`` of mpi4py does.
+
+    faulthandler's watchdog is a thread that needs no interpreter: it ends the process with exit code 1.  What it
+    writes goes to a shell that prints the line instead.
+    """
+    told, tell = os.pipe()
+    try:
+        teller = ["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', line]
+        process = subprocess.Popen(teller, stdin=told)
+    finally:
+        os.close(told)
+    faulthandler.dump_traceback_later(timeout_s, exit=True, file=tell)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        os.close(tell)
+        process.wait()
