@@ -28,7 +28,8 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     """
     config, launch = composed.config, detect()
     world_size = 1 if config.dist.backend == "single" else launch.world_size
-    fmt = registry.create(config.dataset, config.seed, places=config.loader.engine == "decoupled")
+    places, mpi_io = config.loader.engine == "decoupled", config.access.io != "posix"
+    fmt = registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io)
     details: dict[str, Any] = {}
     if config.dataset.path is None:
         manifests = layout.generated(config, fmt)

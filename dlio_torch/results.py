@@ -9,6 +9,7 @@ from typing import Any
 from dlio_torch.analysis import stalls
 from dlio_torch.analysis.advice.advise import advise, gather
 from dlio_torch.analysis.io.metrics import analyse
+from dlio_torch.analysis.mpiio import beside
 from dlio_torch.analysis.overlap import overlap
 from dlio_torch.analysis.storage import against_limit
 from dlio_torch.config.schema import Config
@@ -36,7 +37,7 @@ def write_results(
     Returns:
         The summary with what the events say: ``posix`` (the I/O calls, where they were recorded), ``overlap``
         (rows per rank, -1: over all) and ``stalls``, None where that was not recorded; ``storage`` (how near the run
-        came to what the storage gives); and ``advice``.
+        came to what the storage gives); and ``advice``.  ``mpi_io`` gets the calls that MPI-IO itself made.
     """
     events = read_events(directory.events)
     environment = directory.read_json(directory.environment)
@@ -53,6 +54,7 @@ def write_results(
     summary = {
         **summary,
         "posix": posix,
+        "mpi_io": beside(summary["mpi_io"], events.frame if config.trace.posix else None, summary["dataset"]["path"]),
         "storage": against_limit(summary, config, posix),
         "overlap": None if met is None else met.astype(object).where(met.notna(), None).to_dict("records"),
         "stalls": stalls.summary(stalls.attribute(recorded), config.train.warmup_steps) if config.trace.spans else None,

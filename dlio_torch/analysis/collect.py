@@ -8,6 +8,7 @@ from typing import Any
 
 from dlio_torch.analysis.cache import from_device, maps_files
 from dlio_torch.analysis.metrics import summarise
+from dlio_torch.analysis.mpiio import of_ranks
 from dlio_torch.config.schema import Config
 from dlio_torch.environment import IoCounters
 from dlio_torch.train.result import TrainResult
@@ -23,6 +24,7 @@ class RankResult:
         load_bytes: bytes that were read into memory, ``None`` likewise.
         load_io: what the kernel counted meanwhile, ``None`` likewise and where it does not tell.
         emulator: what spent the compute time.
+        mpi_io: what was asked of MPI-IO, ``None`` where files were read by POSIX calls.
     """
 
     train: TrainResult
@@ -30,6 +32,7 @@ class RankResult:
     load_bytes: int | None
     load_io: IoCounters | None
     emulator: dict[str, Any]
+    mpi_io: dict[str, Any] | None = None
 
 
 def collect(
@@ -90,6 +93,7 @@ def collect(
             "calls_per_sample": _ratio(syscr, samples),
             "mean_bytes": _ratio(rchar, syscr),
         },
+        "mpi_io": of_ranks([rank.mpi_io for rank in ranks]),
         "verified_samples": samples if config.verify else None,
         "gpu": results[0].gpu,
         "pauses": [result.pauses for result in results],

@@ -37,6 +37,14 @@ class AccessConfig:
     repeat: bool = opt(False, "a stream starts over when its files are used up, as often as the steps need")
     hold_steps: int = opt(1, "steps that a batch is used for before the next one is fetched", minimum=1)
     lane_rows: int = opt(128, "rows of each lane in a batch of pattern=lanes", minimum=1)
+    io: Literal["posix", "independent", "collective"] = opt(
+        "posix",
+        "the format's own calls, MPI-IO of each rank for itself, or MPI-IO calls that all ranks make together; by "
+        "unit=sample a call for each sample, by unit=block one for all samples of a step in a file",
+    )
+    mpi_hints: list[str] = opt(
+        [], "hints for MPI-IO, as [romio_cb_read=enable, cb_nodes=2]; the MPI takes or leaves them"
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_decoupled import check_decoupled
+from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_replay import check_replay
 
 
@@ -28,6 +29,7 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     check_decoupled(config, check.fail)
     check_dataset(config, check.fail)
     check_access(config, check.fail)
+    check_mpiio(config, check.fail)
     check_cache(config, check.fail)
     check_replay(config, check.fail)
     _compute(config, check)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
@@ -20,6 +20,9 @@ from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.formats.base import Format
 from dlio_torch.trace.spans import Recorder
+
+if TYPE_CHECKING:
+    from dlio_torch.data.mpiio.meeting import Meeting
 
 
 @dataclass(frozen=True)
@@ -163,9 +166,17 @@ def _sampler(
 
 
 def assemble(
-    config: Config, fmt: Format, manifests: dict[str, Manifest], recorder: Recorder, rank: int, world_size: int
+    config: Config,
+    fmt: Format,
+    manifests: dict[str, Manifest],
+    recorder: Recorder,
+    rank: int,
+    world_size: int,
+    meeting: Meeting | None = None,
 ) -> Loaders:
     """Loaders of one rank; reads into memory first what ``loader.in_memory`` or ``loader.replay`` ask for.
+
+    ``meeting`` are the ranks that read by MPI-IO, where ``access.io`` asks for that.
 
     Raises:
         ConfigError: the batch or the steps do not fit the data.
@@ -173,7 +184,7 @@ def assemble(
     """
     sampler = train_sampler(config, manifests["train"], rank, world_size, fmt)
     preprocess = Preprocess(config.compute) if config.compute.preprocess_s > 0 else None
-    loading = Loading(config, fmt, recorder, preprocess=preprocess, verify=config.verify)
+    loading = Loading(config, fmt, recorder, preprocess=preprocess, verify=config.verify, meeting=meeting)
     evaluation = None
     began = time.perf_counter()
     if config.loader.replay == "reads" and fmt.needs_files:

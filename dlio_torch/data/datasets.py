@@ -200,6 +200,11 @@ class CatchingDataset(Dataset[Batch | Made | Failure]):
     def __len__(self) -> int:
         return len(self._inner)
 
+    def begin(self, epoch: int, step: int) -> None:
+        """Tell a dataset that needs to know it that the next batch is that of this step."""
+        if hasattr(self._inner, "begin"):
+            self._inner.begin(epoch, step)
+
     def __getitem__(self, index: int) -> Batch | Made | Failure:
         return self.__getitems__([index])
 

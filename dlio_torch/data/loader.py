@@ -118,7 +118,8 @@ class BatchLoader:
             shares = max(1, config.read_threads)
             batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
             loaders = [over_samples(config, source, share) for share in batches]
-            self._engine = DataLoaderEngine(config, together([share.begin for share in batches]), loaders)
+            begins = [source.begin, *(share.begin for share in batches)]
+            self._engine = DataLoaderEngine(config, together(begins), loaders)
 
     @staticmethod
     def _decoupled(config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan) -> Engine:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch.utils.data import IterDataPipe
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
-from dlio_torch.data.datasets import CatchingDataset, InMemoryDataset, SampleDataset
+from dlio_torch.data.datasets import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.hold import HeldPlan
 from dlio_torch.data.lanes import LanesPlan, LanesStart
@@ -30,6 +31,9 @@ from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import ArraySpec, Batch
 from dlio_torch.trace.spans import NULL, Recorder
 
+if TYPE_CHECKING:
+    from dlio_torch.data.mpiio.meeting import Meeting
+
 
 class Loading:
     """Makes what loaders read from.
@@ -40,6 +44,7 @@ class Loading:
         recorder: takes the spans.
         preprocess: CPU time to spend on each sample.
         verify: compare each sample with what was generated.
+        meeting: the ranks that read by MPI-IO; ``None``: files are read by POSIX calls.
 
     Attributes:
         in_memory_bytes: bytes that were read into memory; ``None`` if nothing was.
@@ -53,8 +58,10 @@ class Loading:
         *,
         preprocess: Preprocess | None = None,
         verify: bool = False,
+        meeting: Meeting | None = None,
     ) -> None:
         self._config = config
+        self._meeting = meeting
         self._format = fmt
         self._recorder = recorder
         self.in_memory_bytes: int | None = None
@@ -64,6 +71,8 @@ class Loading:
     def source(self, manifest: Manifest, plan: Plan, epochs: int) -> Source:
         """What gives the batches of a plan; reads them into memory where ``loader.in_memory`` asks for that."""
         plan = plan.fetched if isinstance(plan, HeldPlan) else plan
+        if self._meeting is not None:
+            return CatchingDataset(self._by_mpiio(manifest, plan, self._meeting), self._recorder)
         if self._config.loader.engine == "decoupled":
             return DecoupledSource(self._format, manifest, self._recorder, self._preprocess, self._verify)
         if isinstance(plan, PipePlan):
@@ -125,6 +134,23 @@ class Loading:
             unit=config.access.unit,
             preprocess=self._preprocess,
             max_open_files=max_open_files or config.loader.max_open_files,
+            verify=self._verify,
+        )
+
+    def _by_mpiio(self, manifest: Manifest, plan: Plan, meeting: Meeting) -> BatchSource:
+        from dlio_torch.data.mpiio.dataset import MpiDataset
+
+        assert isinstance(plan, BatchSampler)  # validate() has refused others
+        alone = plan.world_size < meeting.comm.size  # one rank alone evaluates
+        return MpiDataset(
+            self._format,
+            manifest,
+            plan,
+            meeting.alone() if alone else meeting,
+            self._recorder,
+            unit=self._config.access.unit,
+            preprocess=self._preprocess,
+            max_open_files=self._config.loader.max_open_files,
             verify=self._verify,
         )
 

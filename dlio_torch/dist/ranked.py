@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.dist import leave
@@ -99,6 +99,12 @@ class RankedCommunicator(ABC):
         """See ``Communicator.gradient_reducer``."""
         with self._collective("gradient reducer"):
             return _GuardedReducer(self, self._reducer(size_bytes))
+
+    def together(self, what: str) -> AbstractContextManager[None]:
+        """Watch a call that all ranks make together, as the collectives are watched: an error of the backend is one
+        line, or another rank's failure, and a rank that does not come is not waited for longer than the timeout.
+        """
+        return self._collective(what)
 
     def fail(self, message: str, exit_code: int) -> None:
         """See ``Communicator.fail``."""

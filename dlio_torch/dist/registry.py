@@ -151,22 +151,22 @@ def has_mpi4py() -> bool:
     return importlib.util.find_spec("mpi4py") is not None
 
 
-def check_mpi4py() -> None:
-    """Check that mpi4py is there and finds an MPI.
+def check_mpi4py(what: str = "dist.backend=mpi") -> None:
+    """Check that mpi4py, which ``what`` needs, is there and finds an MPI.
 
     Raises:
         MissingPackageError: it does not; says what to install.
     """
     if not has_mpi4py():
         raise MissingPackageError(
-            "dist.backend=mpi needs mpi4py, which is not installed",
+            f"{what} needs mpi4py, which is not installed",
             hint="install it with: pip install 'dlio-torch[mpi]', and an MPI: the system's, or pip install mpich",
         )
     try:
         importlib.import_module("dlio_torch.dist.mpiworld")
     except (ImportError, RuntimeError) as error:  # RuntimeError: its wheel looked for a libmpi in vain
         raise MissingPackageError(
-            f"mpi4py cannot load an MPI: {str(error).splitlines()[0]}",
+            f"{what}: mpi4py cannot load an MPI: {str(error).splitlines()[0]}",
             hint="load or install an MPI (pip install mpich brings one), or build mpi4py with its mpicc: "
             "pip install --no-binary mpi4py mpi4py",
         ) from error

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.adios2_reader import Adios2Reader, stored_type
-from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.base import FileInfo, MpiIo, Reader
 from dlio_torch.formats.bp_folder import DATA, INDEX, METADATA, make_repeatable
 from dlio_torch.formats.bp_places import places_of_folder
 from dlio_torch.formats.extents import EXTENTS_SUFFIX, table_of
@@ -37,6 +37,7 @@ class Adios2Format(FieldFormat):
     name: ClassVar[str] = "adios2"
     suffix: ClassVar[str] = ".bp"
     has_places: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "places"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)

@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -24,7 +24,11 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample, samples_of
 from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.shared import Ranks, SharedFile
 from dlio_torch.trace.spans import NULL, Recorder
+
+MpiIo = Literal["no", "places", "library"]
+"""How a format is read by MPI-IO: not at all, as stretches of bytes, or by its own library."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class Format(ABC):
         reads_direct: whether ``dataset.direct_io`` is honoured.
         writes_at_once: whether threads may be in :meth:`write` at the same time.
         has_places: whether :meth:`places` can tell where samples lie (``loader.engine=decoupled``).
+        mpi_io: how ``access.io=independent`` and ``collective`` read: ``places``, where :meth:`places` can be
+            stretches of bytes, or ``library``, through :meth:`open_shared`.
     """
 
     name: ClassVar[str]
@@ -91,6 +97,7 @@ class Format(ABC):
     reads_direct: ClassVar[bool] = False
     writes_at_once: ClassVar[bool] = False
     has_places: ClassVar[bool] = False
+    mpi_io: ClassVar[MpiIo] = "no"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.config = config
@@ -181,6 +188,21 @@ class Format(ABC):
         raise ConfigError(
             f"dataset.format={self.name}: it does not tell where its samples lie", hint="set loader.engine=dataloader"
         )
+
+    def check_shared(self) -> None:  # noqa: B027 - most formats have no library for that
+        """Check that :meth:`open_shared` can work here.
+
+        Raises:
+            MissingPackageError: the library was built without MPI.
+        """
+
+    def open_shared(self, path: Path, ranks: Ranks) -> SharedFile:
+        """Open ``path`` on several ranks together, where the format's own library reads by MPI-IO.
+
+        Raises:
+            DataError: the file cannot be opened, or has another layout.
+        """
+        raise NotImplementedError(f"{self.name} has no library that reads by MPI-IO")
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         """The samples of an open file in their order, read as a pipeline reads the file from start to end.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.base import open_error
+from dlio_torch.formats.shared import Ranks
 
 # HDF5's own defaults before release 2.0, which the applications ran with; set explicitly because
 # the default has since grown.
@@ -30,7 +32,11 @@ DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowErr
 
 
 def open_file(
-    path: Path, chunk_cache_bytes: int, metadata_cache_bytes: int = 0, driver: Literal["sec2", "core"] = "sec2"
+    path: Path,
+    chunk_cache_bytes: int,
+    metadata_cache_bytes: int = 0,
+    driver: Literal["sec2", "core"] = "sec2",
+    ranks: Ranks | None = None,
 ) -> h5py.File:
     """Open for reading; no page buffer.
 
@@ -39,12 +45,15 @@ def open_file(
         chunk_cache_bytes: chunk cache of each array.
         metadata_cache_bytes: fixed size of the cache of B-tree nodes and headers; 0: the library's own.
         driver: ``sec2`` makes POSIX calls as they are needed, ``core`` reads the whole file now.
+        ranks: those that open it together, for MPI-IO instead.
 
     Raises:
         DataError: missing, not readable, incomplete, or no HDF5 file.
     """
     try:
         how: dict[str, Any] = {"driver": "core", "backing_store": False} if driver == "core" else {}
+        if ranks is not None:
+            how = {"driver": "mpio", "comm": ranks.comm, "info": ranks.info}
         file = h5py.File(path, "r", rdcc_nbytes=chunk_cache_bytes, rdcc_nslots=CHUNK_SLOTS, rdcc_w0=CHUNK_W0, **how)
     except DAMAGE as error:
         raise open_error(path, _refused(path) or error) from error
@@ -207,15 +216,60 @@ class Slab:
                 hint="the file is damaged; generate or fetch it again",
             ) from error
 
+    def read_runs(
+        self, firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], transfer: h5py.h5p.PropDXID | None
+    ) -> npt.NDArray[Any]:
+        """One ``H5Dread`` of several runs of rows, none of which overlap; of no row, too.
+
+        Args:
+            firsts: first row of each run, ascending.
+            counts: rows of each.
+            transfer: how they are read; ``None``: as usual.
+
+        Returns:
+            The rows, run after run.
+
+        Raises:
+            DataError: the array has fewer rows, or its bytes are damaged.
+        """
+        kept = counts != 0
+        firsts, counts = firsts[kept], counts[kept]
+        if len(firsts):
+            if bool((firsts[1:] < firsts[:-1] + counts[:-1]).any()) or bool((counts < 0).any()):
+                raise DataError(f"{self._path}: {self._name}: samples overlap", hint="set access.io=posix")
+            self.check(int(firsts[0]), int(firsts[-1] + counts[-1] - firsts[0]))
+        out = self.empty(int(counts.sum()))
+        try:
+            self._space.select_none()
+            begins = np.concatenate([[0], np.flatnonzero(firsts[1:] != firsts[:-1] + counts[:-1]) + 1])
+            for low, high in pairwise([*begins.tolist(), len(firsts)] if len(firsts) else []):
+                self._add(int(firsts[low]), int(counts[low:high].sum()))
+            memory = h5py.h5s.create_simple(out.shape if len(out) else (1, *self.row_shape))
+            if not len(out):
+                memory.select_none()
+            self._id.read(memory, self._space, out, self._type, transfer)
+        except DAMAGE as error:
+            raise DataError(
+                f"{self._path}: rows of {self._name} cannot be read by MPI-IO: {error}",
+                hint="the file is damaged; generate or fetch it again",
+            ) from error
+        return out
+
+    def _add(self, first: int, count: int) -> None:
+        """Add rows, of each the wanted part, to the selection in the file."""
+        for start, length, rest in self._parts:
+            begin = (first, start, *(0 for _ in rest))
+            self._space.select_hyperslab(begin, (count, length, *rest), op=h5py.h5s.SELECT_OR)
+        if not self._parts:
+            self._space.select_hyperslab((first, *self._tail), (count, *self.row_shape), op=h5py.h5s.SELECT_OR)
+
     def _choose(self, first: int, count: int) -> None:
         """Select the rows in the file, and of each row the wanted part."""
         if not self._parts:
             self._space.select_hyperslab((first, *self._tail), self._shape)
             return
         self._space.select_none()
-        for start, length, rest in self._parts:
-            begin = (first, start, *(0 for _ in rest))
-            self._space.select_hyperslab(begin, (count, length, *rest), op=h5py.h5s.SELECT_OR)
+        self._add(first, count)
 
     def empty(self, count: int) -> npt.NDArray[Any]:
         """Memory for ``count`` rows.

@@ -22,14 +22,16 @@ from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats import payload
 from dlio_torch.formats.arrays import specs_of
-from dlio_torch.formats.base import FileInfo, Format, Reader
+from dlio_torch.formats.base import FileInfo, Format, MpiIo, Reader
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.chunks import field_chunk
 from dlio_torch.formats.column import Column
 from dlio_torch.formats.extents import EXTENTS_SUFFIX
 from dlio_torch.formats.hdf5_reader import EXTENTS, Hdf5Reader
+from dlio_torch.formats.hdf5_shared import Hdf5Shared, check_parallel
 from dlio_torch.formats.hdf5_writer import write_array
 from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.shared import Ranks, SharedFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 _EXTENTS_CHUNK = 1024
@@ -42,6 +44,7 @@ class Hdf5Format(Format):
     name: ClassVar[str] = "hdf5"
     suffix: ClassVar[str] = ".h5"
     has_places: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "library"
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
@@ -163,6 +166,12 @@ class Hdf5Format(Format):
     def places(self, path: Path) -> NativeFile:
         with self._open(path) as reader:
             return NativeFile(reader.num_samples, reader.places())
+
+    def check_shared(self) -> None:
+        check_parallel()
+
+    def open_shared(self, path: Path, ranks: Ranks) -> SharedFile:
+        return Hdf5Shared(path, self._specs, self._select, self.config.hdf5, ranks)
 
     def _open(self, path: Path) -> Hdf5Reader:
         return Hdf5Reader(path, self._specs, self._select, self.config.hdf5)

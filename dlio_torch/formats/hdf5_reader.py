@@ -15,6 +15,7 @@ from dlio_torch.formats.extents import EXTENTS_SUFFIX, read_pieces
 from dlio_torch.formats.h5file import Slab, open_file, reading, require
 from dlio_torch.formats.places.base import ArrayPlaces
 from dlio_torch.formats.places.hdf5 import places_of
+from dlio_torch.formats.shared import Ranks
 
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
 _OTHER_EXTENTS = "extents are {first u8, N u4} in 16 bytes; correct dataset.fields"
@@ -28,6 +29,7 @@ class Hdf5Reader(Reader):
         specs: its arrays, as they are stored.
         select: of each array the indices along the first axis of a sample that are read; empty: all.
         options: how the library reads.
+        ranks: those that open it together, for MPI-IO.
 
     Raises:
         DataError: the file has another layout.
@@ -36,9 +38,14 @@ class Hdf5Reader(Reader):
     num_samples: int
 
     def __init__(
-        self, path: Path, specs: list[ArraySpec], select: dict[str, tuple[int, ...]], options: Hdf5Config
+        self,
+        path: Path,
+        specs: list[ArraySpec],
+        select: dict[str, tuple[int, ...]],
+        options: Hdf5Config,
+        ranks: Ranks | None = None,
     ) -> None:
-        self._file = open_file(path, options.chunk_cache_bytes, driver=options.driver)
+        self._file = open_file(path, options.chunk_cache_bytes, driver=options.driver, ranks=ranks)
         self._path = path
         self._specs = specs
         self._select = select
@@ -74,6 +81,10 @@ class Hdf5Reader(Reader):
                 stored = self._file[name]
                 details[name] = {"chunks": stored.chunks, "compression": stored.compression}
         return details
+
+    def slabs(self, name: str) -> tuple[Slab, Slab | None]:
+        """An array, and its table of extents where its samples are of variable length."""
+        return self._arrays[name], self._extents.get(name)
 
     def places(self) -> dict[str, ArrayPlaces]:
         """Where the samples of each array lie; reads all extents."""

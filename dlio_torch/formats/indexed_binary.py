@@ -21,7 +21,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats import payload
-from dlio_torch.formats.base import FileInfo, Reader, open_error
+from dlio_torch.formats.base import FileInfo, MpiIo, Reader, open_error
 from dlio_torch.formats.binfile import BinFile, DirectFile, MappedFile, ReadFile
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.indexed_binary_reader import BinaryReader, DocumentReader, RecordReader, SequenceReader
@@ -41,6 +41,7 @@ class IndexedBinaryFormat(FieldFormat):
     suffix: ClassVar[str] = ".bin"
     reads_direct: ClassVar[bool] = True
     has_places: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "places"
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

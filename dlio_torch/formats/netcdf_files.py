@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats import payload
-from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.base import FileInfo, MpiIo, Reader
 from dlio_torch.formats.chunks import chunk_shape, field_chunk
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.ncfile import NcFile, Rows, create, creating, element_of, need_netcdf4
@@ -47,6 +47,7 @@ class NetcdfFiles(FieldFormat):
 
     suffix: ClassVar[str] = ".nc"
     has_places: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "places"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)

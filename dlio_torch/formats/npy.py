@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.base import FileInfo, MpiIo, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.directfile import DirectRaw
 from dlio_torch.formats.fieldformat import FieldFormat
@@ -64,6 +64,7 @@ class NpyFormat(FieldFormat):
     suffix: ClassVar[str] = ".npy"
     reads_direct: ClassVar[bool] = True
     has_places: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "places"
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

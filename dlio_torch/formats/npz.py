@@ -26,7 +26,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats import payload
-from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.base import FileInfo, MpiIo, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.fieldformat import FieldFormat
 from dlio_torch.formats.places.base import NativeFile
@@ -59,6 +59,7 @@ class NpzFormat(FieldFormat):
     suffix: ClassVar[str] = ".npz"
     reads_direct: ClassVar[bool] = True
     has_places: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "places"
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

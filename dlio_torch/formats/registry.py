@@ -44,13 +44,14 @@ def available() -> dict[str, str]:
     return {**found, **BUILTIN}
 
 
-def create(config: DatasetConfig, seed: int, *, places: bool = False) -> Format:
+def create(config: DatasetConfig, seed: int, *, places: bool = False, mpi_io: bool = False) -> Format:
     """The format that ``dataset.format`` names.
 
     Args:
         config: the options of ``dataset``.
         seed: of the content.
         places: it must tell where samples lie, for ``loader.engine=decoupled``.
+        mpi_io: it must be readable by MPI-IO, for ``access.io`` other than ``posix``.
 
     Raises:
         ConfigError: no such format, or it cannot read past the page cache as ``dataset.direct_io`` asks, or it
@@ -93,6 +94,11 @@ def create(config: DatasetConfig, seed: int, *, places: bool = False) -> Format:
             f"loader.engine=decoupled with dataset.format={config.format!r}: it does not tell where its samples lie",
             hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that(available(), 'has_places'))}",
         )
+    if mpi_io and cls.mpi_io == "no":
+        raise ConfigError(
+            f"access.io with dataset.format={config.format!r}: MPI-IO reads stretches of bytes, its samples are none",
+            hint=f"set access.io=posix, or a format that can: {', '.join(_that(available(), 'mpi_io'))}",
+        )
     return cls(config, seed)
 
 
@@ -102,6 +108,6 @@ def _that(table: dict[str, str], ability: str) -> list[str]:
     for name, target in sorted(table.items()):
         module, _, attribute = target.partition(":")
         with contextlib.suppress(ImportError):
-            if getattr(getattr(importlib.import_module(module), attribute, None), ability, False):
+            if getattr(getattr(importlib.import_module(module), attribute, None), ability, False) not in (False, "no"):
                 found.append(name)
     return found

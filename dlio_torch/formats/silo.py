@@ -19,7 +19,7 @@ import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import FileInfo, Reader
+from dlio_torch.formats.base import FileInfo, MpiIo, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.extents import EXTENTS_SUFFIX, read_pieces, table_of
 from dlio_torch.formats.fieldformat import FieldFormat
@@ -40,6 +40,7 @@ class SiloFormat(FieldFormat):
     name: ClassVar[str] = "silo"
     suffix: ClassVar[str] = ".silo"
     has_places: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "places"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)

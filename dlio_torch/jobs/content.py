@@ -153,7 +153,8 @@ def _data(config: Config) -> tuple[Path | None, str]:
     from dlio_torch.data import layout
     from dlio_torch.formats import registry
 
-    fmt = registry.create(config.dataset, config.seed, places=config.loader.engine == "decoupled")
+    places, mpi_io = config.loader.engine == "decoupled", config.access.io != "posix"
+    fmt = registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io)
     return layout.data_folder(config, fmt).expanduser().absolute() if fmt.needs_files else None, "dataset.root"
 
 

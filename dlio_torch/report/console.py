@@ -15,6 +15,7 @@ from dlio_torch.report.advice_text import draw_advice
 from dlio_torch.report.cache_text import epochs_text, storage_text
 from dlio_torch.report.expect import ExpectRow
 from dlio_torch.report.io_text import draw_io
+from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.terminal import NOT_MEASURED, write
 from dlio_torch.report.verdict import cache_state, percent, verdict
 from dlio_torch.units import format_duration, format_rate, format_size
@@ -119,6 +120,8 @@ def _facts(summary: Mapping[str, Any]) -> Table:
     stalls = summary.get("stalls")
     if stalls is not None and stalls["largest"] is not None:
         table.add_row("why it waited", stalls["sentence"])
+    if summary.get("mpi_io") is not None:
+        table.add_row("MPI-IO", mpiio_text(summary["mpi_io"]))
     table.add_row("page cache", cache_state(summary))
     cache, storage = summary.get("cache"), summary.get("storage")
     epochs = None if cache is None else epochs_text(cache)

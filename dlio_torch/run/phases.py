@@ -9,18 +9,23 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio_torch import __version__
 from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.generate import Generated
 from dlio_torch.data.layout import Manifest
+from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.environment import describe
 from dlio_torch.errors import ThresholdMissed
 from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
 from dlio_torch.run.setting import Setting
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.spans import NULL, Recorder
+
+if TYPE_CHECKING:
+    from dlio_torch.data.mpiio.meeting import Meeting
 
 
 def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
@@ -34,6 +39,7 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         from dlio_torch.data.assemble import fit_steps
 
         run.config = fit_steps(run.config, manifests, run.comm.world_size, run.composed.scaled)
+    meeting = _meeting(run) if "train" in phases else None
     check_world(run.config, run.comm.world_size, samples.num_samples, samples.num_files, run.composed.sources)
     if "generate" not in phases:
         use_existing(run, manifests)
@@ -48,7 +54,21 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
     made = make_samples(run, recorder) if "generate" in phases else None
     if directory is None:
         return None
-    return _train(run, directory, manifests, recorder, made)
+    return _train(run, directory, manifests, recorder, made, meeting)
+
+
+def _meeting(run: Setting) -> Meeting | None:
+    """The ranks that read by MPI-IO, where ``access.io`` asks for that; looked at before anything is written."""
+    access = run.config.access
+    if access.io == "posix":
+        return None
+    run.format.check_shared()
+    check_mpi4py(f"access.io={access.io}")
+    from dlio_torch.data.mpiio.meeting import Meeting, check_datatypes
+
+    if run.format.mpi_io == "places":
+        check_datatypes(access.io)
+    return Meeting.of(run.comm, access.io, access.mpi_hints)
 
 
 def _run_directory(run: Setting) -> RunDir:
@@ -68,7 +88,12 @@ def _run_directory(run: Setting) -> RunDir:
 
 
 def _train(
-    run: Setting, directory: RunDir, manifests: dict[str, Manifest], recorder: Recorder, made: Generated | None
+    run: Setting,
+    directory: RunDir,
+    manifests: dict[str, Manifest],
+    recorder: Recorder,
+    made: Generated | None,
+    meeting: Meeting | None,
 ) -> ThresholdMissed | None:
     from dlio_torch.compute.calibrate import load_or_measure
     from dlio_torch.run.training import prepare_cache, train
@@ -76,7 +101,7 @@ def _train(
     calibration = load_or_measure()
     with contextlib.ExitStack() as stack:
         keeper = prepare_cache(run, manifests, stack) if run.format.needs_files else None
-        own = train(run, directory, manifests, recorder, calibration, keeper, stack)
+        own = train(run, directory, manifests, recorder, calibration, keeper, stack, meeting)
     everyone = run.comm.gather_objects(own)
     summary = None
     if everyone is not None:

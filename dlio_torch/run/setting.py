@@ -39,7 +39,8 @@ class Setting:
     def __post_init__(self) -> None:
         self.config = self.composed.config
         decoupled = self.config.loader.engine == "decoupled"
-        self.format = registry.create(self.config.dataset, self.config.seed, places=decoupled)
+        mpi_io = self.config.access.io != "posix"
+        self.format = registry.create(self.config.dataset, self.config.seed, places=decoupled, mpi_io=mpi_io)
         self.progress = Progress(sys.stderr, enabled=self.config.output.progress and self.first)
 
     @property

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,6 +35,9 @@ from dlio_torch.train.steps import StepLog
 from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
 from dlio_torch.train.trainer import Trainer
 
+if TYPE_CHECKING:
+    from dlio_torch.data.mpiio.meeting import Meeting
+
 
 def prepare_cache(run: Setting, manifests: dict[str, Manifest], stack: contextlib.ExitStack) -> CacheKeeper:
     """Bring the page cache into the state that the run is to begin with."""
@@ -57,6 +62,7 @@ def train(
     calibration: Calibration,
     keeper: CacheKeeper | None,
     stack: contextlib.ExitStack,
+    meeting: Meeting | None = None,
 ) -> RankResult:
     """The training of this rank; what must be closed afterwards is left on ``stack``."""
     config = run.config
@@ -75,7 +81,7 @@ def train(
     gpu = use_gpu(run.comm.local_rank) if needs_gpu(config) else None
     copies = DeviceCopies(gpu) if gpu is not None and config.train.device == "cuda" else None
     before = tree_counters(begins=True) if config.loader.in_memory else None
-    loaders = assemble(config, run.format, manifests, recorder, run.comm.rank, run.comm.world_size)
+    loaders = assemble(config, run.format, manifests, recorder, run.comm.rank, run.comm.world_size, meeting)
     after = tree_counters() if before is not None else None
     load_io = after - before if after is not None and before is not None else None
     stack.enter_context(closing(loaders.close))
@@ -113,8 +119,11 @@ def train(
             before_epoch=keeper.prepare if keeper is not None and config.cache.every_epoch else None,
         )
         result = trainer.run()
+    if meeting is not None:  # the ranks close their files together: not where one has failed
+        meeting.close()
     _check_counts(result, loaders.sampler)
-    return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe())
+    asked = None if meeting is None else asdict(meeting.figures)
+    return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), asked)
 
 
 def _check_counts(result: TrainResult, sampler: Plan) -> None:

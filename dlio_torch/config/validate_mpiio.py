@@ -1,0 +1,77 @@
+"""Checks of ``access.io=independent`` and ``collective``: what MPI-IO cannot do is refused with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dlio_torch.config.check import Fail
+from dlio_torch.config.schema import Config
+
+_ORDER = "MPI-IO is called by the rank's main thread, in an order that all ranks know"
+_LOADER: dict[str, tuple[Any, str]] = {
+    "num_workers": (0, _ORDER),
+    "read_threads": (0, _ORDER),
+    "in_memory": (False, "MPI-IO reads while the training goes on, step by step"),
+    "replay": ("none", "what is replayed is not read by MPI-IO"),
+}
+
+
+def check_mpiio(config: Config, fail: Fail) -> None:
+    """Refuse options that do not go with MPI-IO.
+
+    Args:
+        config: a complete configuration.
+        fail: raises the error; called with keys, problem and way out.
+
+    Raises:
+        ConfigError: naming the keys, their values and what to change.
+    """
+    access, loader, data = config.access, config.loader, config.dataset
+    if access.io == "posix":
+        if access.mpi_hints:
+            fail(
+                ["access.mpi_hints", "access.io"],
+                "POSIX calls take no hints of MPI-IO",
+                "set access.io=collective or independent, or access.mpi_hints=[]",
+            )
+        return
+    for number, hint in enumerate(access.mpi_hints):
+        name, _, value = hint.partition("=")
+        if not name.strip() or not value.strip():
+            fail(["access.mpi_hints"], f"element {number}, {hint!r}, is no name=value", "write romio_cb_read=enable")
+    if access.pattern != "samples":
+        fail(
+            ["access.io", "access.pattern"],
+            "how far a rank is in its files is known to no other rank"
+            if access.io == "collective"
+            else "streams and lanes read through the format's own library",
+            "set access.pattern=samples, or access.io=posix",
+        )
+    if access.io == "collective" and access.partition == "files":
+        fail(
+            ["access.io", "access.partition"],
+            "each file belongs to one rank, so no two ranks could read from one together",
+            "set access.partition=batches, slices or none, or access.io=independent",
+        )
+    if loader.engine not in ("dataloader", "stateful"):
+        fail(["access.io", "loader.engine"], _ORDER, "set loader.engine=dataloader, or access.io=posix")
+    for name, (needed, reason) in _LOADER.items():
+        if getattr(loader, name) != needed:
+            value = str(needed).lower()
+            fail([f"loader.{name}", "access.io"], reason, f"set loader.{name}={value}, or access.io=posix")
+    if data.direct_io:
+        fail(
+            ["dataset.direct_io", "access.io"],
+            "MPI-IO opens files itself, for reads through the page cache",
+            "set dataset.direct_io=false, or access.io=posix",
+        )
+    own = {"hdf5": ("driver", data.hdf5.driver, "sec2"), "indexed_binary": ("access", data.binary.access, "file")}
+    if data.format in own:
+        name, value, needed = own[data.format]
+        group = "hdf5" if data.format == "hdf5" else "binary"
+        if value != needed:
+            fail(
+                [f"dataset.{group}.{name}", "access.io"],
+                "that is how POSIX reads are made",
+                f"set dataset.{group}.{name}={needed}, or access.io=posix",
+            )

@@ -1,0 +1,11 @@
+"""Reading by MPI-IO: ``access.io=independent``, each rank for itself, and ``collective``, all ranks together.
+
+What carries out the calls is the MPI's own layer, ROMIO in MPICH and its kin, OMPIO or ROMIO in Open MPI: that
+joins what ranks ask for together into large requests of a few aggregators (two-phase I/O), and reads across gaps
+where one rank asks for scattered pieces (data sieving), as the hints say.
+
+``meeting.py``  the ranks that read, the hints, open files, and what was asked for
+``steps.py``    which files any rank needs in a step, known to all without a message
+``flat.py``     samples that are stretches of bytes, by ``MPI.File``
+``dataset.py``  the batches
+"""

@@ -1,0 +1,67 @@
+"""Which files the ranks need in a step, known to each of them from the order alone, without a message."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.orders import BatchMaker
+from dlio_torch.data.sampler import BatchSampler
+
+
+class NeededFiles:
+    """The files that any rank reads from, for each call of a step.
+
+    Where the files of ranks differ this holds the order of all samples, four bytes each, as the ranks' own
+    samplers together do.
+
+    Args:
+        sampler: of this rank.
+        manifest: where samples lie.
+        by_step: one call for all samples of a step; else one for each sample of a rank's batch.
+    """
+
+    def __init__(self, sampler: BatchSampler, manifest: Manifest, *, by_step: bool) -> None:
+        self._manifest = manifest
+        self._by_step = by_step
+        self._size = sampler.batch_size
+        self._samplers = everyone(sampler) if manifest.num_files > 1 else []
+        self._makers: list[BatchMaker] = []
+
+    def begin(self, epoch: int) -> None:
+        """The next steps are of this epoch."""
+        self._makers = [sampler.batch_maker(epoch) for sampler in self._samplers]
+
+    def __call__(self, step: int) -> list[list[int]]:
+        """Numbers of files in ascending order, for each call of this step."""
+        calls = 1 if self._by_step else self._size
+        if not self._makers:
+            return [[0]] * calls
+        indices = np.concatenate([maker(step) for maker in self._makers]).reshape(-1, self._size)
+        files = self._manifest.locate_all(indices.reshape(-1))[0].reshape(indices.shape)
+        if self._by_step:
+            return [np.unique(files).tolist()]
+        return [np.unique(files[:, position]).tolist() for position in range(self._size)]
+
+
+def everyone(sampler: BatchSampler) -> list[BatchSampler]:
+    """Samplers that together give what all ranks read in each step, in the order of ranks."""
+    if sampler.partition == "none":
+        return [sampler]  # all ranks read the same
+    ranks = sampler.world_size
+    whole = sampler.partition == "batches"
+    return [
+        BatchSampler(
+            num_samples=sampler.num_samples,
+            order=sampler.order,
+            partition=sampler.partition,
+            stride=sampler.stride,
+            tail="pad",  # the steps are known already
+            batch_size=sampler.batch_size * (ranks if whole else 1),
+            seed=sampler.seed,
+            rank=rank,
+            world_size=1 if whole else ranks,
+            steps=len(sampler),
+        )
+        for rank in range(1 if whole else ranks)
+    ]

@@ -1,0 +1,94 @@
+"""HDF5 files that ranks open together: h5py's driver ``mpio``, which reads by MPI-IO below the library.
+
+A collective read is what h5py's ``with dataset.collective`` makes: ``H5Dread`` with a transfer property list that
+says so, on all ranks, with an empty selection on those that want nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from dlio_torch.config.schema import Hdf5Config
+from dlio_torch.errors import MissingPackageError
+from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.hdf5_reader import Hdf5Reader
+from dlio_torch.formats.places.base import Ints
+from dlio_torch.formats.shared import Ranks, SharedFile
+from dlio_torch.formats.stacking import check_range
+
+
+def check_parallel() -> None:
+    """Check that h5py was built with a parallel HDF5.
+
+    Raises:
+        MissingPackageError: it was not; says how to get one.
+    """
+    if not h5py.get_config().mpi:
+        script = Path(__file__).parents[1] / "dist" / "install_parallel_h5py.sh"
+        raise MissingPackageError(
+            "access.io other than posix reads HDF5 by parallel HDF5, and the installed h5py was built without MPI",
+            hint=f"install one with: bash {script} --python {sys.executable}, or set access.io=posix",
+        )
+
+
+class Hdf5Shared(SharedFile):
+    """An open file, its arrays open.
+
+    Args:
+        path: the file.
+        specs: its arrays, as they are stored.
+        select: of each array the indices along the first axis of a sample that are read; empty: all.
+        options: how the library reads.
+        ranks: who opens it.
+
+    Raises:
+        DataError: the file cannot be opened, or has another layout.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        specs: list[ArraySpec],
+        select: dict[str, tuple[int, ...]],
+        options: Hdf5Config,
+        ranks: Ranks,
+    ) -> None:
+        self._reader = Hdf5Reader(path, specs, select, options, ranks)
+        self._path = path
+        self._specs = specs
+        self.num_samples = self._reader.num_samples
+        self._transfer: Any = None
+        if ranks.collective:
+            self._transfer = h5py.h5p.create(h5py.h5p.DATASET_XFER)
+            self._transfer.set_dxpl_mpio(h5py.h5fd.MPIO_COLLECTIVE)
+
+    def read(self, rows: Ints, positions: Ints, buffer: BatchBuffer) -> int:
+        """See ``SharedFile.read``."""
+        distinct, source = np.unique(rows, return_inverse=True)
+        if len(distinct):
+            check_range(self._path, self.num_samples, int(distinct[0]), int(distinct[-1] - distinct[0] + 1))
+        asked, ones = 0, np.ones(len(distinct), np.int64)
+        for spec in self._specs:
+            array, extents = self._reader.slabs(spec.name)
+            if extents is None:
+                content = array.read_runs(distinct, ones, self._transfer)
+                buffer.fixed[spec.name][positions] = content[source]
+                asked += content.nbytes
+                continue
+            table = extents.read_runs(distinct, ones, self._transfer)
+            firsts, counts = table["first"].astype(np.int64), table["N"].astype(np.int64)
+            content = array.read_runs(firsts, counts, self._transfer)
+            asked += table.nbytes + content.nbytes
+            ends = np.cumsum(counts)
+            for position, which in zip(positions.tolist(), source.tolist(), strict=True):
+                buffer.put(spec.name, position, content[ends[which] - counts[which] : ends[which]])
+        return asked
+
+    def close(self) -> None:
+        """See ``SharedFile.close``."""
+        self._reader.close()

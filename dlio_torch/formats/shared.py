@@ -1,0 +1,58 @@
+"""Files that a format's own library reads by MPI-IO, opened by several ranks together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.places.base import Ints
+
+
+class Ranks(Protocol):
+    """Who reads a file, and how.
+
+    Attributes:
+        comm: mpi4py's communicator of those that open it together.
+        info: mpi4py's hints.
+        collective: whether they make the read calls together, too.
+    """
+
+    @property
+    def comm(self) -> Any: ...
+
+    @property
+    def info(self) -> Any: ...
+
+    @property
+    def collective(self) -> bool: ...
+
+
+class SharedFile(ABC):
+    """An open file.
+
+    Attributes:
+        num_samples: samples in it.
+    """
+
+    num_samples: int
+
+    @abstractmethod
+    def read(self, rows: Ints, positions: Ints, buffer: BatchBuffer) -> int:
+        """Read samples, by the same library calls on every rank, whether this one asks for any or not.
+
+        Args:
+            rows: positions in the file; int64.
+            positions: of each, its position in the batch.
+            buffer: receives them.
+
+        Returns:
+            Bytes that were asked for.
+
+        Raises:
+            DataError: the file does not hold them, or its bytes are damaged.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it, together with the other ranks."""

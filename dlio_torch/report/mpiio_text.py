@@ -1,0 +1,32 @@
+"""What the ranks asked of MPI-IO, and what that asked of the file system, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dlio_torch.report.verdict import percent
+from dlio_torch.units import format_size
+
+
+def mpiio_text(figures: Mapping[str, Any]) -> str:
+    """One row of the report.
+
+    Args:
+        figures: what :func:`dlio_torch.analysis.mpiio.beside` gave.
+    """
+    ranks = figures["ranks"]
+    text = (
+        f"{figures['io']}: {ranks} rank{'s' if ranks > 1 else ''} asked for {format_size(figures['asked_bytes'])} in "
+        f"{figures['calls']} calls"
+    )
+    if figures["empty_calls"]:
+        text += f" ({figures['empty_calls']} of them for nothing, to take part)"
+    posix = figures["posix"]
+    if posix is None:
+        return f"{text}; trace.posix=true tells what MPI-IO made of that"
+    times = "" if posix["per_asked"] is None else f", {posix['per_asked']:.3g} times that"
+    text += f"; MPI-IO read {format_size(posix['bytes'])}{times}, in {posix['calls']} POSIX calls"
+    if ranks > 1 and posix["bytes"]:
+        text += f", {percent(max(posix['rank_bytes'].values()) / posix['bytes'])} of it by one rank"
+    return text
