@@ -75,7 +75,7 @@ def same(root: str, names: str) -> None:
                 for one, other in zip(want, got, strict=True):
                     assert_same(one, other)
                 assert meeting is not None
-                assert meeting.figures.hints
+                assert meeting.figures.hints is not None
                 assert (meeting.figures.empty_calls == 0) or io == "collective"
                 calls = comm.gather_objects(meeting.figures.calls)
                 # Ranks make the collective calls together, so all have made as many.

@@ -1,4 +1,4 @@
-"""install_horovod.sh, as far as it goes without building: the build itself is what CI's set-up does."""
+"""The scripts that install Horovod and a parallel h5py, as far as they go without building: CI builds Horovod."""
 
 from __future__ import annotations
 
@@ -55,3 +55,35 @@ def test_mpi_needs_its_compiler(tmp_path: Path) -> None:
         pytest.skip("an MPI is installed on this system")
     assert done.returncode == 1
     assert "--mpi needs mpicxx on PATH" in done.stderr
+
+
+PARALLEL = SCRIPT.with_name("install_parallel_h5py.sh")
+
+
+def parallel(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", str(PARALLEL), "--python", sys.executable, *arguments],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"} | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_help_of_parallel_h5py_says_where_hdf5_is_looked_for() -> None:
+    done = parallel("--help")
+    assert done.returncode == 0
+    for word in ("HDF5_DIR", "h5pcc", "pkg-config", "DLIO_TORCH_WHEELS", "MPIEXEC"):
+        assert word in done.stdout
+    assert "set -euo" not in done.stdout
+    assert parallel("--mpi").returncode == 2
+
+
+def test_an_hdf5_without_mpi_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "include" / "H5pubconf.h").write_text("/* #undef H5_HAVE_PARALLEL */\n")
+    (tmp_path / "lib" / "libhdf5.so").write_text("")
+    done = parallel(HDF5_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert f"install_parallel_h5py: HDF5_DIR={tmp_path} holds no parallel HDF5" in done.stderr

@@ -141,7 +141,7 @@ class MpiDataset:
             if self._format.mpi_io == "library":
                 with self._meeting.watch("opening a file"):
                     file = self._format.open_shared(path, self._meeting)
-                if not self._meeting.figures.hints:
+                if self._meeting.figures.hints is None:
                     self._meeting.file(path).Close()  # the library keeps the hints in force to itself
                 count = file.num_samples
             else:

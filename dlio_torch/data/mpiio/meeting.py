@@ -48,7 +48,7 @@ class Figures:
         calls: read calls.
         empty_calls: those of them in which this rank asked for nothing and others may have.
         asked_bytes: bytes that this rank asked for.
-        hints: those in force, as MPI names them for the first file; empty before there is one.
+        hints: those in force, as MPI names them for the first file (OMPIO may name none); ``None`` before there is one.
     """
 
     io: str
@@ -56,7 +56,7 @@ class Figures:
     calls: int = 0
     empty_calls: int = 0
     asked_bytes: int = 0
-    hints: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, str] | None = None
 
     def count(self, size: int) -> None:
         """A call has asked for so many bytes."""
@@ -125,10 +125,10 @@ class Meeting:
         """
         with self.watch("opening a file"), refusing(path):
             file = MPI.File.Open(self.comm, str(path), MPI.MODE_RDONLY, self.info)
-            if not self.figures.hints:
+            if self.figures.hints is None:
                 given = file.Get_info()
                 keys = [given.Get_nthkey(number) for number in range(given.Get_nkeys())]
-                self.figures.hints.update({key: given.Get(key) or "" for key in keys})
+                self.figures.hints = {key: given.Get(key) or "" for key in keys}
                 given.Free()
         return file
 
