@@ -13,12 +13,14 @@ from dlio_torch.analysis.mpiio import beside
 from dlio_torch.analysis.overlap import overlap
 from dlio_torch.analysis.storage import against_limit
 from dlio_torch.config.schema import Config
+from dlio_torch.errors import DataError
 from dlio_torch.report.console import print_report
 from dlio_torch.report.expect import compare
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.calls import CLASSES
 from dlio_torch.trace.chrome import write_trace
 from dlio_torch.trace.events import read_events
+from dlio_torch.trace.horovod import Timeline, read_timeline
 from dlio_torch.trace.recording import Recording
 from dlio_torch.train.steps import Steps, write_steps
 
@@ -64,8 +66,19 @@ def write_results(
     write_steps(directory.steps(), steps)
     for rank in steps:
         directory.steps(rank).unlink(missing_ok=True)
-    if config.trace.spans or config.trace.posix:
+    trace = config.trace
+    if trace.spans or trace.posix or trace.horovod:
         profiles = sorted(directory.tensorboard.glob("*.pt.trace.json*"))
-        write_trace(events, directory.trace, profiler_traces=profiles)
+        timeline = _timeline(directory) if trace.horovod else None
+        write_trace(events, directory.trace, profiler_traces=profiles, horovod=timeline)
     print_report(summary, stream=sys.stdout, run_dir=directory.path, expect=compare(config.expect, summary))
     return summary
+
+
+def _timeline(directory: RunDir) -> Timeline | None:
+    """Horovod's timeline; a finished run is not lost with it."""
+    try:
+        return read_timeline(directory.horovod)
+    except DataError as error:
+        print(f"trace.horovod: {error}", file=sys.stderr)
+        return None

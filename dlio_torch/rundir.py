@@ -9,6 +9,7 @@
     steps.csv         one line per step of every rank; steps.rank<r>.csv while ranks write their own
     events/           spans of every process, appended as the run goes
     trace.json.gz     the merged trace for Perfetto
+    horovod.json      Horovod's own timeline
     checkpoints/      what the run saved
     tensorboard/      what TensorBoard is pointed at
     report.html       the report, one file
@@ -143,6 +144,11 @@ class RunDir:
     def trace(self) -> Path:
         """The merged trace of all processes (gzipped JSON)."""
         return self.path / "trace.json.gz"
+
+    @property
+    def horovod(self) -> Path:
+        """Horovod's timeline, as Horovod writes it (JSON, without its end where the run was killed)."""
+        return self.path / "horovod.json"
 
     @property
     def tensorboard(self) -> Path:

@@ -186,7 +186,7 @@ def backend(argument: str) -> None:
 def parameters(argument: str) -> None:
     """Horovod's optimizer holds parameters that take no memory of their own."""
     comm = connect(DistConfig())
-    from dlio_torch.dist.hvd import HorovodReducer
+    from dlio_torch.dist.hvd_reducer import HorovodReducer
 
     reducer = HorovodReducer(int(argument))
     held = reducer._optimizer.param_groups[0]["params"]
@@ -194,6 +194,68 @@ def parameters(argument: str) -> None:
     assert sum(parameter.untyped_storage().nbytes() for parameter in held) == 4 * len(held)
     assert sum(gradient.nbytes for gradient in reducer.gradient) == reducer.size_bytes == int(argument)
     comm.close()
+
+
+def reduction(argument: str) -> None:
+    """A reducer and an application of its size hand Horovod the same tensors in the same order."""
+    import torch
+
+    comm = connect(DistConfig())
+    from horovod.torch import optimizer
+
+    from dlio_torch.dist.hvd_reducer import HorovodReducer, hvd
+
+    handed: list[tuple[str, int, str]] = []
+
+    def spy(name: str) -> None:
+        plain = getattr(optimizer, name)
+
+        def watched(given: Any, *arguments: Any, **named: Any) -> Any:
+            for tensor in [given] if isinstance(given, torch.Tensor) else given:
+                handed.append((named["name"], tensor.numel(), str(tensor.dtype)))
+            return plain(given, *arguments, **named)
+
+        setattr(optimizer, name, watched)
+
+    spy("allreduce_async_")
+    spy("grouped_allreduce_async_")
+
+    def average(reducer: HorovodReducer, step: int) -> list[tuple[str, int, str]]:
+        for number, part in enumerate(reducer.gradient):
+            part.fill_(comm.rank + number + step)
+        handed.clear()
+        reducer.step()
+        for number, part in enumerate(reducer.gradient):
+            assert part.dtype == torch.float32
+            assert torch.equal(part, torch.full_like(part, 0.5 + number + step)), (number, step)
+        return list(handed)
+
+    reducer = HorovodReducer(int(argument))
+    names = [reducer._optimizer._parameter_names[held] for held in reducer._optimizer.param_groups[0]["params"]]
+    expected = [(n, g.numel(), "torch.float32") for n, g in zip(names, reducer.gradient, strict=True)]
+    assert average(reducer, 0) == average(reducer, 1) == expected[::-1]
+
+    # A network with as many weights: each layer adds to what the one before it made.
+    weights = [torch.nn.Parameter(torch.ones(g.numel())) for g in reducer.gradient]
+    sgd = torch.optim.SGD(weights, lr=0.1)
+    trained = hvd.DistributedOptimizer(sgd, named_parameters=list(zip(names, weights, strict=True)))
+    for _ in range(2):
+        handed.clear()
+        output = torch.ones(())
+        for weight in weights:
+            output = output * 0.5 + weight.mean()
+        output.backward()
+        trained.step()
+        assert handed == expected[::-1]
+        trained.zero_grad()
+
+    half = average(HorovodReducer(int(argument), compression="fp16"), 2)
+    assert half == [(name, size, "torch.float16") for name, size, _ in expected[::-1]]
+    grouped = average(HorovodReducer(int(argument), groups=3), 3)
+    assert len({name for name, _, _ in grouped}) == 3
+    assert sorted(size for _, size, _ in grouped) == sorted(size for _, size, _ in expected)
+    comm.close()
+    print("done")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ from dlio_torch.config.schema_reading import (
 from dlio_torch.config.schema_run import (
     DistConfig,
     ExpectConfig,
+    HorovodConfig,
     OutputConfig,
     ScaleConfig,
     SystemConfig,
@@ -72,6 +73,7 @@ __all__ = [
     "FieldConfig",
     "GenerateConfig",
     "Hdf5Config",
+    "HorovodConfig",
     "ImageConfig",
     "Larcv3Config",
     "LoaderConfig",

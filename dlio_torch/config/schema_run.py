@@ -9,6 +9,27 @@ from dlio_torch.config.opt import opt
 
 
 @dataclass(frozen=True)
+class HorovodConfig:
+    """Horovod's settings; null: what its variable HOROVOD_... says, else its default."""
+
+    fusion_threshold_bytes: int | None = opt(
+        None, "most bytes of tensors that are reduced together, 0: each on its own; Horovod's default: 128 MiB",
+        unit="B", minimum=0,
+    )  # fmt: skip
+    cycle_time_s: float | None = opt(
+        None, "time between two looks at which tensors are ready; Horovod's default: 1 ms", unit="s", minimum=0
+    )
+    cache_capacity: int | None = opt(
+        None, "tensors whose negotiation is remembered, 0: none; Horovod's default: 1024", minimum=0
+    )
+    groups: int | None = opt(
+        None, "fixed groups of the gradient's tensors, each reduced when it is complete; null: whatever is ready",
+        minimum=1,
+    )  # fmt: skip
+    compression: Literal["none", "fp16"] = opt("none", "element type in which the gradient travels; none: float32")
+
+
+@dataclass(frozen=True)
 class DistConfig:
     """How ranks talk."""
 
@@ -17,6 +38,7 @@ class DistConfig:
         "communicator; auto: that of the launcher of this process, under mpirun Horovod with MPI, else mpi4py",
     )
     timeout_s: float = opt(300.0, "longest wait for the other ranks", unit="s", minimum=1)
+    horovod: HorovodConfig = opt(HorovodConfig, "how Horovod reduces the gradient")
 
 
 @dataclass(frozen=True)
@@ -32,6 +54,9 @@ class TraceConfig:
         4294967296, "most bytes of recorded calls that a process may write (48 each)", unit="B", minimum=65536
     )
     profiler: bool = opt(False, "write torch.profiler output for TensorBoard's profiler plugin")
+    horovod: bool = opt(
+        False, "record Horovod's timeline on rank 0, where its writer keeps a core busy, and add it to the trace"
+    )
     profiler_steps: int = opt(8, "steps that torch.profiler records after the warm-up", minimum=1)
 
 

@@ -6,8 +6,9 @@ Everything above this layer talks to other ranks through these few calls, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,7 @@ class Communicator(Protocol):
         world_size: number of processes.
         local_rank: number of this process on its node.
         detail: what carries the messages, for the report (for example ``gloo``, ``nccl``, ``mpi``).
+        settings: the backend's own settings in force, JSON-able; empty where it has none to tell.
         on_failure: hooks that run, in a thread of their own and for one second at most, when
             another rank failed and before this process ends.  The main thread may be blocked then.
     """
@@ -64,6 +66,7 @@ class Communicator(Protocol):
     world_size: int
     local_rank: int
     detail: str
+    settings: Mapping[str, Any]
     on_failure: list[FailureHook]
 
     def barrier(self) -> None:
@@ -87,6 +90,12 @@ class Communicator(Protocol):
 
     def gradient_reducer(self, size_bytes: int) -> GradientReducer:
         """A reducer of a float32 gradient of ``size_bytes`` (at least one; rounded up to whole elements)."""
+
+    def start_timeline(self, path: Path) -> None:
+        """Have the backend write what it does to ``path`` from now on, if it was connected for that."""
+
+    def stop_timeline(self) -> None:
+        """The file is complete; to be called once all collectives that it shall show are over."""
 
     def fail(self, message: str, exit_code: int) -> None:
         """Tell the other ranks that this one ends with ``exit_code``; they end with the same code.
@@ -126,6 +135,7 @@ class SingleCommunicator:
     detail = "one process"
 
     def __init__(self) -> None:
+        self.settings: Mapping[str, Any] = {}
         self.on_failure: list[FailureHook] = []
 
     def barrier(self) -> None:
@@ -147,6 +157,12 @@ class SingleCommunicator:
     def gradient_reducer(self, size_bytes: int) -> GradientReducer:
         """A reducer that does nothing and holds no memory."""
         return SingleReducer(size_bytes)
+
+    def start_timeline(self, path: Path) -> None:
+        """Nothing: one process has no backend."""
+
+    def stop_timeline(self) -> None:
+        """Nothing."""
 
     def fail(self, message: str, exit_code: int) -> None:
         """Nothing: nobody is to be told."""

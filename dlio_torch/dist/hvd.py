@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from dlio_torch.dist.base import GradientReducer, element_count
+from dlio_torch.config.schema import HorovodConfig
+from dlio_torch.dist.base import GradientReducer
+from dlio_torch.dist.gpus import all_different, own_gpu
+from dlio_torch.dist.hvd_reducer import HorovodReducer
+from dlio_torch.dist.hvd_settings import put_in_force
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.dist.ranked import RankedCommunicator, deadline, first_line
 from dlio_torch.errors import ConfigError, RunFailed
@@ -18,70 +23,39 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Horovod 0.28.1 predates some deprecations of what it imports
     import horovod.torch as hvd
 
-_WEIGHT = 2**20
-_BIAS = 2**10
-
 
 def mpi_built() -> bool:
     """Whether the installed Horovod has an MPI controller."""
     return bool(hvd.mpi_built())
 
 
-class HorovodReducer:
-    """Averages a gradient through Horovod's own optimizer, so that its tensor fusion does the work.
-
-    The gradient is cut into tensors as a network's is, large weights and small biases, and each step
-    hands all of them over at once, as at the end of a backward pass.  The optimizer's parameters take
-    no memory, and no update is made: only the reduction is wanted.
-    """
-
-    def __init__(self, size_bytes: int) -> None:
-        count = element_count(size_bytes)
-        self.size_bytes = count * 4
-        self.gradient = [torch.zeros(size) for size in layer_sizes(count)]
-        named = []
-        for number, gradient in enumerate(self.gradient):
-            # One element seen at every position: shaped like the gradient, without its memory.
-            parameter = torch.nn.Parameter(torch.zeros(1).expand(gradient.shape))
-            parameter.grad = gradient
-            named.append((f"dlio_torch.gradient.{count}.{number}", parameter))
-        plain = torch.optim.SGD([parameter for _, parameter in named], lr=0.0)
-        self._optimizer = hvd.DistributedOptimizer(plain, named_parameters=named, op=hvd.Average)
-
-    def step(self) -> None:
-        """See ``GradientReducer.step``."""
-        self._optimizer.synchronize()
-
-
-def layer_sizes(count: int) -> list[int]:
-    """Cut ``count`` elements into tensors like a network's: weights of 4 MiB, biases of 4 KiB in between.
-
-    A small gradient is cut in proportion, into 16 tensors or so.
-    """
-    weight = min(_WEIGHT, -(-count // 8))
-    bias = min(_BIAS, -(-weight // 8))
-    sizes: list[int] = []
-    while count:
-        sizes.append(min(count, bias if len(sizes) % 2 else weight))
-        count -= sizes[-1]
-    return sizes
-
-
 class HorovodCommunicator(RankedCommunicator):
     """The Communicator over Horovod.
+
+    Where Horovod was built with NCCL and every rank has its own GPU, the gradient lies on the GPUs and
+    goes over NCCL (written after Horovod's documentation, not yet run on GPUs); all else goes over the
+    controller.
 
     Args:
         launch: this process's place.
         timeout_s: longest wait for the other ranks, at the start and in a collective.
+        options: Horovod's settings.
+        timeline: whether :meth:`start_timeline` will be called.
 
     Raises:
-        ConfigError: Horovod sees another number of ranks than the launcher started.
+        ConfigError: Horovod sees another number of ranks than the launcher started, or a variable of
+            the environment says something else than an option.
         RunFailed: the ranks do not find each other.
     """
 
     name = "horovod"
 
-    def __init__(self, launch: Launch, timeout_s: float) -> None:
+    def __init__(
+        self, launch: Launch, timeout_s: float, options: HorovodConfig | None = None, timeline: bool = False
+    ) -> None:
+        self._options = options or HorovodConfig()
+        self._timeline = timeline
+        self.settings = put_in_force(self._options, timeline, os.environ)
         late = f"rank {launch.rank} of {launch.world_size} did not find the others through Horovod"
         # Horovod's own timeout aborts the process from a native thread, and over MPI there is none:
         # ours comes first.
@@ -96,8 +70,25 @@ class HorovodCommunicator(RankedCommunicator):
                 f"{launch.name} started {launch.world_size} ranks, but Horovod sees {hvd.size()}",
                 hint="start with the launcher of the MPI that Horovod was built with, or with horovodrun --gloo",
             )
+        self._device: torch.device | None = None
         detail = "mpi" if hvd.mpi_enabled() else "gloo"
         super().__init__(hvd.rank(), hvd.size(), hvd.local_rank(), detail, timeout_s)
+        gpu = own_gpu(self.local_rank) if hvd.nccl_built() else None
+        if self.broadcast_object(all_different(self.gather_objects(gpu and gpu[1]))) and gpu is not None:
+            self._device = torch.device("cuda", gpu[0])
+            torch.cuda.set_device(self._device)
+            self.detail = "nccl"
+
+    def start_timeline(self, path: Path) -> None:
+        """See ``Communicator.start_timeline``; rank 0 writes, as Horovod has it, and negotiates for all."""
+        if self._timeline and self.rank == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            hvd.start_timeline(str(path))
+
+    def stop_timeline(self) -> None:
+        """See ``Communicator.stop_timeline``."""
+        if self._timeline and self.rank == 0:
+            hvd.stop_timeline()
 
     # Horovod's own broadcast_object and allgather_object spend 60 ms per MiB on making a tensor of
     # the bytes, and name the operation after the value's type: ranks with values of different types
@@ -126,7 +117,7 @@ class HorovodCommunicator(RankedCommunicator):
         hvd.allreduce_(tensor, name="dlio_torch.allreduce", op=hvd.Sum)
 
     def _reducer(self, size_bytes: int) -> GradientReducer:
-        return HorovodReducer(size_bytes)
+        return HorovodReducer(size_bytes, self._options.compression, self._options.groups, self._device)
 
     def _disconnect(self) -> None:
         hvd.shutdown()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.dist import leave
@@ -39,6 +40,7 @@ class RankedCommunicator(ABC):
     """
 
     name: str
+    settings: Mapping[str, Any] = {}
 
     def __init__(self, rank: int, world_size: int, local_rank: int, detail: str, timeout_s: float) -> None:
         self.rank = rank
@@ -105,6 +107,12 @@ class RankedCommunicator(ABC):
         line, or another rank's failure, and a rank that does not come is not waited for longer than the timeout.
         """
         return self._collective(what)
+
+    def start_timeline(self, path: Path) -> None:
+        """See ``Communicator.start_timeline``; only Horovod has one."""
+
+    def stop_timeline(self) -> None:
+        """See ``Communicator.stop_timeline``."""
 
     def fail(self, message: str, exit_code: int) -> None:
         """See ``Communicator.fail``."""

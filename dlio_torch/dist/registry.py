@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dlio_torch.dist.base import Communicator, SingleCommunicator
+from dlio_torch.dist.hvd_settings import refuse
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.errors import ConfigError, MissingPackageError
 
@@ -27,20 +28,23 @@ _START = {
 }
 
 
-def connect(config: DistConfig, launch: Launch | None = None) -> Communicator:
+def connect(config: DistConfig, launch: Launch | None = None, timeline: bool = False) -> Communicator:
     """Connect this process with the other ranks; called once, by every rank.
 
     Args:
-        config: ``dist.backend`` and ``dist.timeout_s``.
+        config: ``dist``.
         launch: how this process was started; ``None``: ask the environment.
+        timeline: whether Horovod's timeline is wanted (``trace.horovod``).
 
     Raises:
-        ConfigError: the backend does not fit the launcher, or the launcher's variables are wrong.
+        ConfigError: the backend does not fit the launcher or the options, or the launcher's variables are wrong.
         MissingPackageError: Horovod or mpi4py is needed and not installed, or not usable.
         RunFailed: the ranks do not find each other within the timeout.
     """
     launch = launch or detect()
     backend = choose_backend(config.backend, launch)
+    if backend != "horovod":
+        refuse(config.horovod, timeline, backend)
     if backend == "single":
         return SingleCommunicator()
     if backend == "torch":
@@ -64,7 +68,7 @@ def connect(config: DistConfig, launch: Launch | None = None) -> Communicator:
             "started by mpirun, but the installed Horovod was built without MPI",
             hint=f"{_install_command()} --mpi, or start with horovodrun",
         )
-    return HorovodCommunicator(launch, config.timeout_s)
+    return HorovodCommunicator(launch, config.timeout_s, config.horovod, timeline)
 
 
 def choose_backend(

@@ -11,10 +11,9 @@ import torch
 import torch.distributed as dist
 
 from dlio_torch.dist.base import GradientReducer, element_count
+from dlio_torch.dist.gpus import all_different, own_gpu
 from dlio_torch.dist.launcher import Launch, slurm_rendezvous
-from dlio_torch.dist.meet import host_identity
 from dlio_torch.dist.ranked import RankedCommunicator, deadline, first_line
-from dlio_torch.environment.gpu import gpu_of
 from dlio_torch.errors import RunFailed
 
 _BUCKET_BYTES = 25 * 2**20
@@ -83,8 +82,8 @@ class TorchCommunicator(RankedCommunicator):
         self._device = torch.device("cpu")
         self._group: dist.ProcessGroup | None = None  # the default one
         super().__init__(launch.rank, launch.world_size, launch.local_rank, "gloo", timeout_s)
-        gpu = _gpu(launch.local_rank)
-        if self.broadcast_object(_all_different(self.gather_objects(gpu and gpu[1]))) and gpu is not None:
+        gpu = own_gpu(launch.local_rank) if dist.is_nccl_available() else None
+        if self.broadcast_object(all_different(self.gather_objects(gpu and gpu[1]))) and gpu is not None:
             self._device = torch.device("cuda", gpu[0])
             torch.cuda.set_device(self._device)
             self._group = dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout_s))
@@ -131,15 +130,3 @@ def _stay_on_this_host() -> None:
     local, world = os.environ.get("LOCAL_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
     if local is not None and local == world and any(name == "lo" for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-
-
-def _gpu(local_rank: int) -> tuple[int, tuple[object, ...]] | None:
-    """Index of the GPU that is this rank's, and an identity that two ranks share only with the GPU."""
-    if not (torch.cuda.is_available() and dist.is_nccl_available()):
-        return None
-    index = gpu_of(local_rank, torch.cuda.device_count())
-    return index, (host_identity()[:2], str(torch.cuda.get_device_properties(index).uuid))
-
-
-def _all_different(identities: list[Any] | None) -> bool:
-    return identities is not None and None not in identities and len(set(identities)) == len(identities)

@@ -16,6 +16,7 @@ from dlio_torch.report.cache_text import epochs_text, storage_text
 from dlio_torch.report.expect import ExpectRow
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.mpiio_text import mpiio_text
+from dlio_torch.report.ranks_text import horovod_text
 from dlio_torch.report.terminal import NOT_MEASURED, write
 from dlio_torch.report.verdict import cache_state, percent, verdict
 from dlio_torch.units import format_duration, format_rate, format_size
@@ -94,6 +95,9 @@ def _facts(summary: Mapping[str, Any]) -> Table:
             f"{train['samples_per_s']:.4g} samples/s, {train['mib_per_s']:.4g} MiB/s of tensors "
             f"({format_size(train['bytes'])} delivered)",
         )
+    settings = (summary.get("ranks_by") or {}).get("settings")
+    if settings:
+        table.add_row("Horovod", horovod_text(settings))
     table.add_row("accelerator utilisation", _utilisation(summary))
     if summary["compute_error"] is not None:
         error = summary["compute_error"]

@@ -35,7 +35,7 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
     Raises:
         DlioError: the same exit code on every rank.
     """
-    comm = connect(composed.config.dist)
+    comm = connect(composed.config.dist, timeline=composed.config.trace.horovod and "train" in phases)
     try:
         _same_configuration(composed.config, comm)
         missed = do(Setting(composed, comm), phases)

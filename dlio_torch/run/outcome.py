@@ -30,7 +30,7 @@ def finish(
     config = run.config
     about = {
         "dlio_torch": __version__,
-        "ranks_by": {"backend": run.comm.name, "detail": run.comm.detail},
+        "ranks_by": {"backend": run.comm.name, "detail": run.comm.detail, "settings": dict(run.comm.settings)},
         "scaled": run.composed.notes,
         "adjusted": run.composed.adjusted,
         "dataset": {

@@ -80,7 +80,9 @@ def _run_directory(run: Setting) -> RunDir:
         data = Path(config.dataset.path or config.dataset.root)
         environment = describe({"data": data, "runs": made.path})
         run.mount = environment["mounts"]["data"]
-        ranks = {"backend": run.comm.name, "detail": run.comm.detail, "world_size": run.comm.world_size}
+        comm = run.comm
+        ranks = {"backend": comm.name, "detail": comm.detail, "world_size": comm.world_size}
+        ranks |= {"settings": dict(comm.settings)}
         made.write_json(made.environment, {**environment, "ranks": ranks, "dlio_torch": __version__})
     found = run.comm.broadcast_object(made)
     assert found is not None
@@ -101,7 +103,9 @@ def _train(
     calibration = load_or_measure()
     with contextlib.ExitStack() as stack:
         keeper = prepare_cache(run, manifests, stack) if run.format.needs_files else None
+        run.comm.start_timeline(directory.horovod)
         own = train(run, directory, manifests, recorder, calibration, keeper, stack, meeting)
+        run.comm.stop_timeline()
     everyone = run.comm.gather_objects(own)
     summary = None
     if everyone is not None:

@@ -25,6 +25,7 @@ import pandas as pd
 
 from dlio_torch.rundir import replaced
 from dlio_torch.trace.events import EventTable, Process
+from dlio_torch.trace.horovod import MAX_INTERVALS, Timeline, timeline_events
 from dlio_torch.trace.kineto import THREADS, foreign_events, read_profile
 
 MAX_CALLS = 1_000_000
@@ -59,6 +60,7 @@ def write_trace(
     *,
     counters: Sequence[Counter] = (),
     profiler_traces: Sequence[Path] = (),
+    horovod: Timeline | None = None,
     max_calls: int = MAX_CALLS,
 ) -> int:
     """Write the gzipped trace; the file gets its name only when it is complete.
@@ -68,6 +70,7 @@ def write_trace(
         path: the trace; its folder exists.
         counters: values over time.
         profiler_traces: files of torch.profiler of the same run, moved to the same clock and added.
+        horovod: Horovod's timeline of the same run, likewise; ``None``: there is none.
         max_calls: most I/O calls that are drawn.
 
     Returns:
@@ -82,6 +85,11 @@ def write_trace(
     ids = trace_ids(events.processes)
     to_monotonic_ns = events.anchor_monotonic_ns - events.anchor_time_ns
     profiles = [foreign_events(read_profile(file), ids, number) for number, file in enumerate(profiler_traces)]
+    about: dict[str, Any] = {}
+    if horovod is not None:
+        profiles.append(list(timeline_events(horovod)))
+        left = max(0, len(horovod.intervals) - MAX_INTERVALS)
+        about["horovod"] = {"cut": horovod.cut, "unfinished": horovod.unfinished, "left_out": left}
     starts = [profile[0]["time_ns"] + to_monotonic_ns for profile in profiles if profile]
     if len(events.frame):
         starts.append(int(events.frame["start_ns"].iloc[0]))
@@ -93,6 +101,7 @@ def write_trace(
             "origin_monotonic_ns": origin_ns,
             "origin_time_ns": origin_ns - to_monotonic_ns,
             "calls_left_out": left_out,
+            **about,
         },
         "traceEvents": [],
     }

@@ -1,0 +1,23 @@
+"""Whether every rank of a run has a GPU of its own, which NCCL asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dlio_torch.dist.meet import host_identity
+from dlio_torch.environment.gpu import gpu_of
+
+
+def own_gpu(local_rank: int) -> tuple[int, tuple[object, ...]] | None:
+    """Index of the GPU that is this rank's, and an identity that two ranks share only with the GPU."""
+    if not torch.cuda.is_available():
+        return None
+    index = gpu_of(local_rank, torch.cuda.device_count())
+    return index, (host_identity()[:2], str(torch.cuda.get_device_properties(index).uuid))
+
+
+def all_different(identities: list[Any] | None) -> bool:
+    """Whether every rank has a GPU, and none of them another one's; to be asked on rank 0."""
+    return identities is not None and None not in identities and len(set(identities)) == len(identities)

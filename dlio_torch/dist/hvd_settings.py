@@ -1,0 +1,125 @@
+"""Horovod's own settings: from the options, from the environment, and what is in force in the end.
+
+Horovod reads its settings from variables ``HOROVOD_...`` when it is initialised, and tells them to
+nobody.  So what is in force is read where Horovod reads it.  Meant for 0.28.1, whose defaults stand
+here (``BackgroundThreadLoop`` in its ``operations.cc``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from dlio_torch.config.schema import HorovodConfig
+from dlio_torch.errors import ConfigError
+
+TIMELINE = "HOROVOD_TIMELINE"
+_LATER = "DYNAMIC"
+"""A timeline whose file is named after the initialisation; all ranks must say so."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """An option, its variable, Horovod's default in the option's unit, and the variable's units in one of those."""
+
+    option: str
+    variable: str
+    default: float
+    factor: int = 1
+
+    def written(self, value: float) -> str:
+        return f"{value * self.factor:.15g}"
+
+    def read(self, environ: Mapping[str, str]) -> float | None:
+        """The value in the environment; Horovod itself would take "64MB" for 64, and "many" for 0."""
+        text = environ.get(self.variable)
+        if text is None:
+            return None
+        try:
+            # Whole numbers stay whole; only the cycle time may be a fraction.
+            value = float(text) / self.factor if self.factor > 1 else int(text)
+            if not math.isfinite(value) or value < 0:
+                raise ValueError
+        except ValueError:
+            kind = "number" if self.factor > 1 else "whole number"
+            raise ConfigError(
+                f"environment variable {self.variable}={text!r} is not a {kind} of at least 0",
+                hint=f"unset it, and set dist.horovod.{self.option}",
+            ) from None
+        return value
+
+
+_SETTINGS = (
+    _Setting("fusion_threshold_bytes", "HOROVOD_FUSION_THRESHOLD", 128 * 2**20),
+    _Setting("cycle_time_s", "HOROVOD_CYCLE_TIME", 0.001, 1000),
+    _Setting("cache_capacity", "HOROVOD_CACHE_CAPACITY", 1024),
+)
+
+
+def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping[str, str]) -> dict[str, Any]:
+    """Hand the options to Horovod; to be called before ``hvd.init()``.
+
+    Args:
+        options: ``dist.horovod``.
+        timeline: whether a timeline will be asked for.
+        environ: the variables that Horovod will read; changed.
+
+    Returns:
+        The settings in force, by the names of the options; ``None`` for what Horovod's autotuning
+        changes as it goes.  Under ``set_by``, for each: ``option``, its variable, ``default`` or
+        ``autotune``.
+
+    Raises:
+        ConfigError: a variable says something else than an option, or holds no number.
+    """
+    values: dict[str, Any] = {}
+    by: dict[str, str] = {}
+    autotune = environ.get("HOROVOD_AUTOTUNE", "0").strip() not in ("", "0")
+    all_asked = (options.fusion_threshold_bytes, options.cycle_time_s, options.cache_capacity)
+    for setting, asked in zip(_SETTINGS, all_asked, strict=True):
+        found = setting.read(environ)
+        if asked is not None and found is not None and not math.isclose(asked, found):
+            raise ConfigError(
+                f"dist.horovod.{setting.option}={asked}, but the environment says "
+                f"{setting.variable}={environ[setting.variable]}",
+                hint="unset the variable (horovodrun sets it from its own options), or leave the option out",
+            )
+        if asked is not None:
+            environ[setting.variable] = setting.written(asked)
+            values[setting.option], by[setting.option] = asked, "option"
+        elif found is not None:
+            values[setting.option], by[setting.option] = found, setting.variable
+        elif autotune:
+            values[setting.option], by[setting.option] = None, "autotune"
+        else:
+            values[setting.option], by[setting.option] = setting.default, "default"
+    if timeline:
+        if environ.get(TIMELINE, _LATER) != _LATER:
+            raise ConfigError(
+                f"trace.horovod=true, but the environment says {TIMELINE}={environ[TIMELINE]}",
+                hint="unset the variable (horovodrun sets it from its own options): the run directory gets the timeline",
+            )
+        environ[TIMELINE] = _LATER
+    return values | {"groups": options.groups, "compression": options.compression, "set_by": by}
+
+
+def refuse(options: HorovodConfig, timeline: bool, backend: str) -> None:
+    """Refuse what asks for Horovod where ``backend`` connects the ranks.
+
+    One process has no gradient to reduce: it takes the settings of a recipe, and none is in force.
+
+    Raises:
+        ConfigError: naming the first of these options.
+    """
+    usual = HorovodConfig()
+    changed = [name for name in vars(usual) if getattr(options, name) != getattr(usual, name)]
+    asked = [f"dist.horovod.{name}={getattr(options, name)}" for name in changed if backend != "single"]
+    if timeline:
+        asked.append("trace.horovod=true")
+    if asked:
+        ranks = "one process does without Horovod" if backend == "single" else f"the ranks talk through {backend}"
+        raise ConfigError(
+            f"{asked[0]}, but {ranks}", hint="start it with horovodrun -np <n> python -m dlio_torch ..., or leave it out"
+        )
