@@ -172,7 +172,7 @@ def _kill_groups(folder: Path) -> None:
 
 
 def run_launcher(
-    launcher: Literal["torchrun", "horovodrun", "mpirun", "mpiexec"],
+    launcher: Literal["torchrun", "horovodrun", "mpiexec"],
     world_size: int,
     arguments: Sequence[str | Path],
     *,
@@ -191,9 +191,6 @@ def run_launcher(
         command += given
     elif launcher == "mpiexec":
         command = [*mpiexec(world_size), sys.executable, *given]
-    elif launcher == "mpirun":
-        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(world_size)]
-        command += [sys.executable, *given]
     else:
         command = [sys.executable, "-W", "ignore", "-m", "horovod.runner.launch", "-np", str(world_size), "--gloo"]
         command += ["--network-interfaces", "lo", sys.executable, *given]

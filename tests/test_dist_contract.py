@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from ranks import Ended, Kind, need_horovod, run_launcher, run_ranks
+
+from dlio_torch.dist.registry import horovod_has_mpi
 
 PROGRAM = Path(__file__).with_name("dist_program.py")
 SINGLE = pytest.param("single", 1, id="single")
@@ -20,11 +23,22 @@ TORCH_4 = pytest.param("torch", 4, id="torch-4", marks=pytest.mark.ranks)
 HOROVOD = pytest.param("horovod", 2, id="horovod-2", marks=[pytest.mark.ranks, pytest.mark.horovod])
 # What is MPI's own of the rest is in test_dist_mpi.py.
 MPI = pytest.param("mpi", 2, id="mpi-2", marks=pytest.mark.ranks)
-several = pytest.mark.parametrize(("kind", "world_size"), [TORCH, HOROVOD])
+# Below mpiexec, Horovod comes before MPI itself where it was built for that.
+HOROVOD_MPI = pytest.param("horovod_mpi", 2, id="horovod-mpi-2", marks=[pytest.mark.ranks, pytest.mark.horovod])
+several = pytest.mark.parametrize(("kind", "world_size"), [TORCH, HOROVOD, HOROVOD_MPI])
 
 
-def run(kind: Kind, world_size: int, *case: str) -> list[Ended]:
+def run(kind: Kind | Literal["horovod_mpi"], world_size: int, *case: str) -> list[Ended]:
+    if kind == "horovod_mpi":
+        need_horovod_mpi()
+        kind = "mpi"
     return run_ranks(kind, world_size, [PROGRAM, *case])
+
+
+def need_horovod_mpi() -> None:
+    need_horovod()
+    if not horovod_has_mpi():
+        pytest.skip("the installed Horovod has no MPI controller (install_horovod.sh --mpi builds it)")
 
 
 def codes(ended: Sequence[Ended]) -> list[int]:
@@ -36,11 +50,11 @@ def reports(text: str) -> list[str]:
     return re.findall(r"rank \d+ (?:failed: .*|\(pid \d+, host [^)]*\) died)", text)
 
 
-@pytest.mark.parametrize(("kind", "world_size"), [SINGLE, TORCH, TORCH_4, HOROVOD, MPI])
+@pytest.mark.parametrize(("kind", "world_size"), [SINGLE, TORCH, TORCH_4, HOROVOD, HOROVOD_MPI, MPI])
 def test_collectives(kind: Kind, world_size: int) -> None:
-    ended = run(kind, world_size, "collectives", kind)
+    ended = run(kind, world_size, "collectives", {"mpi": "mpi:mpi", "horovod_mpi": "horovod"}.get(kind, kind))
     assert codes(ended) == [0] * world_size, "\n".join(rank.stderr for rank in ended)
-    detail = {"single": "one process", "torch": "(gloo|nccl)", "horovod": "gloo", "mpi": "mpi"}[kind]
+    detail = {"single": "one process", "torch": "(gloo|nccl)", "horovod": "gloo"}.get(kind, "mpi")
     for number, rank in enumerate(ended):
         assert re.fullmatch(f"done {number} {world_size} {detail}\n", rank.stdout)
 
@@ -55,7 +69,7 @@ def test_a_late_close_is_no_failure(kind: Kind, world_size: int, late: int) -> N
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-@pytest.mark.parametrize(("kind", "world_size"), [TORCH, TORCH_4, HOROVOD])
+@pytest.mark.parametrize(("kind", "world_size"), [TORCH, TORCH_4, HOROVOD, HOROVOD_MPI])
 def test_a_failing_rank_ends_the_others_with_its_code(kind: Kind, world_size: int, failing: int) -> None:
     ended = run(kind, world_size, "fail", str(failing))
     assert codes(ended) == [3] * world_size
@@ -143,16 +157,12 @@ def test_horovodrun() -> None:
 
 @pytest.mark.ranks
 @pytest.mark.horovod
-def test_mpirun_returns_the_code_of_the_rank() -> None:
-    need_horovod()
-    from dlio_torch.dist.hvd import mpi_built
-
-    if not mpi_built():
-        pytest.skip("the installed Horovod has no MPI controller (install_horovod.sh --mpi builds it)")
-    good = run_launcher("mpirun", 2, [PROGRAM, "collectives", "horovod"])
+def test_mpiexec_with_horovod_returns_the_code_of_the_rank() -> None:
+    need_horovod_mpi()
+    good = run_launcher("mpiexec", 2, [PROGRAM, "collectives", "horovod"])
     assert good.exit_code == 0, good.stderr
     assert sorted(re.findall(r"done \d \d \w{3}", good.stdout)) == ["done 0 2 mpi", "done 1 2 mpi"]
-    bad = run_launcher("mpirun", 2, [PROGRAM, "fail", "1"])
+    bad = run_launcher("mpiexec", 2, [PROGRAM, "fail", "1"])
     assert bad.exit_code == 3
     assert reports(bad.stderr) == ["rank 1 failed: the disk is full"]
 
