@@ -6,7 +6,8 @@
 # Needs a C++17 compiler and make; takes some minutes.
 #
 #   --mpi    the MPI controller beside the Gloo one.  Needs an MPI with its compiler wrapper: the
-#            mpicxx beside PY (`pip install mpich`), else the one on PATH.
+#            mpicxx beside PY (`pip install mpich`), else the one on PATH.  Start ranks with its mpiexec,
+#            or with horovodrun --gloo: horovodrun alone then takes MPI, and 0.28.1 does not know MPICH 5.
 #   --nccl   NCCL for gradients on GPUs.  Needs a torch for CUDA, nvcc (on PATH, or in
 #            HOROVOD_CUDA_HOME/bin) and NCCL: HOROVOD_NCCL_HOME, the pip package that torch brings, or
 #            the system's.
