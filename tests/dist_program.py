@@ -183,19 +183,6 @@ def backend(argument: str) -> None:
     connect(DistConfig(backend=argument))  # type: ignore[arg-type]
 
 
-def parameters(argument: str) -> None:
-    """Horovod's optimizer holds parameters that take no memory of their own."""
-    comm = connect(DistConfig())
-    from dlio_torch.dist.hvd_reducer import HorovodReducer
-
-    reducer = HorovodReducer(int(argument))
-    held = reducer._optimizer.param_groups[0]["params"]
-    assert len(held) == len(reducer.gradient) > 1
-    assert sum(parameter.untyped_storage().nbytes() for parameter in held) == 4 * len(held)
-    assert sum(gradient.nbytes for gradient in reducer.gradient) == reducer.size_bytes == int(argument)
-    comm.close()
-
-
 def reduction(argument: str) -> None:
     """A reducer and an application of its size hand Horovod the same tensors in the same order."""
     import torch
@@ -231,7 +218,12 @@ def reduction(argument: str) -> None:
         return list(handed)
 
     reducer = HorovodReducer(int(argument))
-    names = [reducer._optimizer._parameter_names[held] for held in reducer._optimizer.param_groups[0]["params"]]
+    held = reducer._optimizer.param_groups[0]["params"]
+    assert len(held) == len(reducer.gradient) > 1
+    # The parameters take no memory of their own.
+    assert sum(parameter.untyped_storage().nbytes() for parameter in held) == 4 * len(held)
+    assert sum(gradient.nbytes for gradient in reducer.gradient) == reducer.size_bytes == int(argument)
+    names = [reducer._optimizer._parameter_names[parameter] for parameter in held]
     expected = [(n, g.numel(), "torch.float32") for n, g in zip(names, reducer.gradient, strict=True)]
     assert average(reducer, 0) == average(reducer, 1) == expected[::-1]
 

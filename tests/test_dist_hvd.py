@@ -21,13 +21,6 @@ def test_a_gradient_is_cut_like_a_network(count: int) -> None:
 
 @pytest.mark.ranks
 @pytest.mark.horovod
-def test_the_parameters_of_the_optimizer_take_no_memory() -> None:
-    (ended,) = run_ranks("horovod", 1, [Path(__file__).with_name("dist_program.py"), "parameters", "100000"])
-    assert ended.exit_code == 0, ended.stderr
-
-
-@pytest.mark.ranks
-@pytest.mark.horovod
 def test_the_gradient_goes_to_horovod_as_an_application_s() -> None:
     ended = run_ranks("horovod", 2, [Path(__file__).with_name("dist_program.py"), "reduction", "100000"])
     assert [(rank.exit_code, rank.stdout) for rank in ended] == [(0, "done\n")] * 2, ended
