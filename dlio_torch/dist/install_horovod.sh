@@ -75,6 +75,9 @@ if [ "$NCCL" = 1 ]; then
   [ -n "$NVCC" ] || NVCC=$(command -v nvcc) ||
     fail "--nccl needs nvcc on PATH, or HOROVOD_CUDA_HOME; install the CUDA toolkit $CUDA"
   [ -x "$NVCC" ] || fail "HOROVOD_CUDA_HOME=$HOROVOD_CUDA_HOME holds no bin/nvcc"
+  # The nvcc on PATH may be a script or a link; CMake looks for the rest of the toolkit beside the real one.
+  BESIDE=$("$NVCC" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ _HERE_=//p') || true
+  [ ! -x "$BESIDE/nvcc" ] || NVCC=$BESIDE/nvcc
   RELEASE=$("$NVCC" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
   [ "${RELEASE%%.*}" = "${CUDA%%.*}" ] ||
     fail "torch $TORCH is for CUDA $CUDA, but $NVCC is of CUDA ${RELEASE:-unknown}; install the CUDA toolkit $CUDA"
@@ -96,7 +99,7 @@ for place in spec.submodule_search_locations if spec else []:
   export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED
   export HOROVOD_NCCL_INCLUDE=$home/include HOROVOD_NCCL_LIB=$WORK/nccl
   # By default one kernel for every architecture that nvcc knows; torch's own are enough.
-  HOROVOD_BUILD_CUDA_CC_LIST=$("$PY" -W ignore -c '
+  [ -n "${HOROVOD_BUILD_CUDA_CC_LIST:-}" ] || HOROVOD_BUILD_CUDA_CC_LIST=$("$PY" -W ignore -c '
 import re, torch
 print(",".join(re.findall(r"sm_(\d+)\b", " ".join(torch.cuda.get_arch_list()))))')
   [ -z "$HOROVOD_BUILD_CUDA_CC_LIST" ] || export HOROVOD_BUILD_CUDA_CC_LIST
