@@ -142,6 +142,7 @@ def test_nccl_is_handed_to_the_build(python: Path, tmp_path: Path, where: str) -
     assert {
         "HOROVOD_GPU_OPERATIONS=NCCL",
         "HOROVOD_NCCL_LINK=SHARED",
+        f"CUDA_HOME={nvcc.parent.parent}",
         f"HOROVOD_NCCL_INCLUDE={home}/include",
         "HOROVOD_BUILD_CUDA_CC_LIST=80,90",
         f'set(CMAKE_CUDA_COMPILER "{nvcc}" CACHE FILEPATH "")',

@@ -97,6 +97,7 @@ for place in spec.submodule_search_locations if spec else []:
   mkdir "$WORK/nccl"
   ln -s "$library" "$WORK/nccl/libnccl.so"
   export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED
+  export CUDA_HOME=${NVCC%/bin/nvcc} # where torch says that libcudart is
   export HOROVOD_NCCL_INCLUDE=$home/include HOROVOD_NCCL_LIB=$WORK/nccl
   # By default one kernel for every architecture that nvcc knows; torch's own are enough.
   [ -n "${HOROVOD_BUILD_CUDA_CC_LIST:-}" ] || HOROVOD_BUILD_CUDA_CC_LIST=$("$PY" -W ignore -c '
@@ -142,7 +143,7 @@ T
 
 if [ "$SHOW" = 1 ]; then
   echo "wheel: $(wheel | grep . || echo "to be built in $CACHE")"
-  env | grep -E '^(HOROVOD_|CMAKE_|MAKEFLAGS=)' | sort
+  env | grep -E '^(HOROVOD_|CMAKE_|CUDA_HOME=|MAKEFLAGS=)' | sort
   cat "$CMAKE_TOOLCHAIN_FILE"
   [ "$NCCL" = 0 ] || echo "NCCL: $library"
   exit 0
