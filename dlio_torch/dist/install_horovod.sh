@@ -129,6 +129,8 @@ if(CMAKE_CXX_COMPILER_ID)     # second reading: right after project(), the compi
   set(CMAKE_CXX14_EXTENSION_COMPILE_OPTION -std=gnu++17)
 else()                        # first reading: as the toolchain file
   set(CMAKE_PROJECT_INCLUDE "${CMAKE_CURRENT_LIST_FILE}")
+  # Its headers leave out some of the standard library's, which GCC brought along up to version 12.
+  set(CMAKE_CXX_FLAGS_INIT "-include cstdint -include stdexcept -include string")
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -DNDEBUG" CACHE STRING "")
 endif()
 T
