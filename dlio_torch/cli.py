@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return code
     except DlioError as error:
         _complain(error, launch)
+        if error.leave_at_once and argv is None:  # as a program; one that called us is left alone
+            os._exit(error.exit_code)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, _Terminated)

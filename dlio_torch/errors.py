@@ -14,9 +14,14 @@ class DlioError(Exception):
     Args:
         message: what is wrong; names the key or file and the value.
         hint: what to do about it; appended after a semicolon.
+
+    Attributes:
+        leave_at_once: a library is left in a state in which its destructors may crash: the program is to end without
+            them.
     """
 
     exit_code: int = 1
+    leave_at_once: bool = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint)

@@ -5,6 +5,7 @@
     config.yaml       the resolved configuration
     sources.yaml      where each of its values came from
     environment.json  host, versions, mounts
+    state.json        whether the run goes on, is done, or why it ended early
     summary.json      the figures (versioned)
     steps.csv         one line per step of every rank; steps.rank<r>.csv while ranks write their own
     events/           spans of every process, appended as the run goes
@@ -121,6 +122,11 @@ class RunDir:
         return self.path / "environment.json"
 
     @property
+    def state(self) -> Path:
+        """Whether the run goes on, is done, or why it ended early (JSON)."""
+        return self.path / "state.json"
+
+    @property
     def command(self) -> Path:
         """What the verb ``trace`` ran and how it ended (JSON)."""
         return self.path / "command.json"
@@ -208,23 +214,35 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
     """
     temporary: str | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        temporary = None
-    except OSError as error:
-        raise PreconditionError(
-            f"{path} cannot be written: {error.strerror}", hint="free space or set output.root"
-        ) from error
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(file.fileno(), 0o666 & ~_umask())
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            temporary = None
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the system into the line that the user sees.
+
+    Raises:
+        PreconditionError: ``path`` cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise PreconditionError(
+            f"{path} cannot be written: {error.strerror}", hint="free space or set output.root"
+        ) from error
 
 
 def require_claimable(path: Path, key: str, source: str, *, empty: bool = True) -> None:

@@ -69,6 +69,7 @@ def run_ranks(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout_s: float = 120.0,
+    stops: int | None = None,
 ) -> list[Ended]:
     """Run ``python *arguments`` as ranks 0 to ``world_size - 1`` of one run and wait for all of them.
 
@@ -80,6 +81,7 @@ def run_ranks(
         cwd: working directory of the ranks.
         env: more environment variables.
         timeout_s: after it everything is killed and the test fails.
+        stops: a rank that stops itself (SIGSTOP); it is let go on when all others have ended.
 
     Returns:
         How each rank ended, in the order of ranks.
@@ -110,8 +112,12 @@ def run_ranks(
             return (folder / f"{rank}.{name}").read_text(errors="replace")
 
         try:
-            for process in ranks:
-                process.wait(timeout_s)
+            for rank, process in enumerate(ranks):
+                if rank != stops:
+                    process.wait(timeout_s)
+            if stops is not None:
+                ranks[stops].send_signal(signal.SIGCONT)
+                ranks[stops].wait(timeout_s)
         except subprocess.TimeoutExpired:
             states = "\n".join(
                 f"--- rank {rank}: {process.poll()}\n{output(rank, 'out')}{output(rank, 'err')}"

@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from dlio_torch.dist import meet as meeting
+from dlio_torch.dist import watch
 from dlio_torch.dist.meet import Invitation, Link, meet
+from dlio_torch.dist.missing import who_is_missing
+from dlio_torch.dist.overdue import Where
 from dlio_torch.dist.watch import FailureChannel
 from dlio_torch.errors import RunFailed
 
@@ -148,6 +151,44 @@ def test_ranks_that_fail_at_once_do_not_wait_for_each_other(ranks: list[Rank]) -
         assert not thread.is_alive()
     # Each has its own code, from its own failure or from the one that was quicker.
     assert all(rank.at_exit or rank.exit_code is not None for rank in ranks)
+
+
+@pytest.mark.parametrize("asking", [0, 2])
+def test_ranks_that_did_not_come_are_named(
+    ranks: list[Rank], asking: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "_ANSWER_S", 0.2)
+    for number, rank in enumerate(ranks):
+        inside = number != 1
+        where: Where = {
+            "number": 7 - number % 2,
+            "seconds": 5.0,
+            "inside": inside,
+            "at": "" if inside else "read (x.py:1)",
+        }
+        rank.channel._where = lambda where=where: where  # type: ignore[misc]
+    asked = threading.Thread(target=ranks[asking].channel.ask_who_is_missing, args=("barrier", 7, 4.0), daemon=True)
+    asked.start()
+    for rank in ranks:
+        assert rank.ended.wait(20)
+        assert rank.exit_code == 1
+    line = (
+        f"rank 1 (pid {os.getpid()}, host {socket.gethostname()}) did not come to barrier (collective 7) within 4 s: "
+    )
+    assert capfd.readouterr().err.splitlines() == [f"{line}its last one ended 5 s ago, now in read (x.py:1)"]
+
+
+def test_what_is_said_of_many_ranks_and_of_none() -> None:
+    names = {rank: f"rank {rank}" for rank in range(8)}
+    came: Where = {"number": 3, "seconds": 1.0, "inside": True, "at": ""}
+    rank, line = who_is_missing(names, {0: came, 7: came}, "gather", 3, 9.0)
+    assert rank == 1
+    assert line.startswith("rank 1 did not come to gather (collective 3) within 9 s: it does not answer")
+    assert line.count("; rank ") == 3
+    assert line.endswith("; nor did 2 more")
+    rank, line = who_is_missing(names, dict.fromkeys(names, came), "gather", 3, 9.0)
+    assert rank == -1
+    assert "though all ranks have come to it" in line
 
 
 def test_a_forked_child_holds_no_connection_and_cannot_fail_for_its_parent(ranks: list[Rank]) -> None:

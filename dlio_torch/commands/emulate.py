@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio_torch.commands.arguments import Command, parse
 from dlio_torch.commands.common import composed
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.errors import ConfigError, PreconditionError
+from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.native import NativeUnavailable
 from dlio_torch.rundir import require_claimable
+
+if TYPE_CHECKING:
+    from dlio_torch.config.compose import Composed
 
 
 def main(command: Command, launch: Launch) -> int:
     """Do the phases, or with ``--dry-run`` say what they would do; returns the exit code."""
-    found = composed(command, launch)
     phases = ("generate", "train") if command.verb == "run" else (command.verb,)
-    if "train" in phases and found.config.dataset.path is None:
-        from dlio_torch.config.validate import check_world
+    try:
+        found = _checked(command, launch, phases)
+    except DlioError as error:
+        if launch.world_size > 1 and "--dry-run" not in command.flags:
+            from dlio_torch.dist.refusal import refuse
 
-        # Before torch is imported and anything is written; existing data are counted later.
-        world_size = 1 if found.config.dist.backend == "single" else launch.world_size
-        check_world(found.config, world_size, sources=found.sources)
-    if "train" in phases and found.config.output.dir is not None and launch.world_size == 1:
-        # Several ranks hear of it from the first one, which makes the folder.
-        require_claimable(Path(found.config.output.dir), "output.dir", found.sources["output.dir"])
-    if launch.rank == 0:
-        for note in found.adjusted:
-            print(f"adjusted: {note}", file=sys.stderr)
+            refuse(error, command.settings, launch)
+        raise
     if "--dry-run" in command.flags:
         from dlio_torch.plan import dry_run
 
@@ -42,6 +41,24 @@ def main(command: Command, launch: Launch) -> int:
     from dlio_torch.run import run
 
     return run(found, phases=phases)
+
+
+def _checked(command: Command, launch: Launch, phases: Sequence[str]) -> Composed:
+    """The configuration, as far as it can be checked before torch is imported and anything is written."""
+    found = composed(command, launch)
+    if "train" in phases and found.config.dataset.path is None:
+        from dlio_torch.config.validate import check_world
+
+        # Existing data are counted later.
+        world_size = 1 if found.config.dist.backend == "single" else launch.world_size
+        check_world(found.config, world_size, sources=found.sources)
+    if "train" in phases and found.config.output.dir is not None and launch.world_size == 1:
+        # Several ranks hear of it from the first one, which makes the folder.
+        require_claimable(Path(found.config.output.dir), "output.dir", found.sources["output.dir"])
+    if launch.rank == 0:
+        for note in found.adjusted:
+            print(f"adjusted: {note}", file=sys.stderr)
+    return found
 
 
 def _wait_for_recording(command: Command) -> None:

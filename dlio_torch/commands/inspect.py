@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from dlio_torch import runstate
 from dlio_torch.commands.arguments import Command
 from dlio_torch.commands.common import as_json
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, ThresholdMissed
-from dlio_torch.rundir import replaced
-from dlio_torch.trace.sources import open_recording
+from dlio_torch.rundir import RunDir, replaced
+from dlio_torch.trace.sources import open_recording, run_folder
 
 
 def main(command: Command, launch: Launch) -> int:
@@ -30,6 +31,7 @@ def _report(command: Command) -> int:
         )
     path = Path(command.words[0])
     output = _output(command.value("--output"), "json" if "--json" in command.flags else "html")
+    _say_if_early(path, "", command)
     if "--json" in command.flags:
         from dlio_torch.analysis.io.metrics import analyse
         from dlio_torch.analysis.io.selection import data_only
@@ -52,6 +54,16 @@ def _report(command: Command) -> int:
         return 0
     print(f"report: {report_run(path, output)}")
     return 0
+
+
+def _say_if_early(path: Path, side: str, command: Command) -> None:
+    """Say first of a run that it ended early, by which rank and why; its figures are of a part."""
+    found = run_folder(path.expanduser().absolute())
+    state = runstate.read(RunDir(found).state) if found.is_dir() else None
+    why = state.why_early() if state is not None else None
+    if why is not None:
+        stream = sys.stderr if "--json" in command.flags else sys.stdout
+        print(f"{side}ended early: {why}", file=stream)
 
 
 def _output(value: str | None, suffix: str) -> Path | None:
@@ -93,6 +105,8 @@ def _compare(command: Command) -> int:
     limits = command.all_values("--fail")
     fidelity.parse_limits(limits)
     a, b = (open_recording(Path(word)) for word in command.words)
+    for side, word in zip("AB", command.words, strict=True):
+        _say_if_early(Path(word), f"{side} ", command)
     found = fidelity.compare(
         a,
         b,

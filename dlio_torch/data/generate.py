@@ -27,10 +27,11 @@ import numpy.typing as npt
 from dlio_torch.config.schema import Config
 from dlio_torch.data import layout
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.stored import flush, give_name, remove, size_of
+from dlio_torch.data.stored import flush, give_name, reason, remove, size_of, way_out
+from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import whole_cores
-from dlio_torch.errors import PreconditionError, RunFailed
+from dlio_torch.errors import DlioError, PreconditionError, RunFailed
 from dlio_torch.formats.ahead import in_order
 from dlio_torch.formats.base import Format
 from dlio_torch.trace.spans import Recorder
@@ -98,11 +99,15 @@ def generate(
         size = 0
         if progress is not None:
             progress(0, len(mine))
-        with contextlib.closing(_writing(config, fmt, recorder, jobs, mine, sample_bytes)) as sizes:
-            for done, written in enumerate(sizes, start=1):
-                size += written
-                if progress is not None:
-                    progress(done, len(mine))
+        try:
+            with contextlib.closing(_writing(config, fmt, recorder, jobs, mine, sample_bytes)) as sizes:
+                for done, written in enumerate(sizes, start=1):
+                    size += written
+                    if progress is not None:
+                        progress(done, len(mine))
+        except DlioError as error:
+            error.leave_at_once = True  # HDF5 crashes where a file is freed that could not be closed
+            raise
         comm.barrier()
     total = comm.broadcast_object(sum(comm.gather_objects(size) or []))
     return Generated(len(todo), len(jobs) - len(todo), total, time.perf_counter() - start)
@@ -263,6 +268,8 @@ def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicat
                 _publish(folder / layout.DESCRIPTION, json.dumps(found, indent=1), fsync=config.generate.fsync)
         parameters = found["parameters"]
     fmt.use_parameters(comm.broadcast_object(parameters))
+    if comm.rank != 0:
+        check_seen(folder / layout.DESCRIPTION, comm, "dataset.root")
 
 
 def _publish(path: Path, text: str, *, fsync: bool) -> None:
@@ -292,7 +299,7 @@ def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool
             give_name(written, path, fsync=fsync)
     except (OSError, RuntimeError) as error:  # h5py raises the latter where closing fails
         _remove(part, fmt)
-        raise RunFailed(f"{job.path} could not be written: {_reason(error)}", hint=_way_out(error)) from error
+        raise RunFailed(f"{job.path} could not be written: {reason(error)}", hint=way_out(error)) from error
     except BaseException:
         _remove(part, fmt)
         raise
@@ -308,14 +315,3 @@ def _remove(part: Path, fmt: Format) -> None:
     for written in _family(part, fmt.companions()):
         with contextlib.suppress(OSError):
             remove(written)
-
-
-def _reason(error: OSError | RuntimeError) -> str:
-    # h5py adds a line of a library's own figures to what the system says.
-    number = error.errno if isinstance(error, OSError) else None
-    return os.strerror(number) if number else str(error) or type(error).__name__
-
-
-def _way_out(error: OSError | RuntimeError) -> str:
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "free space, or choose another dataset.root; finished files are kept" if full else "see dataset.root"

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import Config
 from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.names import Names
+from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.base import Format
@@ -139,6 +140,7 @@ def existing(config: Config, fmt: Format, comm: Communicator | None = None) -> t
     comm = comm or SingleCommunicator()
     folder, names = comm.broadcast_object(_listed(config, fmt) if comm.rank == 0 else None) or (Path(), None)
     assert names is not None
+    check_seen(Path(config.dataset.path or ""), comm, "dataset.path")
     mine: _Inspected | DlioError
     try:
         mine = _inspected(folder, names[comm.rank :: comm.world_size], fmt)

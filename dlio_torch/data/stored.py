@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -51,3 +53,23 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def reason(error: OSError | RuntimeError) -> str:
+    """Why something could not be written, in the system's words where it is known what the system said."""
+    # h5py adds a line of a library's own figures to it.
+    number = _errno(error)
+    return os.strerror(number) if number else str(error) or type(error).__name__
+
+
+def way_out(error: OSError | RuntimeError) -> str:
+    """What to do about it."""
+    full = _errno(error) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return "free space, or choose another dataset.root; finished files are kept" if full else "see dataset.root"
+
+
+def _errno(error: OSError | RuntimeError) -> int | None:
+    if isinstance(error, OSError):
+        return error.errno
+    told = re.search(r"errno = (\d+)", str(error))  # by HDF5, which has it from the system
+    return int(told.group(1)) if told else None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlio_torch.dist import leave
 from dlio_torch.dist.base import FailureHook, GradientReducer, ValueT, check_reducible
 from dlio_torch.dist.meet import meet
+from dlio_torch.dist.overdue import Overdue
 from dlio_torch.dist.watch import FailureChannel
 from dlio_torch.errors import RunFailed
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 _BACKEND_S = 5.0  # for the backend's own timeout, where it has one, to be the first
 _VERDICT_S = 2.0  # for the failure channel to say why a collective failed
+_TIMED_OUT = 0.9  # of the timeout, after which a backend's error is taken for its timeout
 
 
 class RankedCommunicator(ABC):
@@ -51,9 +51,10 @@ class RankedCommunicator(ABC):
         self._overdue: Overdue | None = None
         with self._collective("connecting"):
             links = meet(rank, world_size, lambda value: self._gather(value, 0), self._broadcast_first, timeout_s)
-        self._channel = FailureChannel(rank, links)
+        self._timeout_s = timeout_s
+        self._overdue = Overdue(timeout_s + _BACKEND_S, self._end_overdue)
+        self._channel = FailureChannel(rank, links, where=self._overdue.where)
         self.on_failure: list[FailureHook] = self._channel.hooks
-        self._overdue = Overdue(timeout_s + _BACKEND_S, lambda what: self._end_overdue(what, timeout_s))
 
     @abstractmethod
     def _barrier(self) -> None: ...
@@ -134,28 +135,38 @@ class RankedCommunicator(ABC):
 
     @contextmanager
     def _collective(self, what: str) -> Iterator[None]:
-        """Turn a backend's error into one line, unless it only echoes another rank's failure."""
-        if self._overdue is not None:
-            self._overdue.begin(what)
+        """Turn a backend's error into one line, unless another rank's failure or absence explains it."""
+        overdue, channel = self._overdue, self._channel
+        if overdue is not None:
+            overdue.begin(what)
         try:
             yield
         except RuntimeError as error:
-            if self._overdue is not None:
-                self._overdue.done()
-            if self._channel is not None:
-                self._channel.wait_for_end(_VERDICT_S)
+            if overdue is not None and channel is not None:
+                number, waited_s = overdue.pause()
+                # A backend that has a timeout says that it has passed, and not who did not come.
+                if waited_s >= _TIMED_OUT * self._timeout_s:
+                    self._end_overdue(what, number)
+                channel.wait_for_end(_VERDICT_S)
             raise RunFailed(
                 f"{what} over {self.world_size} ranks failed on rank {self.rank} ({self.detail}): {first_line(error)}"
             ) from error
         finally:
-            if self._overdue is not None:
-                self._overdue.done()
+            if overdue is not None:
+                overdue.done()
 
-    def _end_overdue(self, what: str, timeout_s: float) -> None:
-        message = f"{what} over {self.world_size} ranks did not end within {timeout_s:g} s: a rank takes no part in it"
-        if self.rank == 0:  # it prints the others' lines, and its own main thread is blocked
-            leave.say(f"rank 0 failed: {message}")
-        self.fail(message, RunFailed.exit_code)
+    def _end_overdue(self, what: str, number: int) -> None:
+        """End the run because of a rank that did not come; in any thread, as the main one may be blocked."""
+        line = None
+        if self._channel is not None:
+            line = self._channel.ask_who_is_missing(what, number, self._timeout_s)
+        # Only rank 0 knows of all others: where it does not answer, one rank of each node says so.
+        line = line or f"rank {self.rank} waited for {self._timeout_s:g} s in {what}"
+        if self.rank <= 1 or self.local_rank == 0:
+            leave.say(line)
+        if self._channel is not None:
+            self._channel.run_hooks(line, RunFailed.exit_code)
+        self.fail(line, RunFailed.exit_code)
         leave.end_children()
         leave.leave(RunFailed.exit_code)
 
@@ -181,44 +192,6 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-class Overdue:
-    """Ends the run when a collective takes longer than it may: some rank does not take part in it.
-
-    Not every backend has a timeout that works (Horovod waits for ever), and the main thread is
-    blocked, so a daemon thread looks at the clock; a collective costs two assignments.
-
-    Args:
-        timeout_s: the longest time of one collective.
-        end: called with the overdue collective's name; does not return.
-    """
-
-    def __init__(self, timeout_s: float, end: Callable[[str], object]) -> None:
-        self._timeout_s = timeout_s
-        self._end = end
-        self._running: tuple[str, float] | None = None
-        self._stop = threading.Event()
-        threading.Thread(target=self._look, name="dlio_torch-overdue", daemon=True).start()
-
-    def begin(self, what: str) -> None:
-        """A collective begins."""
-        self._running = (what, time.monotonic())
-
-    def done(self) -> None:
-        """It has ended."""
-        self._running = None
-
-    def stop(self) -> None:
-        """No more collectives."""
-        self._stop.set()
-
-    def _look(self) -> None:
-        while not self._stop.wait(min(1.0, self._timeout_s / 4)):
-            running = self._running
-            if running is not None and time.monotonic() - running[1] > self._timeout_s:
-                self._end(running[0])
-                return
-
-
 @contextmanager
 def deadline(timeout_s: float, line: str) -> Iterator[None]:
     """End the process with exit code 1 and ``line`` on stderr if the block takes longer.
@@ -226,7 +199,7 @@ def deadline(timeout_s: float, line: str) -> Iterator[None]:
     For native calls that wait for other ranks without an end, before the failure channel exists.
     """
 
-    def end(_: str) -> None:
+    def end(_: str, number: int) -> None:
         leave.say(line)
         leave.end_children()
         leave.leave(1)

@@ -23,11 +23,14 @@ from typing import Literal
 from dlio_torch.dist import leave
 from dlio_torch.dist.base import FailureHook
 from dlio_torch.dist.meet import Link, Message
+from dlio_torch.dist.missing import who_is_missing
+from dlio_torch.dist.overdue import Where
 
 _HOOKS_S = 1.0  # for the hooks of a rank that another one's failure ends
 _READY_S = 2.0  # until the others are ready to leave, and until rank 0 has left
 _CLOSE_S = 1.0  # until the others have answered a goodbye
 _DEADLINE_S = 5.0  # between a rank's own fail() and its end
+_ANSWER_S = 2.0  # for a rank to say where it is
 
 
 class FailureChannel:
@@ -39,6 +42,7 @@ class FailureChannel:
         prepare: ends child processes; called before this rank reports ready to leave.
         end: ends the process with an exit code; does not return.
         end_at_exit: makes sure that the process ends with this code within so many seconds.
+        where: says where this rank is, for the others.
 
     Attributes:
         hooks: called as ``hook(line, exit_code)`` when another rank failed, before this one ends.
@@ -52,12 +56,16 @@ class FailureChannel:
         prepare: Callable[[], object] = leave.end_children,
         end: Callable[[int], object] = leave.leave,
         end_at_exit: Callable[[int, float], object] = leave.leave_at_exit,
+        where: Callable[[], Where] | None = None,
     ) -> None:
         self.hooks: list[FailureHook] = []
         self._rank = rank
         self._prepare = prepare
         self._end = end
         self._end_at_exit = end_at_exit
+        self._where = where
+        self._answers: dict[int, Where] = {}
+        self._asking = False
         self._pid = os.getpid()
         self._links = {link.rank: link for link in links}
         self._state: Literal["open", "failing", "ending", "closed"] = "open"
@@ -111,6 +119,55 @@ class FailureChannel:
         if self._state == "ending":
             threading.Event().wait(2 * _DEADLINE_S)
 
+    def ask_who_is_missing(self, what: str, number: int, timeout_s: float) -> str | None:
+        """Find out which rank did not come to an overdue collective, and end the run with a line that names it.
+
+        Rank 0 asks all others where they are; another rank leaves that to rank 0.
+
+        Args:
+            what: the collective.
+            number: how many collectives this rank has begun.
+            timeout_s: how long it has waited, for the line.
+
+        Returns:
+            Where the run does not end by it: ``None``, or the line, if it is rank 0 that does not answer.
+        """
+        with self._changed:
+            links = list(self._links.values())
+        if self._rank == 0:
+            self._ask_all(what, number, timeout_s)
+        else:
+            for link in links:
+                link.send(type="overdue", what=what, number=number, timeout_s=timeout_s)
+        self.wait_for_end(2 * _ANSWER_S)
+        if self._rank == 0 or not links or self._state != "open":
+            return None
+        return who_is_missing({0: _name(links[0])}, {}, what, number, timeout_s)[1]
+
+    def run_hooks(self, line: str, exit_code: int) -> None:
+        """Run the hooks, each in its share of a second."""
+        for hook in self.hooks:
+            leave.bounded(lambda hook=hook: hook(line, exit_code), _HOOKS_S / len(self.hooks))  # type: ignore[misc]
+
+    def _ask_all(self, what: str, number: int, timeout_s: float) -> None:
+        with self._changed:
+            if self._asking:
+                return
+            self._asking = True
+            links = list(self._links.values())
+        for link in links:
+            link.send(type="where")
+        self._wait_until(lambda: all(link.rank in self._answers for link in links), _ANSWER_S)
+        with self._changed:
+            answers = dict(self._answers)
+        names = {0: f"rank 0 (pid {self._pid}, host {socket.gethostname()})"}
+        if self._where is not None:
+            answers[0] = self._where()
+        rank, line = who_is_missing(
+            names | {link.rank: _name(link) for link in links}, answers, what, number, timeout_s
+        )
+        self._other_failed(rank, line, 1, told=False)
+
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float = _READY_S) -> None:
         with self._changed:
             self._changed.wait_for(condition, timeout_s)
@@ -138,7 +195,14 @@ class FailureChannel:
         with self._changed:
             link.ready = link.ready or kind == "ready"
             link.ending = link.ending or kind in ("bye", "fail")
+            if kind == "here":
+                self._answers[link.rank] = message["where"]
             self._changed.notify_all()
+        if kind == "where" and self._where is not None:
+            link.send(type="here", where=self._where())
+        if kind == "overdue":  # in a thread of its own, because the reader has to read the answers
+            asked = (message["what"], message["number"], message["timeout_s"])
+            threading.Thread(target=self._ask_all, args=asked, daemon=True).start()
         if kind == "fail":
             self._other_failed(message["rank"], message["line"], message["exit_code"], told=True)
 
@@ -148,7 +212,7 @@ class FailureChannel:
             link.sock.close()
             self._changed.notify_all()
         if not link.ending and not link.ready:
-            self._other_failed(link.rank, f"rank {link.rank} (pid {link.pid}, host {link.host}) died", 1, told=False)
+            self._other_failed(link.rank, f"{_name(link)} died", 1, told=False)
 
     def _other_failed(self, rank: int, line: str, exit_code: int, *, told: bool) -> None:
         with self._changed:
@@ -163,13 +227,12 @@ class FailureChannel:
             links = list(self._links.values())
         if self._rank == 0:
             for link in links:
-                if link.rank != rank:
+                if link.rank != rank or not told:  # a rank that is stopped learns of it when it goes on
                     link.send(type="fail", rank=rank, line=line, exit_code=exit_code)
         # One line for the whole run: rank 0 prints it, or rank 1 where rank 0 has died without a word.
         if self._rank == 0 or (self._rank == 1 and rank == 0 and not told):
             leave.say(line)
-        for hook in self.hooks:
-            leave.bounded(lambda hook=hook: hook(line, exit_code), _HOOKS_S / len(self.hooks))  # type: ignore[misc]
+        self.run_hooks(line, exit_code)
         self._prepare()
         if self._rank != 0:
             for link in links:
@@ -195,6 +258,10 @@ def _close_after_fork(channel: FailureChannel) -> None:
                 link.sock.close()
 
     os.register_at_fork(after_in_child=in_child)
+
+
+def _name(link: Link) -> str:
+    return f"rank {link.rank} (pid {link.pid}, host {link.host})"
 
 
 def _shut(sock: socket.socket) -> None:

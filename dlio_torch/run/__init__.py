@@ -11,14 +11,12 @@ Every rank goes through the phases of a run (``phases.py``)::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dlio_torch.config.compose import Composed
-from dlio_torch.config.emit import as_dict
-from dlio_torch.config.schema import Config
-from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.registry import connect
-from dlio_torch.errors import ConfigError, DlioError
+from dlio_torch.errors import DlioError
+from dlio_torch.run.alike import same_on_all
+from dlio_torch.run.ending import Ending
 from dlio_torch.run.phases import do
 from dlio_torch.run.setting import Setting
 
@@ -36,43 +34,24 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
         DlioError: the same exit code on every rank.
     """
     comm = connect(composed.config.dist, timeline=composed.config.trace.horovod and "train" in phases)
+    ending = Ending(comm)
     try:
-        _same_configuration(composed.config, comm)
-        missed = do(Setting(composed, comm), phases)
+        same_on_all(composed.config, comm)
+        missed = do(Setting(composed, comm, ending), phases)
     except DlioError as error:
-        comm.fail(str(error), error.exit_code)
+        ending.fail(str(error), error.exit_code)
         raise
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", _INTERRUPTED)
-        comm.fail("interrupted" if code == _INTERRUPTED else "terminated", code)
+        ending.fail("interrupted" if code == _INTERRUPTED else "terminated", code)
         raise
     except BaseException as error:
-        comm.fail(f"{type(error).__name__}: {error}", 1)
+        ending.fail(f"{type(error).__name__}: {error}", 1)
         raise
+    ending.done(0 if missed is None else missed.exit_code)
     comm.close()
     if missed is None:
         return 0
     if comm.rank == 0:
         raise missed
     return missed.exit_code  # rank 0 says what all ranks know
-
-
-def _same_configuration(config: Config, comm: Communicator) -> None:
-    """Ranks with different options would wait for each other for ever."""
-    first = comm.broadcast_object(_flat(as_dict(config)))
-    mine = _flat(as_dict(config))
-    different = sorted(key for key in first.keys() | mine.keys() if first.get(key) != mine.get(key))
-    if different:
-        key = different[0]
-        raise ConfigError(
-            f"rank {comm.rank} was started with {key}={mine.get(key)!r}, rank 0 with {first.get(key)!r}",
-            hint="start all ranks with the same arguments and recipe",
-        )
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(value, dict):
-        return {
-            k: v for name, item in value.items() for k, v in _flat(item, f"{prefix}.{name}" if prefix else name).items()
-        }
-    return {prefix: value}

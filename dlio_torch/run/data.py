@@ -7,6 +7,7 @@ import sys
 from dlio_torch.data import layout
 from dlio_torch.data.generate import Generated, generate
 from dlio_torch.data.layout import Manifest
+from dlio_torch.data.together import check_seen
 from dlio_torch.errors import DataError
 from dlio_torch.native.filling import NativeFiller, open_filler
 from dlio_torch.report.found import found_lines
@@ -66,4 +67,5 @@ def use_existing(run: Setting, manifests: dict[str, Manifest]) -> None:
             raise DataError(f"{folder / layout.DESCRIPTION} does not exist", hint="run the verb generate")
     found = run.comm.broadcast_object(found)
     assert found is not None
+    check_seen(layout.data_folder(run.config, run.format) / layout.DESCRIPTION, run.comm, "dataset.root")
     run.format.use_parameters(found["parameters"])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlio_torch import __version__
+from dlio_torch import __version__, runstate
 from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.generate import Generated
@@ -21,7 +21,7 @@ from dlio_torch.environment import describe
 from dlio_torch.errors import ThresholdMissed
 from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
 from dlio_torch.run.setting import Setting
-from dlio_torch.rundir import RunDir
+from dlio_torch.rundir import RunDir, writing
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
@@ -84,8 +84,13 @@ def _run_directory(run: Setting) -> RunDir:
         ranks = {"backend": comm.name, "detail": comm.detail, "world_size": comm.world_size}
         ranks |= {"settings": dict(comm.settings)}
         made.write_json(made.environment, {**environment, "ranks": ranks, "dlio_torch": __version__})
+        with writing(made.state):
+            runstate.begin(made.state, run.comm.world_size)
+        run.ending.write_to(made.state)
     found = run.comm.broadcast_object(made)
     assert found is not None
+    if made is None:
+        run.ending.write_to(found.state)
     return found
 
 

@@ -12,6 +12,7 @@ from dlio_torch.dist.base import Communicator
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
 from dlio_torch.report.progress import Progress
+from dlio_torch.run.ending import Ending
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Setting:
     Attributes:
         composed: the configuration as it was composed, and where it came from.
         comm: the ranks.
+        ending: takes down how the run ends.
         config: the configuration, its steps fitted to the data once these are known.
         format: reads and writes the data.
         progress: shown by rank 0.
@@ -30,6 +32,7 @@ class Setting:
 
     composed: Composed
     comm: Communicator
+    ending: Ending
     config: Config = field(init=False)
     format: Format = field(init=False)
     progress: Progress = field(init=False)

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from dlio_torch import runstate
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace import calls
@@ -147,7 +148,15 @@ def _recorded(directory: RunDir, kind: Kind) -> Recording:
         except DlioError as error:
             notes.append(str(error))
     elif kind == "run":
-        notes.append("the run was ended or failed before it was done: it has no summary, and its events end early")
+        state = runstate.read(directory.state)
+        why = state.why_early() if state is not None else None
+        if why is not None:
+            facts["ended_early"] = why
+            notes.append(f"the run ended early, so its events do, and it has no summary: {why}")
+        elif state is not None and state.state == "running":
+            notes.append("the run goes on: it has no summary yet, and its events are those so far")
+        else:
+            notes.append("the run was ended or failed before it was done: it has no summary, and its events end early")
     straced = sorted(directory.events.glob(_STRACE))
     if straced and not _has(directory.events, *_OURS):
         recording = read_strace(directory.path, straced)

@@ -49,7 +49,12 @@ def _cut(command: str) -> str:
 
 
 def sentence(view: View) -> str:
-    """The verdict."""
+    """The verdict; of a run that ended early first why."""
+    early = view.recording.facts.get("ended_early")
+    return _judged(view) if early is None else f"The run ended early: {early}. {_judged(view)}"
+
+
+def _judged(view: View) -> str:
     if view.summary is not None:
         return verdict(view.summary)
     if len(view.moves):

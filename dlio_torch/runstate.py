@@ -1,0 +1,109 @@
+"""How a run stands, in one small file of its directory: it goes on, it is done, or why it ended early.
+
+The file has its full size from the beginning and is overwritten in place, so that the end of a run can be written down
+where the file system is full, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+State = Literal["running", "done", "failed"]
+
+_BYTES = 4096  # a block of most file systems
+_MOST_LETTERS = 2000  # of a line, whose JSON then fits
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How a run stands.
+
+    Attributes:
+        state: ``running`` until it has ended, and for ever where nobody could write that down.
+        begun: wall-clock time (since 1970) of its begin.
+        world_size: number of ranks.
+        pid: process of rank 0.
+        created: wall-clock time of that process's start.
+        host: of rank 0.
+        ended: wall-clock time of its end.
+        line: why it ended early, with the rank.
+        exit_code: of every rank.
+    """
+
+    state: State
+    begun: float
+    world_size: int
+    pid: int
+    created: float
+    host: str
+    ended: float | None = None
+    line: str = ""
+    exit_code: int | None = None
+
+    def why_early(self) -> str | None:
+        """Why the run ended early, in one line; ``None``: it did not, or it may still go on."""
+        if self.state == "done":
+            return None
+        if self.state == "failed":
+            return f"{self.line} (exit code {self.exit_code})"
+        if self.host != socket.gethostname():
+            return f"rank 0 (pid {self.pid}, host {self.host}) was killed without a word, or still runs there"
+        with contextlib.suppress(psutil.Error):
+            if abs(psutil.Process(self.pid).create_time() - self.created) < 2:
+                return None
+        return f"rank 0 (pid {self.pid}, host {self.host}) was killed without a word"
+
+
+def begin(path: Path, world_size: int) -> None:
+    """Write that a run goes on; called by rank 0.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    own = psutil.Process()
+    state = RunState("running", time.time(), world_size, own.pid, own.create_time(), socket.gethostname())
+    with open(path, "xb") as file:
+        file.write(_content(state))
+
+
+def end(path: Path, line: str = "", exit_code: int = 0, *, failed: bool = True) -> None:
+    """Write that it has ended, unless that is written already; never raises.
+
+    Args:
+        path: the file.
+        line: why it ended early, with the rank.
+        exit_code: of every rank.
+        failed: whether it ended early.
+    """
+    with contextlib.suppress(OSError):
+        found = read(path)
+        if found is None or found.state != "running":
+            return
+        values = asdict(found) | {"state": "failed" if failed else "done", "ended": time.time()}
+        values |= {"line": " ".join(line.split())[:_MOST_LETTERS], "exit_code": exit_code}
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, _content(RunState(**values)), 0)
+        finally:
+            os.close(descriptor)
+
+
+def read(path: Path) -> RunState | None:
+    """What the file says; ``None`` where there is none, or it is damaged."""
+    try:
+        return RunState(**json.loads(path.read_text(encoding="ascii")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _content(state: RunState) -> bytes:
+    return json.dumps(asdict(state), indent=1).encode("ascii")[: _BYTES - 1].ljust(_BYTES - 1) + b"\n"
