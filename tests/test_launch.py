@@ -106,7 +106,7 @@ def test_a_job_generates_copies_and_trains_in_one_folder(
     )
     assert f"results: {cluster}/here\n" in text
     assert (cluster / "exit_code").read_text() == "0\n", (cluster / "here.log").read_text()
-    generate, copy, train, remove = calls.read_text().splitlines()
+    generate, train = calls.read_text().splitlines()
     started = {
         "srun": "srun --nodes={nodes} --ntasks={ranks} --ntasks-per-node=3 --cpus-per-task=1 ",
         "mpiexec": "mpiexec -n {ranks} -ppn 3 env MASTER_ADDR=one MASTER_PORT=2",
@@ -119,15 +119,8 @@ def test_a_job_generates_copies_and_trains_in_one_folder(
         assert "--standalone -m dlio_torch generate" in generate
         assert "--nnodes=2 --rdzv-backend=c10d" in train
         assert "--rdzv-endpoint=one:2" in train
-    once = "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 " if scheduler == "slurm" else "mpiexec -n 2 -ppn 1 "
-    assert copy.startswith(once)
-    assert remove.startswith(once)
-    local = copy.split()[-1]
-    assert local.startswith(f"{cluster}/fast/dlio_torch.")
-    assert f"{cluster}/data/minimal-" in copy
-    assert remove.endswith(f"rm -rf {local}")
     assert "generate recipe=minimal scale=tiny output.progress=false" in generate
-    result = f"dataset.root={local} output.dir={cluster}/here output.progress=false"
+    result = f"stage.dir={cluster}/fast output.dir={cluster}/here output.progress=false"
     assert train.endswith(f" -m dlio_torch train recipe=minimal scale=tiny {result}")
 
 
@@ -149,8 +142,7 @@ def test_data_that_are_there_are_neither_generated_nor_named_otherwise(
     there = ("dataset.path=some data.h5", "local=$TMPDIR", "ranks_per_node=2", "scheduler=slurm")
     text, _ = launched(capsys, *JOB, *there, "--dry-run")
     assert " generate " not in text
-    assert f"copy '{cluster}/some data.h5' " in text
-    assert """arguments+=(dataset.path="$local_root"'/some data.h5')""" in text
+    assert """arguments+=(stage.dir="${TMPDIR:?is not set in this job}")""" in text
     text, _ = launched(capsys, "recipe=self_test", "scheduler=slurm", "ranks_per_node=2", "time=1h", "--dry-run")
     assert " generate " not in text  # nothing lies in files
     text, _ = launched(capsys, "generate", *JOB, "scheduler=slurm", "ranks_per_node=2", "--dry-run")
@@ -366,6 +358,7 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
         ),
         ([*SLURM, "time=1h", "launcher=torchrun", "dist.backend=horovod"], "dist.backend=horovod, but torchrun"),
         ([*SLURM, "time=1h", "dataset=synthetic", "local=/x"], "dataset.format=synthetic lies in no files"),
+        ([*SLURM, "time=1h", "stage.dir=/y", "local=/x"], "stage.dir=/y (command line) copies the data, too"),
         (["train", *SLURM, "time=1h", "stage_in=node"], "train writes no data"),
         (["sweep", *SLURM, "time=1h"], "sweep starts the ranks of its runs itself, on one node; write ranks="),
         (["sweep", "scheduler=slurm", "time=1min", "grace=2min"], "not less than the time of the job"),

@@ -51,9 +51,10 @@ def test_two_ranks_train_on_a_copy_of_what_they_generated(tmp_path: Path, submit
     summary = json.loads(run.summary.read_text())
     assert summary["world_size"] == 2
     assert "4 file(s) written" in log
-    (copy,) = (line.split()[7] for line in log.splitlines() if "was copied to" in line)
-    assert f"root: {copy}" in run.config.read_text()
-    assert not Path(copy).exists()
+    stage = summary["stage"]
+    assert stage["files"] == 4
+    (copy,) = {Path(row["folder"]) for row in stage["ranks"]}
+    assert not copy.exists()
     assert len(list((tmp_path / "data").iterdir())) == 1
 
 

@@ -1,9 +1,9 @@
 """``python trouble.py ARGUMENTS``: the command line, in which one rank gets into trouble.
 
-``TROUBLE=<rank>:<place>:<what>`` says which rank, where (``step``, ``generate``, ``checkpoint``, ``results``: in the
-middle of it; ``start``) and what: ``kill`` and ``stop`` are signals to itself, ``full`` means that it can write nothing
-beyond 1,500 bytes of a file any more, ``cd=DIR`` is another working directory, ``version=V`` another version,
-``args=A`` are further arguments.  Where it is ``stop``, the other ranks wait ``PATIENCE_S`` for it from that place on.
+``TROUBLE=<rank>:<place>:<what>`` says which rank, where (in the middle of a ``step``, of ``generate``, of a
+``checkpoint``, before the ``results``) and what: ``kill`` and ``stop`` are signals to itself, ``full`` means that it
+can write nothing beyond 1,500 bytes of a file any more, ``cut=DEVICE`` takes its network away.  Where it is ``stop`` or
+``cut``, ranks that go on wait ``PATIENCE_S`` for the others from that place on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -25,15 +26,8 @@ def act(what: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL if name == "kill" else signal.SIGSTOP)
     elif name == "full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_BYTES, resource.RLIM_INFINITY))
-    elif name == "cd":
-        os.chdir(value)
-    elif name == "args":
-        sys.argv += value.split()
-    else:
-        import dlio_torch
-
-        assert name == "version"
-        dlio_torch.__version__ = value
+    elif name == "cut":
+        subprocess.run(["ip", "link", "set", value, "down"], check=True)
 
 
 def before(owner: Any, name: str, call: int, do: Callable[[], None], seen: list[Any] | None = None) -> None:
@@ -56,9 +50,6 @@ def shorten(comm: Any) -> None:
 
 
 def prepare(place: str, do: Callable[[], None]) -> None:
-    if place == "start":
-        do()
-        return
     from dlio_torch.data import generate
     from dlio_torch.run import outcome
     from dlio_torch.train import checkpoint, trainer
@@ -78,13 +69,14 @@ def prepare(place: str, do: Callable[[], None]) -> None:
 if __name__ == "__main__":
     rank = os.environ.get("RANK", os.environ.get("HOROVOD_RANK", "0"))
     whose, place, what = os.environ["TROUBLE"].split(":", 2)
-    if whose == rank:
-        prepare(place, lambda: act(what))
-    elif what == "stop":
+    known: list[Any] = []
+    if what.startswith(("stop", "cut")):
         from dlio_torch import run
 
-        known: list[Any] = []
         before(run, "same_on_all", 1, lambda: None, known)
+    if whose == rank:
+        prepare(place, lambda: act(what))
+    if what.startswith("cut" if whose == rank else ("stop", "cut")):
         prepare(place, lambda: shorten(known[1]))
     from dlio_torch.cli import main
 

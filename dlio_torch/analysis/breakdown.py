@@ -98,9 +98,9 @@ def by_rank(frame: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
 def runtime(rows: pd.DataFrame) -> tuple[int, int]:
     """From the first to the last span of some rows, ns; of I/O calls where there are no spans.
 
-    The making of synthetic data before a run is left out.
+    The making of synthetic data, and of copies of them, is left out.
     """
-    spans = rows[(rows["layer"] == "app").to_numpy() & ~is_span(rows, ("generate",))]
+    spans = rows[(rows["layer"] == "app").to_numpy() & ~is_span(rows, ("generate", "stage"))]
     rows = spans if len(spans) else rows
     return int(rows["start_ns"].min()), int(rows["end_ns"].max())
 

@@ -10,6 +10,7 @@ from dlio_torch.analysis.cache import from_device, maps_files
 from dlio_torch.analysis.metrics import summarise
 from dlio_torch.analysis.mpiio import of_ranks
 from dlio_torch.config.schema import Config
+from dlio_torch.data.staging import Staged
 from dlio_torch.environment import IoCounters
 from dlio_torch.train.result import TrainResult
 
@@ -25,6 +26,7 @@ class RankResult:
         load_io: what the kernel counted meanwhile, ``None`` likewise and where it does not tell.
         emulator: what spent the compute time.
         mpi_io: what was asked of MPI-IO, ``None`` where files were read by POSIX calls.
+        staged: what was copied to storage of the node, epoch by epoch.
     """
 
     train: TrainResult
@@ -33,6 +35,7 @@ class RankResult:
     load_io: IoCounters | None
     emulator: dict[str, Any]
     mpi_io: dict[str, Any] | None = None
+    staged: Sequence[Staged] = ()
 
 
 def collect(
@@ -47,7 +50,7 @@ def collect(
     """The content of ``summary.json``.
 
     Definitions, over all ranks and the time of the epochs (evaluation included, generation, restore and
-    loading into memory left out)::
+    loading into memory left out; staging is before the epochs, or a pause between them)::
 
         reads.bytes_per_sample  bytes that read calls returned (rchar) / samples delivered
         reads.calls_per_sample  read calls (syscr) / samples delivered
@@ -78,6 +81,7 @@ def collect(
             "ranks_per_node": config.system.ranks_per_node,
         },
         "emulator": ranks[0].emulator,
+        "stage": _stage(config, ranks),
         "load": _load(ranks),
         "restore": {
             "seconds": [result.restore_s for result in results],
@@ -120,6 +124,26 @@ def collect(
         ],
     }
     return summarise([result.steps for result in results], config=config, extra=extra)
+
+
+def _stage(config: Config, ranks: Sequence[RankResult]) -> dict[str, Any] | None:
+    """The copies on storage of the nodes: a row for each rank and epoch before which there was something to do."""
+    if config.stage.dir is None:
+        return None
+    rows = [asdict(one) for rank in ranks for one in rank.staged]
+    epochs = {one["epoch"] for one in rows}
+    seconds = sum(max(one["seconds"] for one in rows if one["epoch"] == epoch) for epoch in epochs)
+    size = sum(one["bytes"] for one in rows)
+    return {
+        "dir": config.stage.dir,
+        "per": config.stage.per,
+        "files": sum(one["files"] for one in rows),
+        "reused": sum(one["reused"] for one in rows),
+        "bytes": size,
+        "seconds": seconds,
+        "bytes_per_s": size / seconds if size and seconds else None,
+        "ranks": rows,
+    }
 
 
 def _load(ranks: Sequence[RankResult]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from dlio_torch.analysis.cache import WARM
 from dlio_torch.config.schema import Config
+from dlio_torch.data.stageplace import place
 from dlio_torch.environment.evict import MEMORY
 from dlio_torch.environment.limits import Cached, Limit, Pattern, Request
 from dlio_torch.environment.limits_store import load_or_measure, stored
@@ -75,6 +76,8 @@ def folder_of(config: Config, path: str) -> Path:
         config: the resolved configuration.
         path: of the data.
     """
+    if config.stage.dir is not None:
+        return place(config.stage.dir)
     if config.dataset.path is None:
         return Path(config.dataset.root)
     return Path(path) if Path(path).is_dir() else Path(path).parent

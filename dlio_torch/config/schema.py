@@ -39,6 +39,7 @@ from dlio_torch.config.schema_reading import (
     AccessConfig,
     CacheConfig,
     LoaderConfig,
+    StageConfig,
     StorageConfig,
 )
 from dlio_torch.config.schema_run import (
@@ -83,6 +84,7 @@ __all__ = [
     "ParquetConfig",
     "ProducerConfig",
     "ScaleConfig",
+    "StageConfig",
     "StorageConfig",
     "SystemConfig",
     "TfrecordConfig",
@@ -106,6 +108,7 @@ class Config:
     generate: GenerateConfig = opt(GenerateConfig, "how synthetic data are written")
     access: AccessConfig = opt(AccessConfig, "which samples, in which order, by which rank")
     loader: LoaderConfig = opt(LoaderConfig, "how batches are fetched")
+    stage: StageConfig = opt(StageConfig, "a copy of the data near the ranks, made before they read")
     cache: CacheConfig = opt(CacheConfig, "what lies in the page cache when the training begins")
     storage: StorageConfig = opt(StorageConfig, "what the storage gives at the most")
     compute: ComputeConfig = opt(ComputeConfig, "what stands for the model")

@@ -117,3 +117,19 @@ class StorageConfig:
     limits_bytes: int = opt(
         268435456, "size of the file that is written beside the data and read", unit="B", minimum=4194304
     )
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """A copy of the data on storage of the node, made before the training reads."""
+
+    dir: str | None = opt(
+        None,
+        "folder of node-local storage that gets a copy of what is read, $VARIABLES in it; null: read where it lies",
+    )
+    per: Literal["node", "rank"] = opt("node", "one copy for all ranks of a node, or one for each rank")
+    every_epoch: bool = opt(
+        False, "before each epoch copy what it reads and remove the rest, or before the first what all epochs read"
+    )
+    keep: bool = opt(False, "leave the copy, and use what an earlier run left, if it is complete and unchanged")
+    num_workers: int = opt(2, "files that each rank copies at once", minimum=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,15 @@ class Manifest:
     def num_samples(self) -> int:
         """Samples in all files."""
         return self._counts.total
+
+    @property
+    def folder(self) -> Path:
+        """The folder below which all files lie."""
+        return self._folder
+
+    def moved(self, folder: Path) -> Manifest:
+        """The same files below another folder."""
+        return replace(self, _folder=folder)
 
     def path(self, file: int) -> Path:
         """Path of file number ``file``."""

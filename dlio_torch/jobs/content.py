@@ -42,8 +42,6 @@ class Content:
         parent: folder below which the results lie.
         result: folder of the results as given; None: a new one below ``parent``.
         generates: whether the data set is written first.
-        data: the data set that can be copied, absolute; None: it lies in no files, or there are several.
-        local_key: the option that names the folder of the copy.
         notes: what the user should know, one line each.
     """
 
@@ -54,8 +52,6 @@ class Content:
     parent: Path
     result: Path | None = None
     generates: bool = False
-    data: Path | None = None
-    local_key: str = "dataset.root"
     notes: tuple[str, ...] = ()
 
 
@@ -87,11 +83,17 @@ def of_run(request: Request, found: Composed) -> Content:
         require_claimable(Path(output.root), "output.root", found.sources["output.root"], empty=False)
     else:
         require_claimable(Path(output.dir), "output.dir", found.sources["output.dir"])
-    data, key = _data(config)
-    if request.local is not None and data is None:
+    in_files = config.dataset.path is not None or _generates(config)
+    if request.local is not None and not in_files:
         raise ConfigError(
             f"local={request.local} (command line): dataset.format={config.dataset.format} lies in no files",
             hint="leave local= out",
+        )
+    if request.local is not None and config.stage.dir is not None:
+        raise ConfigError(
+            f"local={request.local} (command line): stage.dir={config.stage.dir} ({found.sources['stage.dir']}) copies "
+            "the data, too",
+            hint="leave one of them out",
         )
     notes = list(found.adjusted)
     if backend == "horovod" and importlib.util.find_spec("horovod") is None:
@@ -104,9 +106,7 @@ def of_run(request: Request, found: Composed) -> Content:
         cores=_cores(config),
         parent=Path(output.root) / folder_name(config.recipe),
         result=None if output.dir is None else Path(output.dir),
-        generates=request.verb in ("run", "generate") and config.dataset.path is None and data is not None,
-        data=data,
-        local_key=key,
+        generates=request.verb in ("run", "generate") and config.dataset.path is None and in_files,
         notes=tuple(notes),
     )
 
@@ -145,17 +145,13 @@ def _study(request: Request) -> tuple[study.Study, str | None, Sequence[Resolved
     return asked, output, resolve(asked)[0]
 
 
-def _data(config: Config) -> tuple[Path | None, str]:
-    """The data set's folder or file, and the option that names it (a generated one's: the folder above it)."""
-    if config.dataset.path is not None:
-        return Path(config.dataset.path).expanduser().absolute(), "dataset.path"
+def _generates(config: Config) -> bool:
+    """Whether generated data lie in files."""
     # Not before: what is wrong with the arguments is said without numpy and torch.
-    from dlio_torch.data import layout
     from dlio_torch.formats import registry
 
     places, mpi_io = config.loader.engine == "decoupled", config.access.io != "posix"
-    fmt = registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io)
-    return layout.data_folder(config, fmt).expanduser().absolute() if fmt.needs_files else None, "dataset.root"
+    return registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io).needs_files
 
 
 def _cores(config: Config) -> int:

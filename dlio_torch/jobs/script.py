@@ -112,8 +112,6 @@ def _values(request: Request, content: Content, where: Place, cwd: Path, flags: 
     mib = None if memory is None else memory >> 20
     setup = None if request.setup is None else str((cwd / Path(request.setup).expanduser()).absolute())
     run = RunDir(where.result)
-    copied = content.data if request.local is not None else None
-    below = f"/{copied.name}" if copied is not None and content.local_key == "dataset.path" else ""
     return {
         "script": str(where.script),
         "result": str(where.result),
@@ -143,10 +141,7 @@ def _values(request: Request, content: Content, where: Place, cwd: Path, flags: 
         "arguments": content.arguments,
         "flags": flags,
         "generate_nodes": 1 if request.stage_in == "node" else request.nodes,
-        "data": None if copied is None else str(copied),
         "local": None if request.local is None else with_variables(request.local.rstrip("/")),
-        "local_key": content.local_key,
-        "local_below": below or Shell(""),
         "finished": str(run.summary),
         "study": str(where.result / STUDY),
         "trials": str(where.result / TRIALS),

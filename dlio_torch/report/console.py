@@ -17,6 +17,7 @@ from dlio_torch.report.expect import ExpectRow
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
+from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.terminal import NOT_MEASURED, write
 from dlio_torch.report.verdict import cache_state, percent, verdict
 from dlio_torch.units import format_duration, format_rate, format_size
@@ -121,6 +122,8 @@ def _facts(summary: Mapping[str, Any]) -> Table:
             f"{evaluation['steps']} steps of each rank, {evaluation['samples']} samples"
             + ("" if rate is None else f", {rate:.4g} samples/s"),
         )
+    if summary.get("stage") is not None:
+        table.add_row("staged", stage_words(summary["stage"]))
     stalls = summary.get("stalls")
     if stalls is not None and stalls["largest"] is not None:
         table.add_row("why it waited", stalls["sentence"])

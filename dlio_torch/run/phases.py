@@ -16,6 +16,7 @@ from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.generate import Generated
 from dlio_torch.data.layout import Manifest
+from dlio_torch.data.stageplace import place
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.environment import describe
 from dlio_torch.errors import ThresholdMissed
@@ -77,7 +78,7 @@ def _run_directory(run: Setting) -> RunDir:
         made = RunDir.create(config.output.root, config.recipe, config.output.dir)
         made.write_text(made.config, to_yaml(config))
         made.write_text(made.sources, sources_to_yaml(run.composed.sources))
-        data = Path(config.dataset.path or config.dataset.root)
+        data = Path(config.dataset.path or config.dataset.root) if config.stage.dir is None else place(config.stage.dir)
         environment = describe({"data": data, "runs": made.path})
         run.mount = environment["mounts"]["data"]
         comm = run.comm
@@ -103,15 +104,20 @@ def _train(
     meeting: Meeting | None,
 ) -> ThresholdMissed | None:
     from dlio_torch.compute.calibrate import load_or_measure
+    from dlio_torch.run.stage import make_stager, removed_at_end
     from dlio_torch.run.training import prepare_cache, train
 
     calibration = load_or_measure()
-    with contextlib.ExitStack() as stack:
-        keeper = prepare_cache(run, manifests, stack) if run.format.needs_files else None
-        run.comm.start_timeline(directory.horovod)
-        own = train(run, directory, manifests, recorder, calibration, keeper, stack, meeting)
-        run.comm.stop_timeline()
-    everyone = run.comm.gather_objects(own)
+    stager = make_stager(run, manifests, recorder)
+    with removed_at_end(stager):
+        with contextlib.ExitStack() as stack:
+            if stager is not None:
+                manifests = stager.manifests
+            keeper = prepare_cache(run, manifests, stager, stack) if run.format.needs_files else None
+            run.comm.start_timeline(directory.horovod)
+            own = train(run, directory, manifests, recorder, calibration, keeper, stager, stack, meeting)
+            run.comm.stop_timeline()
+        everyone = run.comm.gather_objects(own)
     summary = None
     if everyone is not None:
         from dlio_torch.run.outcome import finish

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,13 @@ import numpy as np
 from dlio_torch.analysis.collect import RankResult
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
+from dlio_torch.config.schema import Config
 from dlio_torch.data import layout
 from dlio_torch.data.assemble import assemble
 from dlio_torch.data.cachestate import CacheKeeper, DataFiles
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import Plan
+from dlio_torch.data.staging import Stager
 from dlio_torch.environment.preparing import Outside
 from dlio_torch.errors import DataError
 from dlio_torch.report.cache_text import prepared_line
@@ -39,10 +41,13 @@ if TYPE_CHECKING:
     from dlio_torch.data.mpiio.meeting import Meeting
 
 
-def prepare_cache(run: Setting, manifests: dict[str, Manifest], stack: contextlib.ExitStack) -> CacheKeeper:
+def prepare_cache(
+    run: Setting, manifests: dict[str, Manifest], stager: Stager | None, stack: contextlib.ExitStack
+) -> CacheKeeper:
     """Bring the page cache into the state that the run is to begin with."""
     cache = run.config.cache
-    keeper = CacheKeeper(cache, DataFiles(run.format, manifests.values()), run.comm)
+    files = DataFiles(run.format, manifests.values()) if stager is None else stager.files
+    keeper = CacheKeeper(cache, files, run.comm)
     found = keeper.prepare(1)
     if run.first and cache.state != "as_is":
         print(prepared_line(cache.state, found, keeper.size), file=sys.stderr)
@@ -61,13 +66,14 @@ def train(
     recorder: Recorder,
     calibration: Calibration,
     keeper: CacheKeeper | None,
+    stager: Stager | None,
     stack: contextlib.ExitStack,
     meeting: Meeting | None = None,
 ) -> RankResult:
     """The training of this rank; what must be closed afterwards is left on ``stack``."""
     config = run.config
     if config.trace.posix:
-        data = config.dataset.path or layout.data_folder(config, run.format)
+        data = config.dataset.path or layout.data_folder(config, run.format) if stager is None else stager.folder
         where: Sequence[Path | str] = config.trace.posix_paths or [data, directory.checkpoints]
         stack.enter_context(
             recording(
@@ -116,14 +122,30 @@ def train(
             progress=update,
             restore=config.checkpoint.restore,
             verify=config.verify,
-            before_epoch=keeper.prepare if keeper is not None and config.cache.every_epoch else None,
+            before_epoch=_before_epoch(config, keeper, stager),
         )
         result = trainer.run()
     if meeting is not None:  # the ranks close their files together: not where one has failed
         meeting.close()
     _check_counts(result, loaders.sampler)
     asked = None if meeting is None else asdict(meeting.figures)
-    return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), asked)
+    staged = stager.done if stager is not None else []
+    return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), asked, staged)
+
+
+def _before_epoch(config: Config, keeper: CacheKeeper | None, stager: Stager | None) -> Callable[[int], object] | None:
+    """What is done before each epoch but the first; nothing of it counts as time of the epoch."""
+    steps: list[Callable[[int], object]] = []
+    if stager is not None and config.stage.every_epoch:
+        steps.append(stager.copy)
+    if keeper is not None and config.cache.every_epoch:
+        steps.append(keeper.prepare)
+
+    def do(epoch: int) -> None:
+        for step in steps:
+            step(epoch)
+
+    return do if steps else None
 
 
 def _check_counts(result: TrainResult, sampler: Plan) -> None:

@@ -6,6 +6,7 @@ from dlio_torch.analysis.rank_steps import PARTS
 from dlio_torch.report.html.blocks import NOT_MEASURED, Block, Notes, Section, Tiles
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
+from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.verdict import percent, verdict
 from dlio_torch.units import format_duration, format_rate, format_size
 
@@ -135,6 +136,8 @@ def _run_tiles(view: View) -> list[tuple[str, str, str]]:
         share = summary["shares"]["fetch"]
         waited = f"{percent(share)} of the time" if share is not None else NOT_MEASURED
         tiles.append((format_duration(fetch["mean"]), "mean wait for data", waited))
+    if summary.get("stage") is not None:
+        tiles.append((format_size(summary["stage"]["bytes"]), "copied near the ranks", stage_words(summary["stage"])))
     io = summary["io"]
     if io["rchar_bytes"] is not None:
         device = io["read_bytes"]

@@ -1,0 +1,52 @@
+"""Which files ranks read: all, or where each has files or slices of its own, only theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.config.schema import Config
+from dlio_torch.data.assemble import train_sampler
+from dlio_torch.data.layout import Manifest
+from dlio_torch.formats.base import Format
+
+Mask = npt.NDArray[np.bool_]
+
+
+def files_read(
+    config: Config,
+    fmt: Format,
+    manifests: dict[str, Manifest],
+    ranks: Iterable[int],
+    world_size: int,
+    epochs: range,
+) -> Iterator[tuple[Manifest, Mask]]:
+    """For each manifest the files that these ranks read, a mask over its files; one that stands for two comes once.
+
+    Args:
+        config: the experiment.
+        fmt: its format.
+        manifests: ``train`` and, where there is one, ``eval``.
+        ranks: the readers.
+        world_size: all ranks.
+        epochs: the epochs, from 0.
+    """
+    ranks = list(ranks)
+    train = manifests["train"]
+    evaluates = bool(config.train.eval_every_epochs or config.train.eval_every_steps)
+    if config.train.eval_ranks == "first":
+        evaluates &= 0 in ranks
+    evaluation = manifests.get("eval") if evaluates else None
+    whole = config.access.partition not in ("files", "slices") or config.access.pattern == "lanes"
+    mask = np.full(train.num_files, whole or evaluation is train)
+    if not mask.all():
+        for rank in ranks:
+            plan = train_sampler(config, train, rank, world_size, fmt)
+            for epoch in epochs:
+                samples = plan.expected(epoch)
+                mask[train.locate_all(samples)[0]] = True
+    yield train, mask
+    if evaluation is not None and evaluation is not train:
+        yield evaluation, np.ones(evaluation.num_files, bool)

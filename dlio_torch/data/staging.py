@@ -1,0 +1,293 @@
+"""Staging: the files that the ranks of a node read are copied to its own storage, and read from there.
+
+The ranks of a node copy at once, each every k-th file.  A copy gets its name when it is complete, so that whatever
+bears a name can be read.  What is not to be kept lies in a folder of this run, whose lock the node's first rank holds:
+a later run removes the folders whose run was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_torch.config.schema import Config
+from dlio_torch.data.cachestate import DataFiles
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.shares import files_read
+from dlio_torch.data.stageplace import place
+from dlio_torch.data.stored import reason
+from dlio_torch.dist.base import Communicator
+from dlio_torch.dist.meet import host_identity
+from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
+from dlio_torch.formats.base import Format
+from dlio_torch.trace.spans import Recorder
+from dlio_torch.units import format_size
+
+_PREFIX = "dlio_torch-"
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What one rank did before an epoch.
+
+    Attributes:
+        rank: its number.
+        host: its host.
+        folder: of the copies that it reads.
+        epoch: from 1.
+        files: copied now.
+        bytes: of these.
+        reused: files that were there, complete and unchanged.
+        removed: files that the epoch does not read.
+        seconds: that it copied.
+    """
+
+    rank: int
+    host: str
+    folder: str
+    epoch: int
+    files: int
+    bytes: int
+    reused: int
+    removed: int
+    seconds: float
+
+
+class StagedFiles(DataFiles):
+    """The copies that a rank of a node looks after, whose page cache is prepared."""
+
+    def __init__(self, fmt: Format, manifests: list[Manifest], index: int, count: int) -> None:
+        super().__init__(fmt, manifests)
+        self._index, self._count = index, count
+
+    def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
+        """Of the copies on this node those of this rank; ranks of other nodes have their own."""
+        return super().share(self._index, self._count, most)
+
+
+class Stager:
+    """Copies the data of one rank's node; all ranks make the same calls.
+
+    Args:
+        config: the experiment, with ``stage.dir``.
+        fmt: its format.
+        manifests: where the data lie.
+        comm: the ranks.
+        recorder: for spans named ``stage``.
+
+    Attributes:
+        manifests: where the copies lie.
+        done: what this rank did, epoch by epoch.
+
+    Raises:
+        ConfigError: the data lie in no files.
+        PreconditionError: the folder cannot be written.
+    """
+
+    def __init__(
+        self, config: Config, fmt: Format, manifests: dict[str, Manifest], comm: Communicator, recorder: Recorder
+    ) -> None:
+        stage = config.stage
+        assert stage.dir is not None
+        if not fmt.needs_files:
+            raise ConfigError(
+                f"stage.dir={stage.dir}: dataset.format={config.dataset.format} lies in no files",
+                hint="set stage.dir=null",
+            )
+        self._config, self._format, self._sources, self._comm = config, fmt, manifests, comm
+        self._recorder = recorder
+        identity = host_identity()
+        everyone = comm.broadcast_object(comm.gather_objects((identity, os.getpid())))
+        assert everyone is not None
+        self._host = identity[0]
+        self._node = [rank for rank, (node, _) in enumerate(everyone) if node == identity]
+        self._index = self._node.index(comm.rank)
+        self._lock: int | None = None
+        root = place(stage.dir)
+        source = manifests["train"].folder.absolute()
+        name = f"{_PREFIX}{source.name}-{hashlib.sha256(os.fsencode(source)).hexdigest()[:8]}"
+        if not stage.keep:
+            name += f".{everyone[self._node[0]][1]}"  # a folder of this run: of the process of the node's first rank
+        self._folder = root / name
+        self._own = self._folder if stage.per == "node" else self._folder / f"rank-{comm.rank}"
+        moved = {id(one): one.moved(self._own) for one in manifests.values()}  # one may stand for two splits
+        self.manifests = {split: moved[id(one)] for split, one in manifests.items()}
+        self.done: list[Staged] = []
+        if self._index == 0:
+            with self._writing(root):
+                root.mkdir(parents=True, exist_ok=True)
+                _remove_left(root)
+                self._folder.mkdir(exist_ok=True)
+                if not stage.keep:
+                    self._lock = _lock(self._folder)
+        comm.on_failure.append(lambda line, code: self.remove())
+        comm.barrier()
+
+    @property
+    def files(self) -> DataFiles:
+        """The copies, for the preparation of the page cache."""
+        alone = self._config.stage.per == "rank"
+        share = (0, 1) if alone else (self._index, len(self._node))
+        return StagedFiles(self._format, list(self.manifests.values()), *share)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this node's copies."""
+        return self._folder
+
+    def copy(self, epoch: int) -> Staged:
+        """Before an epoch (from 1): have everything there that it reads; returns on every rank when all have.
+
+        Raises:
+            PreconditionError: too little space.
+            DataError: a file cannot be read.
+            RunFailed: a copy cannot be written.
+        """
+        self._comm.barrier()  # nobody reads what is removed
+        every = self._config.stage.every_epoch
+        epochs = range(epoch - 1, epoch) if every else range(self._config.train.epochs)
+        per_node = self._config.stage.per == "node"
+        readers = self._node if per_node else [self._comm.rank]
+        wanted = dict(self._pairs(readers, epochs, self._own))
+        if self._index == 0:
+            self._require_room(wanted if per_node else self._of_all_ranks(epochs))
+        self._comm.barrier()
+        began = time.perf_counter()
+        share = (self._index, len(self._node)) if per_node else (0, 1)
+        removed = self._remove_others(wanted, *share) if every or self._config.stage.keep else 0
+        mine = sorted(wanted.items())[share[0] :: share[1]]
+        with ThreadPoolExecutor(self._config.stage.num_workers) as pool:
+            sizes = list(pool.map(lambda pair: self._copy(pair[1], pair[0]), mine))
+        copied = [size for size in sizes if size is not None]
+        seconds = time.perf_counter() - began
+        made = Staged(
+            *(self._comm.rank, self._host, str(self._own), epoch, len(copied), sum(copied)),
+            *(len(sizes) - len(copied), removed, seconds),
+        )
+        self.done.append(made)
+        self._comm.barrier()
+        return made
+
+    def close(self) -> None:
+        """Remove the copies, unless they are kept, when every rank has come here."""
+        self._comm.barrier()
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove them at once; another rank has failed, or this one, or all are done."""
+        if not self._config.stage.keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                _lock_of(self._folder).unlink()
+
+    def _pairs(self, ranks: list[int], epochs: range, below: Path) -> Iterator[tuple[Path, Path]]:
+        """Copy and source of every file that these ranks read."""
+        found = files_read(self._config, self._format, self._sources, ranks, self._comm.world_size, epochs)
+        for manifest, mask in found:
+            for file in mask.nonzero()[0].tolist():
+                for source in self._format.files(manifest.path(file)):
+                    yield below / source.relative_to(manifest.folder), source
+
+    def _of_all_ranks(self, epochs: range) -> dict[Path, Path]:
+        every = (self._pairs([rank], epochs, self._folder / f"rank-{rank}") for rank in self._node)
+        return {copy: source for pairs in every for copy, source in pairs}
+
+    def _require_room(self, wanted: dict[Path, Path]) -> None:
+        needed = 0
+        for copy, source in wanted.items():
+            with contextlib.suppress(OSError):  # one that is not there is named where it is copied
+                needed += 0 if _is_copy(copy, source) else source.stat().st_size
+        free = shutil.disk_usage(self._folder).free
+        if needed > free:
+            raise PreconditionError(
+                f"stage.dir={self._config.stage.dir} on host {self._host} needs {format_size(needed)}, and "
+                f"{format_size(free)} are free",
+                hint="name another folder, or let ranks have files of their own (access.partition=files)",
+            )
+
+    def _remove_others(self, wanted: dict[Path, Path], index: int, count: int) -> int:
+        there = sorted(path for path in self._own.rglob("*") if path.is_file())
+        others = [path for path in there[index::count] if path not in wanted]
+        with self._writing(self._own):
+            for path in others:
+                path.unlink(missing_ok=True)
+        return len(others)
+
+    def _copy(self, source: Path, copy: Path) -> int | None:
+        """Copy a file; returns its size, ``None`` where the copy was there."""
+        try:
+            if _is_copy(copy, source):
+                return None
+            about = source.stat()
+        except OSError as error:
+            raise DataError(f"{source} cannot be staged: {error.strerror}", hint="generate the data") from error
+        part = copy.with_name(f".{copy.name}.{os.getpid()}.part")
+        began = time.perf_counter_ns()
+        try:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, part)  # by sendfile(2)
+            os.utime(part, ns=(about.st_atime_ns, about.st_mtime_ns))
+            part.replace(copy)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            if not isinstance(error, OSError):
+                raise
+            raise RunFailed(
+                f"{source} could not be copied to stage.dir={self._config.stage.dir} on host {self._host}: "
+                f"{reason(error)}",
+                hint="free space, or choose another folder",
+            ) from error
+        self._recorder.add("stage", began, time.perf_counter_ns(), file=str(source), bytes=about.st_size)
+        return about.st_size
+
+    @contextlib.contextmanager
+    def _writing(self, folder: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise PreconditionError(
+                f"stage.dir={self._config.stage.dir} on host {self._host}: {folder} cannot be written: "
+                f"{error.strerror or error}",
+                hint="choose another folder",
+            ) from error
+
+
+def _is_copy(copy: Path, source: Path) -> bool:
+    """Whether the copy is there, complete and of what the source is now."""
+    about = source.stat()
+    try:
+        found = copy.stat()
+    except FileNotFoundError:
+        return False
+    return (found.st_size, found.st_mtime_ns) == (about.st_size, about.st_mtime_ns)
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + _LOCK)
+
+
+def _lock(folder: Path) -> int:
+    """Hold the folder's lock until this process ends."""
+    descriptor = os.open(_lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+def _remove_left(root: Path) -> None:
+    """Remove what killed runs have left: the folders whose lock nobody holds."""
+    for lock in root.glob(f"{_PREFIX}*{_LOCK}"):
+        with contextlib.suppress(OSError), lock.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.with_name(lock.name.removesuffix(_LOCK)), ignore_errors=True)
+            lock.unlink()

@@ -1,0 +1,28 @@
+"""What is said of copies on storage of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dlio_torch.data.staging import Staged
+from dlio_torch.units import format_duration, format_size
+
+
+def stage_line(everyone: Sequence[Staged]) -> str:
+    """What all ranks did before an epoch, in a line."""
+    rows = [asdict(one) for one in everyone]
+    figures = {name: sum(row[name] for row in rows) for name in ("files", "bytes", "reused")}
+    return f"stage: {stage_words({**figures, 'seconds': max(row['seconds'] for row in rows), 'ranks': rows})}"
+
+
+def stage_words(stage: Mapping[str, Any]) -> str:
+    """The same of a whole run, from ``stage`` of ``summary.json``."""
+    size, seconds = stage["bytes"], stage["seconds"]
+    folders = {(row["host"], row["folder"]) for row in stage["ranks"]}
+    rate = f", {format_size(int(size / seconds))}/s" if size and seconds else ""
+    return (
+        f"{stage['files']} file(s), {format_size(size)}, copied to {len(folders)} folder(s) in "
+        f"{format_duration(seconds)}{rate}; {stage['reused']} reused"
+    )
