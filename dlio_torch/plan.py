@@ -68,6 +68,9 @@ def _data(config: Config, fmt: Format, manifests: dict[str, Manifest], details: 
 
 def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> Iterator[str]:
     loader, steps, epochs = config.loader, len(sampler), config.train.epochs
+    if config.stage.dir is not None:
+        who = "the ranks of a node read" if config.stage.per == "node" else "each rank reads"
+        yield f"stage: what {who} is copied to {config.stage.dir} before it is read"
     fetched = sampler.fetched if isinstance(sampler, HeldPlan) else sampler
     samples = len(fetched) * epochs * sampler.batch_size
     ahead = loader.num_workers * (loader.prefetch_factor or 2)

@@ -78,11 +78,12 @@ def test_a_kept_copy_is_used_again_where_it_is_complete_and_unchanged(tmp_path: 
     source = manifests["train"].path(2)
     source.write_bytes(b"y" * 12)  # of the same size as before
     os.utime(source, ns=(1, 1))
-    (paths[3].parent / f".{paths[3].name}.1.part").write_bytes(b"left by a killed run")
+    (paths[3].parent / f".{paths[3].name}.{2**22 + 1}.part").write_bytes(b"left by a killed run")
+    (paths[3].parent / "train_0000009.h5").write_bytes(b"which another run reads")
     staged = stager(config, fmt, manifests).copy(1)
     assert (staged.files, staged.reused) == (3, 3)
     assert paths[2].read_bytes() == b"y" * 12
-    assert there(tmp_path) == names(range(6))
+    assert there(tmp_path) == names([*range(6), 9])
 
 
 def test_what_a_killed_run_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path: Path) -> None:

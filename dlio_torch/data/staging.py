@@ -11,12 +11,15 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from dlio_torch.config.schema import Config
 from dlio_torch.data.cachestate import DataFiles
@@ -33,6 +36,7 @@ from dlio_torch.units import format_size
 
 _PREFIX = "dlio_torch-"
 _LOCK = ".lock"
+_PART = ".part"
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,7 @@ class Stager:
         self._comm.barrier()
         began = time.perf_counter()
         share = (self._index, len(self._node)) if per_node else (0, 1)
-        removed = self._remove_others(wanted, *share) if every or self._config.stage.keep else 0
+        removed = self._remove_others(wanted, *share)
         mine = sorted(wanted.items())[share[0] :: share[1]]
         with ThreadPoolExecutor(self._config.stage.num_workers) as pool:
             sizes = list(pool.map(lambda pair: self._copy(pair[1], pair[0]), mine))
@@ -215,8 +219,11 @@ class Stager:
             )
 
     def _remove_others(self, wanted: dict[Path, Path], index: int, count: int) -> int:
+        """Remove what this epoch does not read; of a copy that is kept only what a killed run had begun."""
         there = sorted(path for path in self._own.rglob("*") if path.is_file())
         others = [path for path in there[index::count] if path not in wanted]
+        if self._config.stage.keep:  # another run may read the rest
+            others = [path for path in others if _is_left(path)]
         with self._writing(self._own):
             for path in others:
                 path.unlink(missing_ok=True)
@@ -230,7 +237,7 @@ class Stager:
             about = source.stat()
         except OSError as error:
             raise DataError(f"{source} cannot be staged: {error.strerror}", hint="generate the data") from error
-        part = copy.with_name(f".{copy.name}.{os.getpid()}.part")
+        part = copy.with_name(f".{copy.name}.{os.getpid()}{_PART}")
         began = time.perf_counter_ns()
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -260,6 +267,12 @@ class Stager:
                 f"{error.strerror or error}",
                 hint="choose another folder",
             ) from error
+
+
+def _is_left(path: Path) -> bool:
+    """Whether it is a copy that a process began which has ended."""
+    found = re.fullmatch(rf"\..*\.(\d+){re.escape(_PART)}", path.name)
+    return found is not None and not psutil.pid_exists(int(found.group(1)))
 
 
 def _is_copy(copy: Path, source: Path) -> bool:
