@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,15 @@ def test_two_nodes_generate_together_and_each_reads_its_own_copy(tmp_path: Path)
         assert list((tmp_path / host).iterdir()) == []
     table = read_events(directory.events)
     assert [(process.rank, process.host) for process in table.processes] == [(0, "one"), (1, "two")]
-    assert set(table.frame[table.frame["op"] == "generate"]["rank"]) == {0, 1}
+    frame = table.frame
+    assert Counter(frame[frame["op"] == "generate"]["rank"]) == {0: 2, 1: 2}
+    staged = frame[frame["op"] == "stage"]
+    assert Counter(staged["rank"]) == {0: 2, 1: 2}
+    assert staged["bytes"].sum() == summary["stage"]["bytes"]
+    for rank, row in enumerate(rows):
+        of_rank = frame[(frame["op"] == "read") & (frame["rank"] == rank)]["file"].dropna()
+        assert len(of_rank)
+        assert all(file.startswith(row["folder"]) for file in of_rank)
 
 
 @pytest.mark.ranks

@@ -1,9 +1,11 @@
-"""Copies of the data on storage of the node: what is copied, by whom, when it goes, and what stands in the way."""
+"""Copies of the data on storage of the node: what is copied, when it goes, and what stands in the way.
+
+test_nodes.py has ranks of several nodes that read theirs, test_launch_jobs.py several ranks of one node.
+"""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ranks import run_ranks
 
 from dlio_torch.config.compose import compose
 from dlio_torch.data import layout, staging
@@ -21,8 +22,6 @@ from dlio_torch.data.staging import Stager
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
 from dlio_torch.formats import registry
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import read_events
 from dlio_torch.trace.spans import NULL
 
 SMALL = ("recipe=minimal", "scale=paper", "dataset.num_files=6", "dataset.samples_per_file=2", "train.batch_size=1")
@@ -177,28 +176,3 @@ class _Usage:
 def _full(source: Path, target: Path) -> None:
     target.write_bytes(b"hal")
     raise OSError(28, "No space left on device")
-
-
-@pytest.mark.ranks
-def test_ranks_of_a_node_copy_together_and_read_the_copy(tmp_path: Path) -> None:
-    arguments = ["verify=true", "stage.dir=$LOCAL/here", "access.partition=files", "train.steps=2", "cache=cold"]
-    environ = {"LOCAL": str(tmp_path / "local"), "ON_RANK_1": ""}
-    ended = run_ranks(
-        "torch", 2, ["-m", "dlio_torch", *SMALL, *arguments, "output.dir=run"], cwd=tmp_path, env=environ, timeout_s=90
-    )
-    assert [rank.exit_code for rank in ended] == [0, 0], [rank.stderr for rank in ended]
-    directory = RunDir(tmp_path / "run")
-    summary = directory.read_json(directory.summary)
-    rows = summary["stage"]["ranks"]
-    assert len({row["folder"] for row in rows}) == 1
-    assert sum(row["files"] for row in rows) == summary["stage"]["files"] > 0
-    assert summary["verified_samples"] == 2 * 2 * 2
-    assert "staged" in ended[0].stdout
-    table = read_events(directory.events).frame
-    spans = table[table["op"] == "stage"]
-    assert Counter(spans["rank"]) == {row["rank"]: row["files"] for row in rows}
-    assert spans["bytes"].sum() == summary["stage"]["bytes"]
-    read = {str(file) for file in table[table["op"] == "read"]["file"].dropna()}
-    assert read
-    assert all(file.startswith(str(tmp_path / "local/here/dlio_torch-minimal-")) for file in read)
-    assert list((tmp_path / "local/here").iterdir()) == []

@@ -73,7 +73,6 @@ def reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("kind", "trouble", "codes", "why"),
     [
-        pytest.param("torch", "1:generate:kill", [1, -9], KILLED, id="killed-in-generation"),
         pytest.param("horovod", "1:checkpoint:kill", [1, -9], KILLED, id="killed-in-checkpoint", marks=HOROVOD),
         pytest.param("torch", "1:generate:stop", [1, 1], ABSENT.format(1, "barrier"), id="stopped-in-generation"),
         pytest.param("torch", "0:step:stop", [1, 1], ABSENT.format(0, GRADIENT), id="rank-0-stopped"),
