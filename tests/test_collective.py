@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,7 +82,7 @@ def test_scattered_records_are_read_together_or_one_by_one(tmp_path: Path, io: s
         assert other <= 2 * 4096 < RECORDS * RECORD < aggregator
     spans = {"collective": "read_at_all", "independent": "read_at"}[io]
     asked = f"{io}: {ranks} rank{'s' * (ranks > 1)} asked for 128 KiB in {figures['calls']} calls; MPI-IO read"
-    assert re.search(f"MPI-IO +{re.escape(asked)}", done.stdout), done.stdout
+    assert f"MPI-IO {asked}" in " ".join(done.stdout.split())  # wherever lines are wrapped
     assert spans_named(run, spans) == figures["calls"]
 
 

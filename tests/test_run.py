@@ -144,7 +144,8 @@ def test_the_summary_says_what_it_is_and_what_ran(everything: Done) -> None:
     assert summary["compute_error"]["requested_s"]["mean"] == pytest.approx(0.003)
     environment = everything.directory.read_json(everything.directory.environment)
     assert environment["versions"]["torch"]
-    assert environment["ranks"] == {"backend": "single", "detail": "one process", "world_size": 1}
+    ranks = {"backend": "single", "detail": "one process", "world_size": 1, "settings": {}}
+    assert environment["ranks"] == ranks
 
 
 def test_there_is_one_row_for_each_step(everything: Done) -> None:

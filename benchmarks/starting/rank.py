@@ -44,8 +44,9 @@ def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: lis
     from dlio_torch.config.validate import check_world
     from dlio_torch.data.assemble import assemble
     from dlio_torch.errors import DlioError
-    from dlio_torch.run import _same_configuration
+    from dlio_torch.run.alike import same_on_all
     from dlio_torch.run.data import use_existing, where_samples_lie
+    from dlio_torch.run.ending import Ending
     from dlio_torch.run.setting import Setting
     from dlio_torch.run.training import prepare_cache
     from dlio_torch.trace.spans import NULL
@@ -57,8 +58,8 @@ def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: lis
         with ExitStack() as stack:
             stack.callback(comm.close)
             composed = compose(arguments, environ={})
-            _same_configuration(composed.config, comm)
-            run = Setting(composed, comm)
+            same_on_all(composed.config, comm)
+            run = Setting(composed, comm, Ending(comm))
             config = run.config
             marks.done("compose")
             manifests = where_samples_lie(run)
@@ -67,7 +68,7 @@ def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: lis
             use_existing(run, manifests)
             marks.done("data")
             if run.format.needs_files:
-                prepare_cache(run, manifests, stack)
+                prepare_cache(run, manifests, None, stack)
             marks.done("cache")
             loaders = assemble(config, run.format, manifests, NULL, rank, world_size)
             stack.callback(loaders.close)
