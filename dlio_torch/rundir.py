@@ -15,8 +15,9 @@
     tensorboard/      what TensorBoard is pointed at
     report.html       the report, one file
 
-The folder of a recorded program (the verb ``trace``) is laid out in the same way, with ``command.json`` (what
-was run, how it ended) instead of the configuration.
+The folder of a run whose ranks came and went holds ``elastic.json`` and a run directory for each set of ranks,
+``turn-1/``, ``turn-2/``.  The folder of a recorded program (the verb ``trace``) is laid out as a run directory, with
+``command.json`` (what was run, how it ended) instead of the configuration.
 
 Files get their names only when they are complete, so a run that was killed has whole files or none,
 and :meth:`RunDir.missing` tells which.
@@ -125,6 +126,15 @@ class RunDir:
     def state(self) -> Path:
         """Whether the run goes on, is done, or why it ended early (JSON)."""
         return self.path / "state.json"
+
+    @property
+    def elastic(self) -> Path:
+        """Which ranks went on when, in the folder of an elastic run (JSON)."""
+        return self.path / "elastic.json"
+
+    def turn(self, number: int) -> Path:
+        """The run directory of a turn (from 1) in the folder of an elastic run."""
+        return self.path / f"turn-{number}"
 
     @property
     def command(self) -> Path:

@@ -54,7 +54,7 @@ class RunState:
         if self.state == "done":
             return None
         if self.state == "failed":
-            return f"{self.line} (exit code {self.exit_code})"
+            return f"{self.line} (exit code {self.exit_code})" if self.exit_code else self.line
         if self.host != socket.gethostname():
             return f"rank 0 (pid {self.pid}, host {self.host}) was killed without a word, or still runs there"
         with contextlib.suppress(psutil.Error):

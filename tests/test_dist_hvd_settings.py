@@ -96,9 +96,3 @@ def test_other_backends_refuse_what_only_horovod_has() -> None:
     with pytest.raises(ConfigError, match=r"trace\.horovod=true, but one process does without Horovod"):
         connect(DistConfig(), Launch("single", 0, 1, 0), timeline=True)
     connect(config, Launch("single", 0, 1, 0)).close()  # a recipe's settings, and no gradient to reduce
-
-
-def test_ranks_that_come_and_go_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
-    with pytest.raises(ConfigError, match="a run keeps the ranks that it began with; leave out --min-np"):
-        connect(DistConfig(), Launch("horovodrun", 0, 2, 0))

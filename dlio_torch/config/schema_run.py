@@ -26,6 +26,10 @@ class HorovodConfig:
         None, "fixed groups of the gradient's tensors, each reduced when it is complete; null: whatever is ready",
         minimum=1,
     )  # fmt: skip
+    commit_steps: int = opt(
+        10, "steps after which an elastic run (horovodrun --min-np) commits where it is, and looks for new hosts",
+        minimum=1,
+    )  # fmt: skip
     compression: Literal["none", "fp16"] = opt("none", "element type in which the gradient travels; none: float32")
 
 

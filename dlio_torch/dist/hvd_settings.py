@@ -7,6 +7,7 @@ here (``BackgroundThreadLoop`` in its ``operations.cc``).
 
 from __future__ import annotations
 
+import os
 import math
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
@@ -125,18 +126,6 @@ def refuse(options: HorovodConfig, timeline: bool, backend: str) -> None:
         )
 
 
-def refuse_elastic(environ: Mapping[str, str]) -> None:
-    """Refuse horovodrun's elastic mode, in which ranks come and go.
-
-    A run is measured on the ranks that it began with: their shares of the samples, their files of
-    events and steps, and the end of all when one ends are made for that number.  Under the elastic
-    mode a lost rank would end the others, and a new one would wait for a run that it has no part in.
-
-    Raises:
-        ConfigError: the process was started in that mode.
-    """
-    if environ.get("HOROVOD_ELASTIC", "0").strip() not in ("", "0"):
-        raise ConfigError(
-            "horovodrun started this process in its elastic mode, but a run keeps the ranks that it began with",
-            hint="leave out --min-np, --max-np and --host-discovery-script, and give -np <n>",
-        )
+def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether horovodrun started this process in its elastic mode, in which ranks come and go."""
+    return environ.get("HOROVOD_ELASTIC", "0").strip() not in ("", "0")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dlio_torch.dist.base import Communicator, SingleCommunicator
-from dlio_torch.dist.hvd_settings import refuse, refuse_elastic
+from dlio_torch.dist.hvd_settings import refuse
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.errors import ConfigError, MissingPackageError
 
@@ -56,7 +56,6 @@ def connect(config: DistConfig, launch: Launch | None = None, timeline: bool = F
         from dlio_torch.dist.mpi import MpiCommunicator
 
         return MpiCommunicator(launch, config.timeout_s)
-    refuse_elastic(os.environ)
     check_horovod()
     try:
         from dlio_torch.dist.hvd import HorovodCommunicator, mpi_built

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlio_torch.config.compose import Composed
-from dlio_torch.dist.registry import connect
+from dlio_torch.dist.hvd_settings import is_elastic
+from dlio_torch.dist.registry import check_horovod, connect
 from dlio_torch.errors import DlioError
 from dlio_torch.run.alike import same_on_all
 from dlio_torch.run.ending import Ending
@@ -33,6 +34,11 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
     Raises:
         DlioError: the same exit code on every rank.
     """
+    if is_elastic():
+        check_horovod()
+        from dlio_torch.run.elastic import run_elastically
+
+        return run_elastically(composed, phases)
     comm = connect(composed.config.dist, timeline=composed.config.trace.horovod and "train" in phases)
     ending = Ending(comm)
     try:

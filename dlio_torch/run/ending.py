@@ -33,6 +33,11 @@ class Ending:
             runstate.end(self._path, f"{who}{message}", exit_code)
         self._comm.fail(message, exit_code)
 
+    def changed(self, line: str) -> None:
+        """The end of one set of ranks, for reasons that are none of theirs (see :mod:`dlio_torch.run.elastic`)."""
+        if self._path is not None:
+            runstate.end(self._path, line)
+
     def done(self, exit_code: int) -> None:
         """The run has done everything."""
         if self._path is not None and self._comm.rank == 0:

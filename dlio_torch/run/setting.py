@@ -13,6 +13,7 @@ from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
 from dlio_torch.report.progress import Progress
 from dlio_torch.run.ending import Ending
+from dlio_torch.run.position import Position
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Setting:
         composed: the configuration as it was composed, and where it came from.
         comm: the ranks.
         ending: takes down how the run ends.
+        position: of an elastic run: where it goes on; ``None``: at the beginning, with ranks that stay.
         config: the configuration, its steps fitted to the data once these are known.
         format: reads and writes the data.
         progress: shown by rank 0.
@@ -33,6 +35,7 @@ class Setting:
     composed: Composed
     comm: Communicator
     ending: Ending
+    position: Position | None = None
     config: Config = field(init=False)
     format: Format = field(init=False)
     progress: Progress = field(init=False)

@@ -91,6 +91,9 @@ def train(
     after = tree_counters() if before is not None else None
     load_io = after - before if after is not None and before is not None else None
     stack.enter_context(closing(loaders.close))
+    first, after_step = (1, 0), None
+    if run.position is not None:
+        first, after_step = run.position.begin(loaders.train, loaders.sampler, run.comm.world_size)
     checkpointer = Checkpointer(config.checkpoint, directory.checkpoints, run.comm.rank, recorder)
     emulator = make_emulator(
         config.compute, seed=config.seed, rank=run.comm.rank, spin_tail_ns=calibration.spin_tail_ns
@@ -123,11 +126,13 @@ def train(
             restore=config.checkpoint.restore,
             verify=config.verify,
             before_epoch=_before_epoch(config, keeper, stager),
+            first=first,
+            after_step=after_step,
         )
         result = trainer.run()
     if meeting is not None:  # the ranks close their files together: not where one has failed
         meeting.close()
-    _check_counts(result, loaders.sampler)
+    _check_counts(result, loaders.sampler, first)
     asked = None if meeting is None else asdict(meeting.figures)
     staged = stager.done if stager is not None else []
     return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), asked, staged)
@@ -148,9 +153,11 @@ def _before_epoch(config: Config, keeper: CacheKeeper | None, stager: Stager | N
     return do if steps else None
 
 
-def _check_counts(result: TrainResult, sampler: Plan) -> None:
+def _check_counts(result: TrainResult, sampler: Plan, first: tuple[int, int]) -> None:
     """With ``verify``: each sample came exactly as often as the access pattern says; what came is forgotten then."""
     for figures in result.epochs:
+        if figures.epoch == first[0] and first[1]:
+            figures.seen = None  # other ranks have read a part of this epoch
         if figures.seen is None:
             continue
         came, times = np.unique(figures.seen, return_counts=True)

@@ -52,6 +52,8 @@ class Trainer:
         verify: note which samples come.
         before_epoch: called on all ranks before an epoch, with its number, from the second one on; what it takes
             is a pause.
+        first: the epoch to begin with (from 1), and its steps that were done before; the loader begins there, too.
+        after_step: called on all ranks after each step, with the epoch, its steps so far, and whether all are done.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class Trainer:
         restore: bool = False,
         verify: bool = False,
         before_epoch: Callable[[int], object] | None = None,
+        first: tuple[int, int] = (1, 0),
+        after_step: Callable[[int, int, bool], object] | None = None,
     ) -> None:
         self._config = config
         self._comm = comm
@@ -92,7 +96,10 @@ class Trainer:
         self._before_epoch = before_epoch
         reduces = config.allreduce_bytes > 0
         self._reduce = comm.gradient_reducer(config.allreduce_bytes).step if reduces else None
-        self._done = 0  # training steps of the whole run
+        self._first = first
+        self._after_step = after_step
+        self._before = (first[0] - 1) * len(loader) + first[1]
+        self._done = self._before  # training steps of the whole run
         self._numbers: list[int] = []  # of the batch of each recorded training step
         self._eval_done = 0
         self._eval_epoch = 0
@@ -129,8 +136,8 @@ class Trainer:
 
     def _epochs(self, result: TrainResult) -> None:
         with self._profiler:
-            for epoch in range(1, self._config.epochs + 1):
-                if self._before_epoch is not None and epoch > 1:
+            for epoch in range(self._first[0], self._config.epochs + 1):
+                if self._before_epoch is not None and epoch > self._first[0]:
                     paused = time.perf_counter_ns()
                     self._before_epoch(epoch)
                     result.pauses.append((paused, time.perf_counter_ns()))
@@ -160,11 +167,11 @@ class Trainer:
         total = steps * self._config.epochs
         batches = self._loader.epoch(epoch - 1)
         fetch, read_on = self._fetch(batches), batches.read_on
-        copies = self._copies
+        copies, after_step = self._copies, self._after_step
         batch: Batch | None = None
         last: _Step | None = None  # a step that is done and not recorded yet
         try:
-            for step in range(1, steps + 1):
+            for step in range(self._first[1] + 1 if epoch == self._first[0] else 1, steps + 1):
                 start = clock()
                 before, batch = batch, fetch()
                 fetched = copied = clock()
@@ -212,6 +219,8 @@ class Trainer:
                     done, last = last, None
                     self._record(epoch, done)
                     self._evaluate(epoch)
+                if after_step is not None:
+                    after_step(epoch, step, self._done == total)
         finally:
             if last is not None:
                 self._record(epoch, last)
@@ -222,7 +231,7 @@ class Trainer:
         self._log.append(
             epoch,
             step,
-            TRAIN if done > self._config.warmup_steps else WARMUP,
+            TRAIN if done - self._before > self._config.warmup_steps else WARMUP,
             start_ns=start,
             fetch_ns=fetched - start,
             copy_ns=copied - fetched,
