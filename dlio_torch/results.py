@@ -9,7 +9,7 @@ from typing import Any
 from dlio_torch.analysis import stalls
 from dlio_torch.analysis.advice.advise import advise, gather
 from dlio_torch.analysis.io.metrics import analyse
-from dlio_torch.analysis.mpiio import beside
+from dlio_torch.analysis.io.mpiio import beside
 from dlio_torch.analysis.overlap import overlap
 from dlio_torch.analysis.storage import against_limit
 from dlio_torch.config.schema import Config
@@ -56,7 +56,7 @@ def write_results(
     summary = {
         **summary,
         "posix": posix,
-        "mpi_io": beside(summary["mpi_io"], events.frame if config.trace.posix else None, summary["dataset"]["path"]),
+        "mpi_io": beside(summary["mpi_io"], events.frame if config.trace.posix else None, _read_from(summary)),
         "storage": against_limit(summary, config, posix),
         "overlap": None if met is None else met.astype(object).where(met.notna(), None).to_dict("records"),
         "stalls": stalls.summary(stalls.attribute(recorded), config.train.warmup_steps) if config.trace.spans else None,
@@ -82,3 +82,9 @@ def _timeline(directory: RunDir) -> Timeline | None:
     except DataError as error:
         print(f"trace.horovod: {error}", file=sys.stderr)
         return None
+
+
+def _read_from(summary: Mapping[str, Any]) -> list[str]:
+    """The folders that the ranks read from: copies where there are any."""
+    staged = summary.get("stage")
+    return [summary["dataset"]["path"]] if staged is None else [rank["folder"] for rank in staged["ranks"]]

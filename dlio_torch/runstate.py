@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,6 @@ import psutil
 State = Literal["running", "done", "failed"]
 
 _BYTES = 4096  # a block of most file systems
-_MOST_LETTERS = 2000  # of a line, whose JSON then fits
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def end(path: Path, line: str = "", exit_code: int = 0, *, failed: bool = True) 
         if found is None or found.state != "running":
             return
         values = asdict(found) | {"state": "failed" if failed else "done", "ended": time.time()}
-        values |= {"line": " ".join(line.split())[:_MOST_LETTERS], "exit_code": exit_code}
+        values |= {"line": " ".join(line.split()), "exit_code": exit_code}
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(descriptor, _content(RunState(**values)), 0)
@@ -106,4 +105,6 @@ def read(path: Path) -> RunState | None:
 
 
 def _content(state: RunState) -> bytes:
-    return json.dumps(asdict(state), indent=1).encode("ascii")[: _BYTES - 1].ljust(_BYTES - 1) + b"\n"
+    while len(text := json.dumps(asdict(state), indent=1)) >= _BYTES:  # letters beyond ASCII take six bytes or more
+        state = replace(state, line=state.line[: len(state.line) * 3 // 4])
+    return text.encode("ascii").ljust(_BYTES - 1) + b"\n"

@@ -37,7 +37,7 @@ def read(path: Path, lines: Iterable[str]) -> Recording:
 
 def test_the_real_trace_is_read_whole(tmp_path: Path) -> None:
     with tarfile.open(real_input("dlio_unet3d_8ranks_dftracer.tar.gz")) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     files = sorted(tmp_path.glob("*.pfw"))
     found = read_dftracer(tmp_path, files)
     io = found.io

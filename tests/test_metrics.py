@@ -282,7 +282,8 @@ def test_copies_to_a_gpu_are_a_part_of_the_step_with_a_rate() -> None:
     rows["copy_ns"] = np.array([2, 4, 0, 2]) * MS  # the third step uses the batch of the second
     rows["bytes"] = np.array([6, 6, 6, 12]) * 10**6
     summary = summarise([rows, rows], config=FULL)
-    assert summary["copies"] == {"bytes_per_s": pytest.approx(24e6 / 8e-3)}
+    assert summary["copies"]["bytes_per_s"] == pytest.approx(24e6 / 8e-3)
+    assert summary["copies"]["duration_s"]["median"] == pytest.approx(2e-3)
     assert summary["shares"]["copy"] == pytest.approx(8 / 76)  # the last step takes 16 ms
     assert summary["step"]["copy_s"]["max"] == pytest.approx(4e-3)
     assert summarise([EXAMPLE], config=FULL)["copies"] is None

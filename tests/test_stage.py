@@ -6,6 +6,7 @@ test_nodes.py has ranks of several nodes that read theirs, test_launch_jobs.py s
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data import layout, staging
+from dlio_torch.data import layout, stagelock, staging
 from dlio_torch.data.assemble import train_sampler
 from dlio_torch.data.shares import files_read
 from dlio_torch.data.staging import Stager
@@ -88,11 +89,21 @@ def test_a_kept_copy_is_used_again_where_it_is_complete_and_unchanged(tmp_path: 
 def test_what_a_killed_run_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path: Path) -> None:
     config, fmt, manifests = made(tmp_path)
     other = stager(config, fmt, manifests)  # which lives
-    dead = tmp_path / "local" / "dlio_torch-other-00000000.1"
-    dead.mkdir()
-    (dead / "file").write_bytes(b"x")
-    dead.with_name(f"{dead.name}.lock").touch()
-    staging._remove_left(tmp_path / "local")
+    local = tmp_path / "local"
+    left = local / f"dlio_torch-other-00000000.{0:016x}"
+    nobodys = [local / "dlio_torch-thesis", local / f"dlio_torch-thesis-00000000.{1:016x}"]  # not the tool's
+    for folder in (left, *nobodys):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"x")
+        stagelock.lock_of(folder).touch()
+    stagelock.lock_of(left).unlink()
+    os.close(stagelock.lock(left))  # as the end of the process does
+    stagelock.remove_left(local)
+    assert not left.exists()
+    for folder in nobodys:
+        assert (folder / "file").exists()
+        shutil.rmtree(folder)
+        stagelock.lock_of(folder).unlink()
     assert other.folder.is_dir()
     assert sorted(path.name for path in (tmp_path / "local").iterdir()) == [
         other.folder.name,

@@ -166,12 +166,13 @@ def _checkpoints(measured: Sequence[RankSteps]) -> dict[str, Any]:
 
 def _copies(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
     """Batches that were copied to a GPU: their bytes over the time until the GPU held them, mean over ranks."""
-    rates = []
+    rates, times = [], []
     for rank in measured:
-        copied = rank.train[rank.part("copy") > 0]
+        copied = rank.train[rank.part("copy") > 0]  # a batch that serves several steps is copied in the first
         if copied.size:
             rates.append(float(copied["bytes"].sum() / (copied["copy_ns"].sum() * _S)))
-    return {"bytes_per_s": float(np.mean(rates))} if rates else None
+            times.append(copied["copy_ns"])
+    return {"bytes_per_s": float(np.mean(rates)), "duration_s": _stats(np.concatenate(times))} if rates else None
 
 
 def _compute_error(measured: Sequence[RankSteps]) -> dict[str, Any] | None:

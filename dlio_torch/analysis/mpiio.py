@@ -1,15 +1,9 @@
-"""What the ranks asked of MPI-IO, beside what MPI-IO asked of the file system."""
+"""What the ranks asked of MPI-IO."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import pandas as pd
-
-from dlio_torch.trace.calls import CLASSES, READ, class_codes
 
 
 def of_ranks(ranks: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
@@ -26,42 +20,3 @@ def of_ranks(ranks: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None
     sums = {name: sum(rank[name] for rank in found) for name in ("calls", "empty_calls", "asked_bytes")}
     first = found[0]
     return {"io": first["io"], "library": first["library"], "hints": first["hints"], "ranks": len(found), **sums}
-
-
-def beside(figures: Mapping[str, Any] | None, frame: pd.DataFrame | None, data: Path | str) -> dict[str, Any] | None:
-    """The same with the recorded read calls on the data set.
-
-    Definitions::
-
-        posix.calls, posix.bytes   recorded read calls on files of the data set, the files' own tables included
-        posix.ranks                ranks that made one; every rank reads a file's own tables
-        posix.rank_bytes           bytes by rank: where reads are collective, those of aggregators and of tables
-        posix.per_asked            posix.bytes / asked_bytes: above 1 where gaps or tables were read, too
-
-    Args:
-        figures: what :func:`of_ranks` gave.
-        frame: the event table; ``None``: calls were not recorded.
-        data: the data set.
-    """
-    if figures is None:
-        return None
-    if frame is None:
-        return {**figures, "posix": None}
-    places = {os.path.abspath(data), os.path.realpath(data)}
-    names = frame["file"].cat.categories
-    inside = [
-        name for name in names if any(str(name) == place or str(name).startswith(place + "/") for place in places)
-    ]
-    kept = (frame["layer"] == "posix") & frame["file"].isin(inside) & (class_codes(frame) == CLASSES.index(READ))
-    reads = frame[kept]
-    read, asked = int(reads["bytes"].clip(lower=0).sum()), figures["asked_bytes"]
-    posix = {
-        "calls": len(reads),
-        "bytes": read,
-        "mean_bytes": read / len(reads) if len(reads) else None,
-        "max_bytes": int(reads["bytes"].max()) if len(reads) else None,
-        "ranks": int(reads["rank"].nunique()),
-        "rank_bytes": {int(rank): int(size) for rank, size in reads.groupby("rank")["bytes"].sum().items()},
-        "per_asked": read / asked if asked else None,
-    }
-    return {**figures, "posix": posix}

@@ -53,6 +53,12 @@ def check_mpiio(config: Config, fail: Fail) -> None:
             "each file belongs to one rank, so no two ranks could read from one together",
             "set access.partition=batches, slices or none, or access.io=independent",
         )
+    if access.io == "collective" and config.stage.dir is not None:
+        fail(
+            ["access.io", "stage.dir"],
+            "ranks read together from one file, and copies of it on several nodes are several files",
+            "set stage.dir=null, or access.io=independent",
+        )
     if loader.engine not in ("dataloader", "stateful"):
         fail(["access.io", "loader.engine"], _ORDER, "set loader.engine=dataloader, or access.io=posix")
     for name, (needed, reason) in _LOADER.items():

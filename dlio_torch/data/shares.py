@@ -39,10 +39,17 @@ def files_read(
     if config.train.eval_ranks == "first":
         evaluates &= 0 in ranks
     evaluation = manifests.get("eval") if evaluates else None
-    whole = config.access.partition not in ("files", "slices") or config.access.pattern == "lanes"
+    own = config.access.partition in ("files", "slices") and config.access.pattern != "lanes"
+    # A stream also opens files whose samples wait in its pool when the epoch ends.  Where files are dealt anew in each
+    # pass, which these are depends on its workers.
+    stream = config.access.pattern == "stream"
+    whole = not own or (stream and config.access.shard == "after_shuffle")
     mask = np.full(train.num_files, whole or evaluation is train)
     if not mask.all():
         for rank in ranks:
+            if stream:
+                mask[rank::world_size] = True
+                continue
             plan = train_sampler(config, train, rank, world_size, fmt)
             for epoch in epochs:
                 samples = plan.expected(epoch)

@@ -8,12 +8,13 @@ a later run removes the folders whose run was killed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import time
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,17 +26,16 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.cachestate import DataFiles
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.shares import files_read
-from dlio_torch.data.stageplace import place
+from dlio_torch.data.stagelock import PREFIX, lock, lock_of, remove_left
+from dlio_torch.data.stageplace import check_place
 from dlio_torch.data.stored import reason
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.meet import host_identity
-from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
+from dlio_torch.errors import DataError, PreconditionError, RunFailed
 from dlio_torch.formats.base import Format
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
 
-_PREFIX = "dlio_torch-"
-_LOCK = ".lock"
 _PART = ".part"
 
 
@@ -93,7 +93,7 @@ class Stager:
         done: what this rank did, epoch by epoch.
 
     Raises:
-        ConfigError: the data lie in no files.
+        ConfigError: see :func:`~dlio_torch.data.stageplace.check_place`.
         PreconditionError: the folder cannot be written.
     """
 
@@ -102,25 +102,20 @@ class Stager:
     ) -> None:
         stage = config.stage
         assert stage.dir is not None
-        if not fmt.needs_files:
-            raise ConfigError(
-                f"stage.dir={stage.dir}: dataset.format={config.dataset.format} lies in no files",
-                hint="set stage.dir=null",
-            )
         self._config, self._format, self._sources, self._comm = config, fmt, manifests, comm
         self._recorder = recorder
         identity = host_identity()
-        everyone = comm.broadcast_object(comm.gather_objects((identity, os.getpid())))
+        # A name that no other run has, wherever it runs: process numbers are those of a container.
+        everyone = comm.broadcast_object(comm.gather_objects((identity, secrets.token_hex(8))))
         assert everyone is not None
         self._host = identity[0]
         self._node = [rank for rank, (node, _) in enumerate(everyone) if node == identity]
         self._index = self._node.index(comm.rank)
-        self._lock: int | None = None
-        root = place(stage.dir)
+        root = check_place(config, fmt, [one.folder for one in manifests.values()])
         source = manifests["train"].folder.absolute()
-        name = f"{_PREFIX}{source.name}-{hashlib.sha256(os.fsencode(source)).hexdigest()[:8]}"
+        name = f"{PREFIX}{source.name}-{hashlib.sha256(os.fsencode(source)).hexdigest()[:8]}"
         if not stage.keep:
-            name += f".{everyone[self._node[0]][1]}"  # a folder of this run: of the process of the node's first rank
+            name += f".{everyone[self._node[0]][1]}"  # a folder of this run
         self._folder = root / name
         self._own = self._folder if stage.per == "node" else self._folder / f"rank-{comm.rank}"
         moved = {id(one): one.moved(self._own) for one in manifests.values()}  # one may stand for two splits
@@ -129,10 +124,9 @@ class Stager:
         if self._index == 0:
             with self._writing(root):
                 root.mkdir(parents=True, exist_ok=True)
-                _remove_left(root)
-                self._folder.mkdir(exist_ok=True)
-                if not stage.keep:
-                    self._lock = _lock(self._folder)
+                remove_left(root)
+                self._lock = None if stage.keep else lock(self._folder)
+                self._folder.mkdir(exist_ok=stage.keep)
         comm.on_failure.append(lambda line, code: self.remove())
         comm.barrier()
 
@@ -156,18 +150,19 @@ class Stager:
             DataError: a file cannot be read.
             RunFailed: a copy cannot be written.
         """
-        self._comm.barrier()  # nobody reads what is removed
         every = self._config.stage.every_epoch
         epochs = range(epoch - 1, epoch) if every else range(self._config.train.epochs)
         per_node = self._config.stage.per == "node"
         readers = self._node if per_node else [self._comm.rank]
         wanted = dict(self._pairs(readers, epochs, self._own))
+        share = (self._index, len(self._node)) if per_node else (0, 1)
+        self._comm.barrier()  # nobody reads what is removed
+        began = time.perf_counter()
+        removed = self._remove_others(wanted, *share)
+        self._comm.barrier()  # nobody takes what another one writes for left over, and all room is there
         if self._index == 0:
             self._require_room(wanted if per_node else self._of_all_ranks(epochs))
         self._comm.barrier()
-        began = time.perf_counter()
-        share = (self._index, len(self._node)) if per_node else (0, 1)
-        removed = self._remove_others(wanted, *share)
         mine = sorted(wanted.items())[share[0] :: share[1]]
         with ThreadPoolExecutor(self._config.stage.num_workers) as pool:
             sizes = list(pool.map(lambda pair: self._copy(pair[1], pair[0]), mine))
@@ -191,7 +186,7 @@ class Stager:
         if not self._config.stage.keep:
             shutil.rmtree(self._folder, ignore_errors=True)
             with contextlib.suppress(OSError):
-                _lock_of(self._folder).unlink()
+                lock_of(self._folder).unlink()
 
     def _pairs(self, ranks: list[int], epochs: range, below: Path) -> Iterator[tuple[Path, Path]]:
         """Copy and source of every file that these ranks read."""
@@ -220,8 +215,9 @@ class Stager:
 
     def _remove_others(self, wanted: dict[Path, Path], index: int, count: int) -> int:
         """Remove what this epoch does not read; of a copy that is kept only what a killed run had begun."""
-        there = sorted(path for path in self._own.rglob("*") if path.is_file())
-        others = [path for path in there[index::count] if path not in wanted]
+        there = [path for path in self._own.rglob("*") if path.is_file() and path not in wanted]
+        # By their names, not by their place among what is there, which ranks that are earlier or later see otherwise.
+        others = [path for path in there if zlib.crc32(os.fsencode(path)) % count == index]
         if self._config.stage.keep:  # another run may read the rest
             others = [path for path in others if _is_left(path)]
         with self._writing(self._own):
@@ -232,11 +228,14 @@ class Stager:
     def _copy(self, source: Path, copy: Path) -> int | None:
         """Copy a file; returns its size, ``None`` where the copy was there."""
         try:
+            about = source.stat()
+            source.open("rb").close()
+        except OSError as error:
+            hint = "generate the data" if isinstance(error, FileNotFoundError) else "let the ranks read it"
+            raise DataError(f"{source} cannot be staged: {error.strerror}", hint=hint) from error
+        with self._writing(copy):
             if _is_copy(copy, source):
                 return None
-            about = source.stat()
-        except OSError as error:
-            raise DataError(f"{source} cannot be staged: {error.strerror}", hint="generate the data") from error
         part = copy.with_name(f".{copy.name}.{os.getpid()}{_PART}")
         began = time.perf_counter_ns()
         try:
@@ -283,24 +282,3 @@ def _is_copy(copy: Path, source: Path) -> bool:
     except FileNotFoundError:
         return False
     return (found.st_size, found.st_mtime_ns) == (about.st_size, about.st_mtime_ns)
-
-
-def _lock_of(folder: Path) -> Path:
-    return folder.with_name(folder.name + _LOCK)
-
-
-def _lock(folder: Path) -> int:
-    """Hold the folder's lock until this process ends."""
-    descriptor = os.open(_lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return descriptor
-
-
-def _remove_left(root: Path) -> None:
-    """Remove what killed runs have left: the folders whose lock nobody holds."""
-    for lock in root.glob(f"{_PREFIX}*{_LOCK}"):
-        with contextlib.suppress(OSError), lock.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.with_name(lock.name.removesuffix(_LOCK)), ignore_errors=True)
-            lock.unlink()

@@ -33,8 +33,7 @@ class HorovodCommunicator(RankedCommunicator):
     """The Communicator over Horovod.
 
     Where Horovod was built with NCCL and every rank has its own GPU, the gradient lies on the GPUs and
-    goes over NCCL (run on one GPU so far); all else goes over the
-    controller.
+    goes over NCCL (run on one GPU so far); all else goes over the controller.
 
     Args:
         launch: this process's place.

@@ -104,8 +104,10 @@ class RankedCommunicator(ABC):
             return _GuardedReducer(self, self._reducer(size_bytes))
 
     def together(self, what: str) -> AbstractContextManager[None]:
-        """Watch a call that all ranks make together, as the collectives are watched: an error of the backend is one
-        line, or another rank's failure, and a rank that does not come is not waited for longer than the timeout.
+        """Watch a call that all ranks make together, as the collectives are watched.
+
+        An error of the backend is one line, or another rank's failure, and a rank that does not come is not waited for
+        longer than the timeout.
         """
         return self._collective(what)
 

@@ -10,11 +10,12 @@ from typing import Literal
 from dlio_torch.config.compose import split_argument
 from dlio_torch.config.schema import DistConfig
 from dlio_torch.dist import leave
+from dlio_torch.dist.hvd_settings import is_elastic
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.dist.registry import connect
 from dlio_torch.errors import ConfigError, DlioError
 
-_BACKENDS: tuple[Literal["torch", "horovod"], ...] = ("torch", "horovod")  # beside what the launcher suggests
+_BACKENDS: tuple[Literal["torch", "horovod", "mpi"], ...] = ("torch", "horovod", "mpi")  # beside what the launcher suggests
 _MEET_S = 60.0  # another rank may have failed before it could meet anybody
 _PATIENCE_S = 15.0  # without the others, after which the rank speaks for itself
 
@@ -27,6 +28,8 @@ def refuse(error: DlioError, settings: Sequence[str], launch: Launch) -> None:
         settings: ``key=value`` arguments, of which those of ``dist`` are looked at.
         launch: how this process was started.
     """
+    if is_elastic():
+        return  # the others go on without it
     # Of what all ranks may have in common, the command line lets rank 0 alone speak.
     silent = launch.rank != 0 and isinstance(error, ConfigError)
     alone = threading.Timer(_PATIENCE_S, leave.say, [f"dlio_torch: rank {launch.rank}: error: {error}"])

@@ -109,7 +109,7 @@ def _facts(summary: Mapping[str, Any]) -> Table:
         )
     copies = summary.get("copies")
     if copies is not None:
-        took = format_duration(summary["step"]["copy_s"]["median"])
+        took = format_duration(copies["duration_s"]["median"])
         where = summary.get("gpu") or "the GPU"
         table.add_row("copies", f"{format_rate(copies['bytes_per_s'])} to {where}, {took} (median)")
     if summary["checkpoints"]["measured"]:

@@ -13,7 +13,7 @@ def mpiio_text(figures: Mapping[str, Any]) -> str:
     """One row of the report.
 
     Args:
-        figures: what :func:`dlio_torch.analysis.mpiio.beside` gave.
+        figures: what :func:`dlio_torch.analysis.io.mpiio.beside` gave.
     """
     ranks = figures["ranks"]
     text = (

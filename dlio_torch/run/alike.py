@@ -24,7 +24,7 @@ def same_on_all(config: Config, comm: Communicator) -> None:
         ConfigError: it was started with other options.
     """
     mine = {"dlio_torch": dlio_torch.__version__, "Python": platform.python_version()}
-    mine |= {name: metadata.version(name) for name in _PACKAGES}
+    mine |= {name: _version(name) for name in _PACKAGES}
     options = _flat(as_dict(config))
     versions, first = comm.broadcast_object((mine, options))
     for name, version in versions.items():
@@ -41,6 +41,14 @@ def same_on_all(config: Config, comm: Communicator) -> None:
             f"rank {comm.rank} was started with {key}={options.get(key)!r}, rank 0 with {first.get(key)!r}{more}",
             hint="start all ranks with the same arguments and recipe",
         )
+
+
+def _version(package: str) -> str:
+    """What is installed, without importing it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

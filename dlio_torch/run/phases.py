@@ -16,7 +16,7 @@ from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.generate import Generated
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.stageplace import place
+from dlio_torch.data.stageplace import check_place, place
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.environment import describe
 from dlio_torch.errors import ThresholdMissed
@@ -47,7 +47,9 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
     if "train" in phases:
         from dlio_torch.train.to_device import needs_gpu
 
-        needs_gpu(run.config)  # said before anything is written
+        needs_gpu(run.config)  # said before anything is written, as what follows
+        if run.config.stage.dir is not None:
+            check_place(run.config, run.format, [one.folder for one in manifests.values()])
     directory = _run_directory(run) if "train" in phases else None
     recorder = NULL
     if directory is not None and run.config.trace.spans:

@@ -82,17 +82,20 @@ def read_timeline(path: Path) -> Timeline:
         start, end = (start_us + start_us_) * 1000, (start_us + end_us) * 1000
         found.append(Interval(tensors.get(tensor, str(tensor)), op, start, end, about))
 
-    for record in records:
-        kind, tensor = record.get("ph"), record.get("pid", -1)
-        if kind == "M" and record.get("name") == "process_name" and "name" in record["args"]:
-            tensors[tensor] = str(record["args"]["name"])
-        elif kind == "B":
-            running.setdefault(tensor, []).append(record)
-        elif kind == "X":
-            add(tensor, f"rank {record['name']} ready", record["ts"], record["ts"] + record["dur"], {})
-        elif kind == "E" and running.get(tensor):  # Horovod ends a barrier twice
-            begun = running[tensor].pop()
-            add(tensor, begun["name"], begun["ts"], record["ts"], record.get("args", {}))
+    try:
+        for record in records:
+            kind, tensor = record.get("ph"), record.get("pid", -1)
+            if kind == "M" and record.get("name") == "process_name" and "name" in record["args"]:
+                tensors[tensor] = str(record["args"]["name"])
+            elif kind == "B":
+                running.setdefault(tensor, []).append(record)
+            elif kind == "X":
+                add(tensor, f"rank {record['name']} ready", record["ts"], record["ts"] + record["dur"], {})
+            elif kind == "E" and running.get(tensor):  # Horovod ends a barrier twice
+                begun = running[tensor].pop()
+                add(tensor, begun["name"], begun["ts"], record["ts"], record.get("args", {}))
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged: a record lacks {error}", hint="remove it or repeat the run") from None
     return Timeline(tuple(found), sum(map(len, running.values())), cut)
 
 

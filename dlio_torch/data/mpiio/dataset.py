@@ -73,7 +73,7 @@ class MpiDataset:
         self._verify = verify
         self._specs = fmt.specs()
         self._call = "read_at_all" if meeting.collective else "read_at"
-        self._needed = NeededFiles(sampler, manifest, by_step=self._by_step)
+        self._needed = NeededFiles(sampler, manifest, by_step=self._by_step) if meeting.collective else None
         self._step = 0
         self._open: OrderedDict[int, _File] = OrderedDict()
 
@@ -82,7 +82,8 @@ class MpiDataset:
 
     def begin(self, epoch: int, step: int) -> None:
         """The next batch is that of this step."""
-        self._needed.begin(epoch)
+        if self._needed is not None:
+            self._needed.begin(epoch)
         self._step = step
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
@@ -120,7 +121,7 @@ class MpiDataset:
         """Positions in the batch, and the files that are read from for them: by any rank, where all read together."""
         every = np.arange(len(files))
         groups = [every] if self._by_step else np.split(every, len(files))
-        if not self._meeting.collective:
+        if self._needed is None:
             for positions in groups:
                 yield positions, np.unique(files[positions]).tolist()
             return

@@ -76,6 +76,7 @@ class Meeting:
         figures: what was asked for.
         opened: open files in the order of opening.
         ranks: watches what the ranks do together; ``None``: nobody waits for another one.
+        others: meetings of this rank by itself, whose files are closed with the others.
     """
 
     comm: Any
@@ -84,6 +85,7 @@ class Meeting:
     figures: Figures
     opened: dict[int, Closable] = field(default_factory=dict)
     ranks: RankedCommunicator | None = None
+    others: list[Meeting] = field(default_factory=list)
 
     @classmethod
     def of(cls, comm: Communicator, io: str, hints: Sequence[str]) -> Meeting:
@@ -109,7 +111,9 @@ class Meeting:
 
     def alone(self) -> Meeting:
         """The same of this rank by itself."""
-        return replace(self, comm=MPI.COMM_SELF, ranks=None)
+        own = replace(self, comm=MPI.COMM_SELF, ranks=None, opened={}, others=[])
+        self.others.append(own)
+        return own
 
     def watch(self, what: str) -> AbstractContextManager[None]:
         """A call that waits for the other ranks; ends the run where one does not come within ``dist.timeout_s``."""
@@ -144,6 +148,8 @@ class Meeting:
 
     def close(self) -> None:
         """Close all files, in the same order on all ranks; not after a failure, when others would be waited for."""
+        for other in self.others:
+            other.close()
         for file in list(self.opened.values()):
             self.drop(file)
 
