@@ -89,6 +89,11 @@ def test_contradictions_are_refused(
         put_in_force(HorovodConfig(**options), timeline, environ)
 
 
+def test_a_cycle_that_stops_everything_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"dist\.horovod\.cycle_time_s=40: every collective waits"):
+        put_in_force(HorovodConfig(cycle_time_s=40.0), False, {})
+
+
 def test_other_backends_refuse_what_only_horovod_has() -> None:
     config = DistConfig(horovod=HorovodConfig(cycle_time_s=0.005))
     with pytest.raises(ConfigError, match=r"dist\.horovod\.cycle_time_s=0\.005, but the ranks talk through torch; "):

@@ -187,3 +187,35 @@ class _Usage:
 def _full(source: Path, target: Path) -> None:
     target.write_bytes(b"hal")
     raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["stage.keep=true"], "stage.keep=true .*nothing is copied"),
+        (["stage.per=rank"], "stage.per=rank .*nothing is copied"),
+        (["stage.dir=s3://bucket"], "it is no folder of a node"),
+        (["stage.dir=local", "stage.every_epoch=true", "loader.in_memory=true"], "read before the first one"),
+        (["stage.dir=local", "dist.backend=mpi", "access.io=collective"], "several files"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose([*SMALL, "dataset=indexed_binary", *options])
+
+
+def test_copies_do_not_lie_among_the_data(tmp_path: Path) -> None:
+    config, fmt, manifests = made(tmp_path)
+    inside = replace(config, stage=replace(config.stage, dir=str(manifests["train"].folder / "local")))
+    with pytest.raises(ConfigError, match="lies in the folder of the data"):
+        stager(inside, fmt, manifests)
+
+
+def test_a_stream_gets_the_files_that_it_opens_for_its_pool(tmp_path: Path) -> None:
+    stream = ("access=stream", "access.shuffle_pool=4", "train.steps=1")
+    config, fmt, manifests = made(tmp_path, *stream, "access.shard=before_shuffle", "access.partition=files")
+    ((_, mask),) = files_read(config, fmt, manifests, [1], 3, range(1))
+    assert np.flatnonzero(mask).tolist() == [1, 4]
+    dealt = replace(config, access=replace(config.access, shard="after_shuffle"))
+    ((_, mask),) = files_read(dealt, fmt, manifests, [1], 3, range(1))
+    assert mask.all()

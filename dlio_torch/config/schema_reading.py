@@ -127,9 +127,13 @@ class StageConfig:
         None,
         "folder of node-local storage that gets a copy of what is read, $VARIABLES in it; null: read where it lies",
     )
-    per: Literal["node", "rank"] = opt("node", "one copy for all ranks of a node, or one for each rank")
+    per: Literal["node", "rank"] = opt("node", "with stage.dir: one copy for all ranks of a node, or one for each rank")
     every_epoch: bool = opt(
-        False, "before each epoch copy what it reads and remove the rest, or before the first what all epochs read"
+        False,
+        "with stage.dir: before each epoch copy what it reads and remove the rest; else before the first what all read",
     )
-    keep: bool = opt(False, "leave the copy, and use what an earlier run left, if it is complete and unchanged")
+    keep: bool = opt(
+        False,
+        "with stage.dir: leave the copy, which nothing removes then, and use one that is complete and unchanged",
+    )
     num_workers: int = opt(2, "files that each rank copies at once", minimum=1)

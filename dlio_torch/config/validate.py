@@ -12,6 +12,7 @@ from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_decoupled import check_decoupled
 from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_replay import check_replay
+from dlio_torch.config.validate_stage import check_stage
 
 
 def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
@@ -31,6 +32,7 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     check_access(config, check.fail)
     check_mpiio(config, check.fail)
     check_cache(config, check.fail)
+    check_stage(config, check.fail)
     check_replay(config, check.fail)
     _compute(config, check)
     _train(config, check)

@@ -18,6 +18,7 @@ from dlio_torch.errors import ConfigError
 
 TIMELINE = "HOROVOD_TIMELINE"
 _LATER = "DYNAMIC"
+_LONGEST_CYCLE_S = 1.0
 """A timeline whose file is named after the initialisation; all ranks must say so."""
 
 
@@ -73,11 +74,16 @@ def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping
         ``autotune``.
 
     Raises:
-        ConfigError: a variable says something else than an option, or holds no number.
+        ConfigError: a variable says something else than an option, or holds no number; or a cycle is too long.
     """
     values: dict[str, Any] = {}
     by: dict[str, str] = {}
     autotune = environ.get("HOROVOD_AUTOTUNE", "0").strip() not in ("", "0")
+    if options.cycle_time_s is not None and options.cycle_time_s > _LONGEST_CYCLE_S:
+        raise ConfigError(
+            f"dist.horovod.cycle_time_s={options.cycle_time_s:g}: every collective waits for the end of a cycle",
+            hint=f"use {_LONGEST_CYCLE_S:g} s or less; Horovod's default is 1 ms",
+        )
     all_asked = (options.fusion_threshold_bytes, options.cycle_time_s, options.cache_capacity)
     for setting, asked in zip(_SETTINGS, all_asked, strict=True):
         found = setting.read(environ)

@@ -49,7 +49,8 @@ class RankedCommunicator(ABC):
         self.detail = detail
         self._channel: FailureChannel | None = None
         self._overdue: Overdue | None = None
-        with self._collective("connecting"):
+        late = f"rank {rank} of {world_size}: the ranks did not connect within {timeout_s:g} s ({detail})"
+        with deadline(timeout_s + _BACKEND_S, late), self._collective("connecting"):
             links = meet(rank, world_size, lambda value: self._gather(value, 0), self._broadcast_first, timeout_s)
         self._timeout_s = timeout_s
         self._overdue = Overdue(timeout_s + _BACKEND_S, self._end_overdue)

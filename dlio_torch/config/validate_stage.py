@@ -1,0 +1,32 @@
+"""Checks of ``stage``: options without a folder say nothing, and would be taken for a copy that is not made."""
+
+from __future__ import annotations
+
+from dlio_torch.config.check import Fail
+from dlio_torch.config.schema import Config, StageConfig
+
+
+def check_stage(config: Config, fail: Fail) -> None:
+    """Refuse options of a copy that is not made, and names that are no folder.
+
+    Args:
+        config: a complete configuration.
+        fail: raises the error; called with keys, problem and way out.
+
+    Raises:
+        ConfigError: naming the keys, their values and what to change.
+    """
+    stage, usual = config.stage, StageConfig()
+    if stage.dir is None:
+        for name in ("per", "every_epoch", "keep", "num_workers"):
+            if getattr(stage, name) != getattr(usual, name):
+                fail([f"stage.{name}", "stage.dir"], "nothing is copied", "set stage.dir to a folder of the node")
+        return
+    if not stage.dir.strip() or "://" in stage.dir:
+        fail(["stage.dir"], "it is no folder of a node", "name one, /local/scratch, or set stage.dir=null")
+    if stage.every_epoch and config.loader.in_memory:
+        fail(
+            ["stage.every_epoch", "loader.in_memory"],
+            "what all epochs read is read before the first one",
+            "set stage.every_epoch=false",
+        )
