@@ -24,7 +24,8 @@ from dlio_torch.trace.spans import Recorder
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
-from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, StepLog, Steps
+from dlio_torch.train.step_spans import record_spans
+from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, StepLog
 from dlio_torch.train.to_device import DeviceCopies
 
 Progress = Callable[[int, int], None]
@@ -118,10 +119,10 @@ class Trainer:
         except BaseException:
             # What was done stays to be looked at; the first error is the one that counts.
             with contextlib.suppress(DlioError):
-                self._record_spans(self._log.to_array())
+                record_spans(self._recorder, self._log.to_array(), self._numbers)
             raise
         result.steps = self._log.to_array()
-        self._record_spans(result.steps)
+        record_spans(self._recorder, result.steps, self._numbers)
         return result
 
     def _restore_checkpoint(self, result: TrainResult) -> None:
@@ -289,31 +290,6 @@ class Trainer:
             self._log.maybe_flush()
             start = clock()
         self._eval_epoch += 1
-
-    def _record_spans(self, steps: Steps) -> None:
-        """The trainer's spans, made from its records; a checkpoint ends what its step recorded.
-
-        ``offset`` of a span ``fetch`` is the number of the batch that came.
-        """
-        if not self._recorder.enabled:
-            return
-        done = 0
-        for row in steps:
-            evaluates = row["phase"] == EVAL
-            done += not evaluates
-            number = -1 if evaluates else self._numbers[done - 1]
-            at = int(row["start_ns"])
-            for op in ("fetch", "copy", "compute", "allreduce", "checkpoint"):
-                end = at + int(row[f"{op}_ns"])
-                if end > at:
-                    self._recorder.add(
-                        "eval_" + op if evaluates else op,
-                        at,
-                        end,
-                        step=int(row["step"]) if evaluates else done,
-                        offset=number if op == "fetch" else -1,
-                    )
-                at = end
 
 
 def _nothing(step: int) -> int:

@@ -1,0 +1,37 @@
+"""The trainer's spans, made from the records of its steps when the loop is over: they cost the run nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlio_torch.trace.spans import Recorder
+from dlio_torch.train.steps import EVAL, Steps
+
+
+def record_spans(recorder: Recorder, steps: Steps, numbers: Sequence[int]) -> None:
+    """Record what each step did, one part after the other; a checkpoint ends what its step recorded.
+
+    Args:
+        recorder: takes the spans; ``offset`` of a span ``fetch`` is the number of the batch that came.
+        steps: the records, of training and evaluation.
+        numbers: of the batch of each recorded training step.
+    """
+    if not recorder.enabled:
+        return
+    done = 0
+    for row in steps:
+        evaluates = row["phase"] == EVAL
+        done += not evaluates
+        number = -1 if evaluates else numbers[done - 1]
+        at = int(row["start_ns"])
+        for op in ("fetch", "copy", "compute", "allreduce", "checkpoint"):
+            end = at + int(row[f"{op}_ns"])
+            if end > at:
+                recorder.add(
+                    "eval_" + op if evaluates else op,
+                    at,
+                    end,
+                    step=int(row["step"]) if evaluates else done,
+                    offset=number if op == "fetch" else -1,
+                )
+            at = end
