@@ -30,7 +30,7 @@ class Absent:
         if self.where is None:
             return "it does not answer, as a process that is stopped, or a host that is cut off"
         doing = f", now in {self.where['at']}" if self.where["at"] else ""
-        return f"its last one ended {self.where['seconds']:.0f} s ago{doing}"
+        return f"its last one ended {self.where['seconds']:.0f} s ago{doing}; if it is only slow, raise dist.timeout_s"
 
 
 def who_is_missing(
