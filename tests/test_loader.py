@@ -15,6 +15,7 @@ import pytest
 import torch
 from data_files import config_of, epoch_of, loader_of, make, make_raw, numbers
 from leftovers import none_left, worker_pids
+from torch.utils.data._utils import signal_handling
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, InMemoryDataset, SampleDataset
@@ -280,6 +281,24 @@ def test_a_worker_that_is_killed_is_named_within_seconds(tmp_path: Path, name: s
     assert any(str(victim) in str(caught.value) for victim in victims)
     assert "\n" not in str(caught.value)
     loader.close()
+
+
+def test_a_worker_that_is_killed_with_a_lock_does_not_keep_the_others(tmp_path: Path) -> None:
+    fmt, manifest = make_raw(tmp_path)
+    loader = loader_of(fmt, manifest, **OPTIONS["pipe, persistent workers"])
+    batches = loader.epoch(0)
+    next(batches)
+    (iterator,) = loader._engine._running  # type: ignore[attr-defined]
+    iterator._workers_done_event._cond.acquire()  # as a worker may have that is killed: nobody releases it
+    signal_handling._remove_worker_pids(id(iterator))  # torch does not raise here what the loader says elsewhere
+    iterator._worker_pids_set = False
+    for worker in iterator._workers:
+        worker.kill()
+        worker.join(20)
+    closing = threading.Thread(target=loader.close)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,14 @@ def _shut_down(iterator: Any) -> None:
     if iterator._worker_pids_set:  # from here on the end of a worker is no failure
         iterator._worker_pids_set = False
         signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+    if any(worker.exitcode for worker in iterator._workers):
+        # One that was killed may have held the lock of the event by which torch tells workers to end: nobody would ever
+        # get it.  So the others are killed, too, and torch sets an event that nobody else has.
+        for worker in iterator._workers:
+            worker.kill()
+        for worker in iterator._workers:
+            worker.join()
+        iterator._workers_done_event = threading.Event()
     late = threading.Timer(_ENDING_S, lambda: [worker.kill() for worker in iterator._workers])
     late.start()
     try:
