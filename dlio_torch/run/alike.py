@@ -41,6 +41,7 @@ def same_on_all(config: Config, comm: Communicator) -> None:
             f"rank {comm.rank} was started with {key}={options.get(key)!r}, rank 0 with {first.get(key)!r}{more}",
             hint="start all ranks with the same arguments and recipe",
         )
+    comm.barrier()  # rank 0, which has nothing to compare, makes no run directory before all agree
 
 
 def _version(package: str) -> str:
