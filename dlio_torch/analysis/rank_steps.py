@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio_torch.analysis.intervals import length, union
-from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps
+from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP, Steps
 
-PARTS = ("fetch", "copy", "compute", "allreduce", "checkpoint", "other")
+PARTS = (*TIMED, "other")
 """What a step is made of."""
 
 _Int = NDArray[np.int64]
@@ -44,7 +44,7 @@ class RankSteps:
         self.pauses = [(begin + offset_ns, end + offset_ns) for begin, end in pauses]
         self.phase = steps["phase"]
         self.start = steps["start_ns"] + offset_ns
-        parts = sum(steps[f"{part}_ns"] for part in PARTS[:-1])
+        parts = sum(steps[f"{part}_ns"] for part in TIMED)
         self.duration = np.array(parts, dtype=np.int64) if steps.size else np.zeros(0, dtype=np.int64)
         if steps.size > 1:
             same_loop = np.diff((self.phase == EVAL).astype(int)) == 0
@@ -98,7 +98,7 @@ class RankSteps:
     def part(self, name: str) -> _Int:
         """Nanoseconds of a part of each measured step."""
         if name == "other":
-            spent = sum(self.train[f"{part}_ns"] for part in PARTS[:-1])
+            spent = sum(self.train[f"{part}_ns"] for part in TIMED)
             rest: _Int = self.train_duration - spent
             return rest
         column: _Int = self.train[f"{name}_ns"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlio_torch.trace.spans import Recorder
-from dlio_torch.train.steps import EVAL, Steps
+from dlio_torch.train.steps import EVAL, TIMED, Steps
 
 
 def record_spans(recorder: Recorder, steps: Steps, numbers: Sequence[int]) -> None:
@@ -24,7 +24,7 @@ def record_spans(recorder: Recorder, steps: Steps, numbers: Sequence[int]) -> No
         done += not evaluates
         number = -1 if evaluates else numbers[done - 1]
         at = int(row["start_ns"])
-        for op in ("fetch", "copy", "compute", "allreduce", "checkpoint"):
+        for op in TIMED:
             end = at + int(row[f"{op}_ns"])
             if end > at:
                 recorder.add(

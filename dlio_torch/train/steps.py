@@ -30,6 +30,8 @@ from numpy.typing import NDArray
 
 from dlio_torch.errors import DataError, RunFailed
 
+TIMED = ("fetch", "copy", "compute", "allreduce", "checkpoint")
+"""What the trainer times of a step, in the order in which it comes; each has a column ``<part>_ns``."""
 PHASES = ("warmup", "train", "eval")
 """Words of the phases in the CSV file; a record holds the index."""
 WARMUP, TRAIN, EVAL = range(3)

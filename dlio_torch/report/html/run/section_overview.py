@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dlio_torch.analysis.rank_steps import PARTS
 from dlio_torch.report.html.blocks import NOT_MEASURED, Block, Notes, Section, Tiles
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
 from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.verdict import percent, verdict
+from dlio_torch.train.steps import TIMED
 from dlio_torch.units import format_duration, format_rate, format_size
 
 _MOST_NOTES = 12
@@ -70,7 +70,7 @@ def _judged(view: View) -> str:
         )
     if view.steps is not None and len(view.steps):
         waited = float(view.steps["fetch_ns"].sum()) * 1e-9
-        spent = float(view.steps[[f"{part}_ns" for part in PARTS[:-1]]].sum().sum()) * 1e-9
+        spent = float(view.steps[[f"{part}_ns" for part in TIMED]].sum().sum()) * 1e-9
         return (
             f"The run did not finish: it recorded {len(view.steps)} steps, which waited {format_duration(waited)} for "
             f"data, {percent(waited / spent) if spent else NOT_MEASURED} of their time."

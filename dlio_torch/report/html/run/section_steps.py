@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dlio_torch.analysis.breakdown import CATEGORIES, breakdown
+from dlio_torch.analysis.metrics import SHARES
 from dlio_torch.report.html.bar_figure import bar_figure
 from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
 from dlio_torch.report.html.run.step_figure import step_figure
@@ -72,7 +73,7 @@ def step_section(view: View) -> Section:
 
 def _parts_table(summary: Any) -> Table:
     rows = []
-    for part in ("fetch", "copy", "compute", "allreduce", "checkpoint", "other", "between_epochs"):
+    for part in SHARES:
         share = summary["shares"].get(part)
         stats = summary["step"].get(f"{part}_s")
         if part == "copy" and share is None:

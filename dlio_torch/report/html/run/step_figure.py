@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from dlio_torch.report.html.stack_figure import MOST_BARS, axis_top, draw_stack, grouped
 from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import BLACK, PARTS, canvas, legend, time_unit
-from dlio_torch.train.steps import EVAL, WARMUP
+from dlio_torch.train.steps import EVAL, TIMED, WARMUP
 from dlio_torch.units import format_duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DRAWN = ("fetch", "copy", "compute", "allreduce", "checkpoint", "other")
+DRAWN = (*TIMED, "other")
 _MOST_RANKS = 4
 _MOST_LABELS = 12
 _SHADE = "#EBEBEB"
