@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import get_args
 
 from dlio_torch.config.compose import split_argument
 from dlio_torch.config.schema import DistConfig
 from dlio_torch.dist import leave
 from dlio_torch.dist.hvd_settings import is_elastic
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.dist.registry import connect
+from dlio_torch.dist.registry import Backend, connect
 from dlio_torch.errors import ConfigError, DlioError
 
-_BACKENDS: tuple[Literal["torch", "horovod", "mpi"], ...] = ("torch", "horovod", "mpi")  # beside what the launcher suggests
+_BACKENDS = tuple(name for name in get_args(Backend) if name != "single")  # beside what the launcher suggests
 _MEET_S = 60.0  # another rank may have failed before it could meet anybody
 _PATIENCE_S = 15.0  # without the others, after which the rank speaks for itself
 
