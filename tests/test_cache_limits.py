@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dlio_torch.analysis.cache import cache_summary, from_device, share_of
+from dlio_torch.analysis.cache import cache_summary, from_device, share_of, uncached_bytes
 from dlio_torch.analysis.storage import against_limit
 from dlio_torch.config.schema import (
     AccessConfig,
@@ -250,14 +250,32 @@ def test_epochs_are_summed_over_ranks() -> None:
 
 def test_the_device_share_is_of_what_was_asked_for() -> None:
     ahead, memory = IoCounters(100, 0, 1, 0, 130, 0), IoCounters(100, 0, 1, 0, 20, 0)
-    assert from_device([ahead, memory]) == 120
+    assert from_device([(ahead, None), (memory, None)]) == 120
+    assert from_device([(ahead, 30), (memory, 30)]) == 50  # the rest of the data was in memory: other pages
     assert from_device([]) == 0
-    assert from_device([ahead, None]) is None
+    assert from_device([(ahead, None), (None, None)]) is None
     found = cache_of(ROW, REACHED, epoch(1, 2 * MIB, 3 * MIB), epoch(2, 4 * MIB, MIB), epoch(3, 0, 0))["epochs"]
     assert [one["device_read_share"] for one in found] == [1.0, 0.25, None]
     assert found[0]["read_bytes"] == 6 * MIB  # all that the device delivered
     assert share_of(found) == share_of(found[:2]) == 0.5
     assert share_of(found[2:]) is None
+
+
+def test_what_was_in_memory_before_did_not_come_from_the_device() -> None:
+    """Libraries that are loaded in the first epoch come from the device, too."""
+    looked = replace(REACHED, cached_share=0.75)
+    found = cache_of(ROW, looked, epoch(1, SIZE.bytes, SIZE.bytes), epoch(2, SIZE.bytes, 0))["epochs"]
+    assert [one["device_read_share"] for one in found] == [0.25, 0.0]
+    assert uncached_bytes(ROW, SIZE, [looked], 2) == SIZE.bytes // 4
+    assert uncached_bytes(ROW, SIZE, [replace(looked, cached_share=None)], 1) is None
+    assert uncached_bytes(ROW, SIZE, [], 1) is None
+    direct = replace(ROW, dataset=replace(ROW.dataset, direct_io=True))
+    assert uncached_bytes(direct, SIZE, [looked], 1) is None  # past the page cache
+    copied = replace(ROW, stage=replace(ROW.stage, every_epoch=True))
+    assert uncached_bytes(copied, SIZE, [looked], 2) is None  # other files than those that were looked at
+    assert (
+        uncached_bytes(ROW, replace(SIZE, room_bytes=SIZE.bytes - 1), [looked], 1) is None
+    )  # pages may have gone since
 
 
 def test_the_device_share_of_mapped_files_is_not_known() -> None:

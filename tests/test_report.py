@@ -119,7 +119,7 @@ def test_cache_state() -> None:
     ahead = {"io": [{"rchar": 1000, "read_bytes": 1312, "from_device": 1000}]}
     assert cache_state(summary_of(ahead)) == (
         "cold: the device delivered 100.0 % of the bytes that were read (and 31 % more that were not asked for: the "
-        "kernel reads ahead)"
+        "kernel reads ahead, or pages of programs)"
     )
     assert cache_state(summary_of(WARM)) == (
         "cached: the device delivered 1.0 % of the bytes that were read; "

@@ -38,7 +38,7 @@ def main(ranks: int, steps: int, folder: Path) -> dict[str, float]:
     before, began = status("VmRSS"), time.perf_counter()
     everyone = [pickle.loads(blob) for _ in range(ranks)]
     gathered, at = status("VmRSS") - before, time.perf_counter()
-    summary = collect(config, everyone, reads_files=True, device=True, cached=None, about={})
+    summary = collect(config, everyone, reads_files=True, device=True, size=None, prepared=(), about={})
     collected = time.perf_counter()
     write_steps(folder / "steps.csv", {rank: one.train.steps for rank, one in enumerate(everyone)})
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")

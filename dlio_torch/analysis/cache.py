@@ -2,11 +2,15 @@
 
 ::
 
-    device share    of the bytes that read calls returned (rchar), those that the device delivered: the smaller
-                    one of rchar and read_bytes in each epoch of each rank / rchar.  At most 1: what the kernel reads
-                    ahead and nobody asks for is in read_bytes alone.  Where the kernel reads ahead and finds some
-                    in the page cache, it is the most that the share can be.  Not known where files are mapped:
-                    what page faults bring is in read_bytes and not in rchar
+    device share    of the bytes that read calls returned (rchar), those that the device delivered: the smallest
+                    of rchar, read_bytes and the uncached bytes in each epoch of each rank / rchar.  At most 1: what
+                    the kernel reads ahead and nobody asks for is in read_bytes alone, as are pages of programs and
+                    libraries.  Where the kernel reads ahead and finds some in the page cache, it is the most that
+                    the share can be.  Not known where files are mapped: what page faults bring is in read_bytes and
+                    not in rchar
+    uncached bytes  of the data, those that were not in the page cache when that was last looked at before the epoch;
+                    not known where the file system does not tell, where the data do not fit into memory, so that pages
+                    may have gone since, or where reads go past the page cache
     fresh bytes     the smaller one of rchar and the size of the data: what a run that finds nothing in the
                     page cache must at the least get from the device, unless it asks for the same bytes often
 """
@@ -43,14 +47,34 @@ def counts_device(mount: Mapping[str, Any]) -> bool:
     return kind in _COUNTED or (device is not None and device.startswith("/dev/"))
 
 
-def from_device(epochs: Iterable[IoCounters | None]) -> int | None:
+def from_device(counted: Iterable[tuple[IoCounters | None, int | None]]) -> int | None:
     """Bytes that read calls returned and the device delivered, at most; None where an epoch was not counted.
 
     Args:
-        epochs: what the kernel counted in each epoch of a rank.
+        counted: what the kernel counted in each epoch of a rank, and the uncached bytes before it.
     """
-    found = [None if io is None else min(io.rchar, io.read_bytes) for io in epochs]
+    found = [
+        None if io is None else min(io.rchar, io.read_bytes, *(() if missing is None else (missing,)))
+        for io, missing in counted
+    ]
     return None if None in found else sum(one for one in found if one is not None)
+
+
+def uncached_bytes(config: Config, size: DataSize, prepared: Sequence[Prepared], epoch: int) -> int | None:
+    """Bytes of the data that an epoch can get from nowhere but the device of a machine; None where not known.
+
+    Args:
+        config: the resolved configuration.
+        size: of the data.
+        prepared: what was done, or only looked at, before epochs.
+        epoch: its number, from 1.
+    """
+    if config.dataset.direct_io or not size.fits:
+        return None
+    last = next((one for one in reversed(prepared) if one.epoch <= epoch), None)
+    if last is None or last.cached_share is None or (config.stage.every_epoch and last.epoch != epoch):
+        return None  # copies that were made since are other files
+    return round((1 - last.cached_share) * size.bytes)
 
 
 def maps_files(config: Config) -> bool:
@@ -84,7 +108,8 @@ def cache_summary(
         summed over ranks; ``warnings``: sentences for the user.  None where not known.
     """
     device = counts_device(mount)
-    shares = _epochs(epochs, device, mapped=maps_files(config))
+    missing = [uncached_bytes(config, size, prepared, epoch["epoch"]) for epoch in epochs[0]] if epochs else []
+    shares = _epochs(epochs, missing, device, mapped=maps_files(config))
     found: dict[str, Any] = {
         "state": config.cache.state,
         "every_epoch": config.cache.every_epoch,
@@ -116,14 +141,16 @@ def share_of(epochs: Sequence[Mapping[str, Any]]) -> float | None:
     return float(sum(epoch["device_read_share"] * epoch["rchar_bytes"] for epoch in read) / asked)
 
 
-def _epochs(epochs: Sequence[Sequence[Mapping[str, Any]]], device: bool, *, mapped: bool) -> list[dict[str, Any]]:
+def _epochs(
+    epochs: Sequence[Sequence[Mapping[str, Any]]], missing: Sequence[int | None], device: bool, *, mapped: bool
+) -> list[dict[str, Any]]:
     found = []
-    for ranks in zip(*epochs, strict=True):
+    for ranks, uncached in zip(zip(*epochs, strict=True), missing, strict=True):
         counted = [IoCounters(**rank["io"]) for rank in ranks if rank["io"] is not None]
         known = len(counted) == len(ranks)
         asked = sum(io.rchar for io in counted) if known else None
         delivered = sum(io.read_bytes for io in counted) if known and device else None
-        of_them = from_device(counted) if known and device and not mapped else None
+        of_them = from_device((io, uncached) for io in counted) if known and device and not mapped else None
         share = of_them / asked if asked and of_them is not None else None
         found.append(
             {

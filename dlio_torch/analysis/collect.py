@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dlio_torch.analysis.cache import from_device, maps_files
+from dlio_torch.analysis.cache import from_device, maps_files, uncached_bytes
 from dlio_torch.analysis.metrics import summarise
 from dlio_torch.analysis.mpiio import of_ranks
 from dlio_torch.config.schema import Config
+from dlio_torch.data.cachestate import DataSize, Prepared
 from dlio_torch.data.staging import Staged
 from dlio_torch.environment import IoCounters
 from dlio_torch.train.result import TrainResult
@@ -44,7 +45,8 @@ def collect(
     *,
     reads_files: bool,
     device: bool,
-    cached: float | None,
+    size: DataSize | None,
+    prepared: Sequence[Prepared],
     about: dict[str, Any],
 ) -> dict[str, Any]:
     """The content of ``summary.json``.
@@ -65,10 +67,18 @@ def collect(
         ranks: the results in the order of ranks.
         reads_files: whether batches came from files during the epochs.
         device: whether the kernel counts the bytes that the data's device delivers.
-        cached: share of the data that was in the page cache before the first step.
+        size: of the data, ``None`` where there are no files.
+        prepared: what was done with the page cache, or only looked at, before epochs.
         about: what the caller knows of the run; becomes part of the summary.
     """
     results = [rank.train for rank in ranks]
+    counted_with = [
+        [
+            (epoch.io, None if size is None else uncached_bytes(config, size, prepared, epoch.epoch))
+            for epoch in result.epochs
+        ]
+        for result in results
+    ]
     counters = [[epoch.io for epoch in result.epochs] for result in results]
     samples = sum(int(result.steps["samples"].sum()) for result in results)
     rchar = _total(counters, "rchar") if reads_files else None
@@ -117,10 +127,10 @@ def collect(
             {
                 "rchar": _total([epochs], "rchar") if reads_files else None,
                 "read_bytes": _total([epochs], "read_bytes") if reads_files and device else None,
-                "from_device": from_device(epochs) if reads_files and device and not maps_files(config) else None,
-                "cached_share": cached,
+                "from_device": from_device(counted) if reads_files and device and not maps_files(config) else None,
+                "cached_share": prepared[0].cached_share if prepared else None,
             }
-            for epochs in counters
+            for epochs, counted in zip(counters, counted_with, strict=True)
         ],
     }
     return summarise([result.steps for result in results], config=config, extra=extra)

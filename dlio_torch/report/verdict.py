@@ -61,9 +61,11 @@ def cache_state(summary: Mapping[str, Any]) -> str:
         text = "not measured"
     else:
         kind = "cold" if share >= COLD else "cached" if share <= WARM else "partly cached"
-        more = (io["read_bytes"] - io["rchar_bytes"]) / io["rchar_bytes"]
+        more = io["read_bytes"] / io["rchar_bytes"] - share
         ahead = (
-            f" (and {100 * more:.0f} % more that were not asked for: the kernel reads ahead)" if more >= AHEAD else ""
+            f" (and {100 * more:.0f} % more that were not asked for: the kernel reads ahead, or pages of programs)"
+            if more >= AHEAD
+            else ""
         )
         text = f"{kind}: the device delivered {percent(share)} of the bytes that were read{ahead}"
     before = io["cached_share_before"]

@@ -48,7 +48,8 @@ def finish(
         everyone,
         reads_files=run.format.needs_files and not in_memory,
         device=counts_device(run.mount),
-        cached=keeper.prepared[0].cached_share if keeper is not None else None,
+        size=keeper.size if keeper is not None else None,
+        prepared=keeper.prepared if keeper is not None else (),
         about=about,
     )
     summary["cache"] = None
