@@ -102,7 +102,7 @@ def test_hand_computed_figures() -> None:
             "compute_s": pytest.approx(0.0105),
             "allreduce_s": pytest.approx(0.001),
             "checkpoint_s": pytest.approx(0.00125),
-            "other_s": pytest.approx(0.0005),
+            "other_s": pytest.approx(0.001),  # 2 ms after two steps; what follows the last of an epoch is not seen
         }
     ]
     assert (summary["version"], summary["recipe"], summary["world_size"]) == ("1", "example", 1)
@@ -266,14 +266,19 @@ def test_shares_add_up_to_one(runs: list[Steps]) -> None:
         assert set(summary["shares"].values()) == {None}
         return
     assert set(summary["shares"]) == set(SHARES)
-    assert math.isclose(sum(summary["shares"].values()), 1.0, rel_tol=1e-9)
-    assert all(share >= 0 for share in summary["shares"].values())
+    known = {name: share for name, share in summary["shares"].items() if share is not None}
+    assert set(SHARES) - set(known) <= {"other"}  # where no step follows another one, it is not seen
+    assert math.isclose(sum(known.values()), 1.0, rel_tol=1e-9)
+    assert all(share >= 0 for share in known.values())
     for part in PARTS:
+        if part == "other" and part not in known:
+            assert summary["step"]["other_s"] is None
+            continue
         stats = summary["step"][f"{part}_s"]
         assert 0 <= stats["median"] <= stats["p95"] <= stats["max"]
     for row in summary["ranks"]:
         if row["steps"]:
-            spent = sum(row[f"{part}_s"] for part in PARTS) * row["steps"]
+            spent = sum(row[f"{part}_s"] for part in PARTS if part != "other") * row["steps"]
             assert spent <= row["elapsed_s"] * (1 + 1e-9)
 
 

@@ -13,7 +13,8 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.cachestate import DataSize, Prepared
 from dlio_torch.data.staging import Staged
 from dlio_torch.environment import IoCounters
-from dlio_torch.train.result import TrainResult
+from dlio_torch.environment.cores import IDLE_LEAST_S
+from dlio_torch.train.result import EpochFigures, TrainResult
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,8 @@ def collect(
                 {
                     "epoch": e.epoch,
                     "seconds": e.seconds,
-                    "io": asdict(e.io) if e.io else None,
-                    "idle_cores": e.idle_core_s / e.seconds if e.idle_core_s is not None and e.seconds else None,
+                    "io": _counted(e.io, device),
+                    "idle_cores": _idle_cores(e),
                 }
                 for e in result.epochs
             ]
@@ -166,6 +167,17 @@ def _load(ranks: Sequence[RankResult]) -> dict[str, Any]:
         "calls": syscr,
         "mean_bytes": _ratio(rchar, syscr),
     }
+
+
+def _counted(io: IoCounters | None, device: bool) -> dict[str, int | None] | None:
+    """What the kernel counted; of file systems without a device it counts no bytes that one delivered."""
+    return None if io is None else {**asdict(io), "read_bytes": io.read_bytes if device else None}
+
+
+def _idle_cores(epoch: EpochFigures) -> float | None:
+    if epoch.idle_core_s is None or epoch.seconds < IDLE_LEAST_S:
+        return None
+    return epoch.idle_core_s / epoch.seconds
 
 
 def _total(counters: Sequence[Sequence[IoCounters | None]], name: str) -> int | None:

@@ -12,7 +12,8 @@ Definitions, for the *measured* steps of one rank (phase ``train``; warm-up and 
     au                   sum of the requested compute times / elapsed
                          (accelerator utilisation as MLPerf Storage defines it: total compute time /
                          total time; requested, because a timer that is late is not a busy accelerator)
-    other                duration - fetch - copy - compute - allreduce - checkpoint: the tool's own time
+    other                duration - fetch - copy - compute - allreduce - checkpoint: the tool's own time, of the
+                         steps after which another one begins; what follows the last one is not seen
     between_epochs       elapsed - sum of the durations: before the first step of an epoch, and from
                          an evaluation to the next step
     share of a part      its sum / elapsed; the shares add up to 1
@@ -154,6 +155,7 @@ def _was_done(part: str, measured: Sequence[RankSteps], config: Config) -> bool:
         "compute": config.compute.mode != "none",
         "allreduce": config.train.allreduce_bytes > 0,
         "checkpoint": config.checkpoint.kind != "none",
+        "other": any(rank.followed.any() for rank in measured),
     }.get(part, True)
     return bool(measured) and (configured or any(rank.part(part).any() for rank in measured))
 

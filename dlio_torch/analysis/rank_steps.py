@@ -35,6 +35,7 @@ class RankSteps:
         is_train: whether a step is measured.
         train: the measured steps.
         train_duration: of each of them.
+        followed: whether another step of the same loop follows each of them, so that its whole duration was seen.
         elapsed_ns: length of the measured intervals.
         requested_ns: compute time that the measured steps asked for.
     """
@@ -46,13 +47,15 @@ class RankSteps:
         self.start = steps["start_ns"] + offset_ns
         parts = sum(steps[f"{part}_ns"] for part in TIMED)
         self.duration = np.array(parts, dtype=np.int64) if steps.size else np.zeros(0, dtype=np.int64)
+        followed = np.zeros(steps.size, dtype=np.bool_)
         if steps.size > 1:
             same_loop = np.diff((self.phase == EVAL).astype(int)) == 0
-            follows = same_loop & (np.diff(steps["epoch"]) == 0)
-            self.duration[:-1][follows] = np.diff(self.start)[follows]
+            followed[:-1] = same_loop & (np.diff(steps["epoch"]) == 0)
+            self.duration[followed] = np.diff(self.start)[followed[:-1]]
         self.is_train = self.phase == TRAIN
         self.train = self.of_phase(TRAIN)
         self.train_duration = self.duration[self.is_train]
+        self.followed = followed[self.is_train]
         self.elapsed_ns = _length(self.intervals(TRAIN))
         self.requested_ns = int(self.train["requested_ns"].sum())
 
@@ -96,10 +99,10 @@ class RankSteps:
         return [*found, (begin, end)]
 
     def part(self, name: str) -> _Int:
-        """Nanoseconds of a part of each measured step."""
+        """Nanoseconds of a part of each measured step; ``other`` of those only after which another one came."""
         if name == "other":
             spent = sum(self.train[f"{part}_ns"] for part in TIMED)
-            rest: _Int = self.train_duration - spent
+            rest: _Int = (self.train_duration - spent)[self.followed]
             return rest
         column: _Int = self.train[f"{name}_ns"]
         return column

@@ -10,6 +10,9 @@ from dlio_torch.environment.cgroups import own_groups
 
 _ROOT = Path("/")
 
+IDLE_LEAST_S = 10 / os.sysconf("SC_CLK_TCK")
+"""The kernel tells idle time in ticks: in less than ten of them it says nothing."""
+
 
 def usable_cores(root: Path = _ROOT) -> int | float:
     """Cores that this process and its children can keep busy at once; a fraction where a quota grants one.

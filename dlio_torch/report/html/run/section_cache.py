@@ -96,7 +96,7 @@ def _epochs(summary: Mapping[str, Any]) -> list[tuple[int, int, int]]:
     sums: dict[int, list[int]] = {}
     for rank in summary.get("epochs", ()):
         for entry in rank:
-            if entry["io"] is None:
+            if entry["io"] is None or entry["io"]["read_bytes"] is None:
                 return []
             total = sums.setdefault(entry["epoch"], [0, 0])
             total[0] += entry["io"]["rchar"]
