@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from figure_checks import check_figures
 from ranks import Ended, run_ranks
 
 from dlio_torch.analysis.metrics import summarise
@@ -300,7 +301,9 @@ def run(folder: Path, *arguments: str) -> tuple[Ended, dict[str, Any]]:
     command = ["-m", "dlio_torch", "recipe=./mine.yaml", "scale=paper", "trace.spans=false", f"output.dir={out}"]
     ended = run_ranks("single", 1, [*command, *arguments], cwd=folder, env={"COLUMNS": "500"})[0]
     assert ended.exit_code == 0, ended.stderr
-    return ended, json.loads((out / "summary.json").read_text())
+    summary = json.loads((out / "summary.json").read_text())
+    check_figures(summary)
+    return ended, summary
 
 
 def test_a_run_cold_in_each_epoch_reads_from_the_device_in_each(data: Path) -> None:

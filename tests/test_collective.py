@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from figure_checks import check_figures
 from ranks import clean_environ, mpiexec, run_launcher
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
@@ -62,7 +63,9 @@ def test_scattered_records_are_read_together_or_one_by_one(tmp_path: Path, io: s
         command, env=clean_environ(), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    figures = json.loads((run / "summary.json").read_text())["mpi_io"]
+    summary = json.loads((run / "summary.json").read_text())
+    check_figures(summary)
+    figures = summary["mpi_io"]
     steps = RECORDS // (BATCH * ranks)
     assert (figures["io"], figures["ranks"], figures["empty_calls"]) == (io, ranks, 0)
     assert figures["asked_bytes"] == RECORDS * RECORD

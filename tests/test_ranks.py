@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from figure_checks import check_figures
 from ranks import Ended, Kind, need_horovod, run_launcher, run_ranks
 
 from dlio_torch.config.compose import compose
@@ -46,6 +47,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     directory = RunDir(folder / "run")
     assert directory.missing() == ()
     found: dict[str, Any] = directory.read_json(directory.summary)
+    check_figures(found)
     return found
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from figure_checks import check_figures
 from ranks import REPO, run_ranks
 
 from dlio_torch.config.compose import compose
@@ -23,6 +24,7 @@ def run(folder: Path, recipe: str, ranks: int, *options: str) -> dict[str, objec
     for ended in run_ranks(kind, ranks, ["-m", "dlio_torch", *args], cwd=folder, timeout_s=240):
         assert ended.exit_code == 0, ended.stderr
     summary: dict[str, object] = json.loads((folder / "run" / "summary.json").read_text(encoding="utf-8"))
+    check_figures(summary)
     return summary
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figure_checks import check_figures
 from ranks import REPO
 
 from dlio_torch import cli
@@ -48,6 +49,7 @@ def test_runs_deliver_what_was_generated_and_say_what_is_not_used(
     assert cli.main([*arguments, *quick]) == 0
     said = capsys.readouterr().err
     summary: dict[str, Any] = json.loads(Path("run/summary.json").read_text(encoding="utf-8"))
+    check_figures(summary)
     assert summary["reads"]["samples"] > 0
     assert len(summary["adjusted"]) == len(unused)
     for line, word in zip(summary["adjusted"], unused, strict=True):

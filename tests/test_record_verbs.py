@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figure_checks import check_figures
 from ranks import clean_environ
 from strace import need_strace
 
@@ -83,6 +84,7 @@ def test_a_run_has_calls_of_trainer_and_workers_in_one_table(folder: Path) -> No
         mine = spans[(spans["pid"] == call["pid"]) & spans["op"].isin(["open", "read", "decode"])]
         assert ((mine["start_ns"] <= call["start_ns"]) & (mine["end_ns"] >= call["end_ns"])).any()
     summary: dict[str, Any] = json.loads((folder / "recorded" / "summary.json").read_text())
+    check_figures(summary)
     assert summary["posix"]["io"]["classes"]["read"]["calls"] == len(found.io[found.io["op"].isin(["pread", "read"])])
     assert summary["posix"]["untraced"]["complete"]
     assert summary["stalls"]["steps"] > 0

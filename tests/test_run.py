@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from figure_checks import check_figures
 from ranks import Ended, run_ranks
 
 from dlio_torch import cli
@@ -52,6 +53,7 @@ class Done:
     @property
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = self.directory.read_json(self.directory.summary)
+        check_figures(found)
         return found
 
     @property

@@ -166,12 +166,11 @@ def _epochs(
 
 def _not_reached(config: Config, prepared: Sequence[Prepared]) -> list[str]:
     state = config.cache.state
-    missed = [one for one in prepared if one.reached is False]
+    missed = [(one, one.cached_share) for one in prepared if one.reached is False and one.cached_share is not None]
     if missed:
-        one = missed[0]
-        share = 100 * (one.cached_share or 0.0)
+        one, share = missed[0]
         others = f" (and before {len(missed) - 1} later epochs)" if len(missed) > 1 else ""
-        what = f"{share:.0f} % of the data are in the page cache as epoch {one.epoch} begins{others}"
+        what = f"{100 * share:.0f} % of the data are in the page cache as epoch {one.epoch} begins{others}"
         return [f"cache={state} was not reached: {what}; {one.why}"]
     untold = [one for one in prepared if one.cached_share is None and state != "as_is"]
     return [f"cache={state} was done and cannot be checked: {untold[0].why}"] if untold else []

@@ -87,12 +87,14 @@ def _why_not(summary: Mapping[str, Any], config: Config) -> str | None:
     cache = summary["cache"]
     if config.storage.limits == "off":
         return "storage.limits=off"
-    if cache is None or summary["io"]["rchar_bytes"] is None:
+    if cache is None or not cache["epochs"]:
         return "nothing is read from files during the epochs"
+    if summary["io"]["rchar_bytes"] is None:
+        return "the kernel does not tell what was read"
     if cache["machines"] > 1:
         return f"the ranks run on {cache['machines']} machines, limits are those of one"
-    if not summary["reads"]["samples"]:
-        return "nothing was read"
+    if not summary["reads"]["samples"] or not summary["reads"]["mean_bytes"]:
+        return "nothing was read by read calls"
     return None
 
 
@@ -141,7 +143,7 @@ def _request_bytes(summary: Mapping[str, Any], posix: Mapping[str, Any] | None) 
         median = posix["io"]["sizes"].get("read", {}).get("median")
         if median:
             return float(median)
-    return float(summary["reads"]["mean_bytes"] or 0)
+    return float(summary["reads"]["mean_bytes"])
 
 
 def _readers(summary: Mapping[str, Any], config: Config) -> int:

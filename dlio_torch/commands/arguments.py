@@ -24,7 +24,7 @@ VERBS = {
     "compare": "how alike two runs, traces or logs are, worst component first: compare A B",
     "ls": "list recipes, fragments, scales, formats: ls [section ...]",
     "show": "the complete configuration and where each value came from",
-    "explain": "what an option means: explain [key] [recipe=...]",
+    "explain": "what an option means, or a figure: explain [key] [recipe=...], explain summary.au",
     "doctor": "check this machine and the tool's own overhead",
     "clean": "remove the data and runs of a recipe",
     "import-dlio": "turn a workload file of DLIO or MLPerf Storage into a recipe: import-dlio FILE.yaml",

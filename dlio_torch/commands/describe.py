@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from dlio_torch.analysis import figures
 from dlio_torch.commands.arguments import Command
 from dlio_torch.commands.common import as_json, composed
 from dlio_torch.config.fields import lookup, nearest
@@ -39,6 +40,8 @@ def _explain(command: Command, launch: Launch) -> str:
 
     found = composed(command, launch) if command.settings else None
     key = command.words[0] if command.words else ""
+    if key.partition(".")[0] == figures.ROOT:
+        return _explain_figure(command, key)
     own = keys.verbs_of(key)
     option = key == "" or lookup(key.split(".")) is not None
     close = nearest(key, [name for several in keys.KEYS.values() for name in several], cutoff=keys.ALIKE)
@@ -51,6 +54,18 @@ def _explain(command: Command, launch: Launch) -> str:
     if option or not own:
         text += explain(key, found)
     return text if key else text + _KEYS
+
+
+def _explain_figure(command: Command, key: str) -> str:
+    text = figures.explain(key)
+    if text is None:
+        close = nearest(key, [f"{figures.ROOT}.{one.name}" for one in figures.figures()], cutoff=keys.ALIKE)
+        hint = f"did you mean {close[0]}?" if close else f"`explain {figures.ROOT}` lists them"
+        raise ConfigError(f"explain {key}: no such figure of summary.json", hint=hint)
+    if "--json" in command.flags:
+        below = key.removeprefix(figures.ROOT).lstrip(".")
+        return as_json({"figures": [asdict(one) for one in figures.figures() if one.name.startswith(below)]})
+    return text
 
 
 def _show(command: Command, launch: Launch) -> str:
