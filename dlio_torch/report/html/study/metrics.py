@@ -50,7 +50,7 @@ DEVICE_SHARE = Metric(
     "bytes from the device",
     "share",
     "neither",
-    "min(read_bytes, rchar) / rchar of /proc/PID/io, all ranks",
+    "of the bytes that read calls returned, those that the device delivered, at the most; all ranks",
 )
 STORAGE_RATE = Metric(
     "storage.bytes_per_s",

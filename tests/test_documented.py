@@ -1,0 +1,117 @@
+"""README, messages, ``explain`` and the schema speak of the same things by the same names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ranks import REPO
+
+import dlio_torch
+from dlio_torch.analysis import figures
+from dlio_torch.commands.arguments import VERBS
+from dlio_torch.config.convert import convert
+from dlio_torch.config.fields import lookup, walk
+from dlio_torch.config.resources import shipped
+from dlio_torch.formats.registry import available
+from dlio_torch.sweep.keys import KEYS
+
+PACKAGE = Path(dlio_torch.__file__).parent
+README = (REPO / "README.md").read_text(encoding="utf-8")
+GROUPS = sorted({option.path[0] for option in walk() if len(option.path) > 1})
+OPTION = re.compile(rf"(?<![\w./-])((?:{'|'.join(GROUPS)})(?:\.[a-z_][a-z_0-9]*)+)(?:=([\w.:/-]+))?")
+# Names of files, and what summary.json holds beside numbers.
+FILES = re.compile(r"\.(py|h5|json|gz|csv|yaml)$")
+WORDS = ("train.why", "cache.warnings", "cache.fits_in_memory", "storage.cached", "storage.pattern")
+OF_A_STUDY = ("train.bytes_per_s",)  # figures that its page makes of others
+
+
+def is_figure(name: str) -> bool:
+    return name in (*WORDS, *OF_A_STUDY) or any(
+        figure.matches(name) or figure.name.startswith(f"{name}.") for figure in figures.figures()
+    )
+
+
+def options(text: str) -> Iterator[tuple[str, str]]:
+    """The options that a text names, with the value that it gives them or nothing."""
+    for name, value in OPTION.findall(text):
+        if not FILES.search(name):
+            yield name, value
+
+
+def test_options_of_the_readme_are_options_with_values_that_they_take() -> None:
+    found = set(options(README))
+    assert len(found) > 40
+    for name, value in found:
+        assert lookup(name.split(".")) is not None or is_figure(name), name
+        option = lookup(name.split("."))
+        if value and option is not None:
+            convert(value.rstrip("."), option)  # raises where it does not fit
+
+
+def test_fragments_of_the_readme_are_there() -> None:
+    groups = [path.name for path in (shipped() / "conf").iterdir() if path.is_dir()]
+    found = set(re.findall(rf"(?<![\w.-])({'|'.join(groups)})=([a-z_0-9]+)\b", README))
+    assert len(found) > 15
+    for group, choice in found:
+        if choice not in KEYS.get(group, ()):
+            assert (shipped() / "conf" / group / f"{choice}.yaml").is_file(), f"{group}={choice}"
+
+
+def test_every_verb_recipe_and_format_stands_in_the_readme() -> None:
+    recipes = {path.stem for path in (shipped() / "recipes").glob("*.yaml")} - {"self_test"}
+    for name in [*VERBS, *recipes, *available()]:
+        assert re.search(rf"[`\s/=]{re.escape(name)}[`\s,]", README), name
+
+
+def test_extras_of_the_readme_are_those_of_the_package() -> None:
+    text = (REPO / "pyproject.toml").read_text(encoding="utf-8")
+    optional = text.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = set(re.findall(r"^(\w+) = \[", optional, re.MULTILINE))
+    for name in extras:
+        assert re.search(rf"[`\[,]{name}[`\],]", README), name
+    named = re.findall(r"extras? `(\w+)`", README)
+    assert named
+    assert set(named) <= extras
+
+
+def test_modules_of_the_readme_are_there() -> None:
+    tree = README.partition("dlio_torch/\n  cli.py")[2].partition("```")[0]
+    for line in tree.splitlines()[1:]:
+        folder = re.match(r"  (\w+/)", line)
+        for name in re.findall(r"(?<![\w/])(\w+\.py)\b", line):
+            assert list(PACKAGE.rglob(name)), name
+        if folder:
+            assert (PACKAGE / folder[1]).is_dir() or (REPO / folder[1]).is_dir(), folder[1]
+
+
+def messages(path: Path) -> Iterator[str]:
+    """The texts of a module without its docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = [n for n in ast.walk(tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    docs = {id(n.body[0].value) for n in documented if n.body and isinstance(n.body[0], ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_messages_name_options_and_figures_that_there_are() -> None:
+    found = 0
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.is_relative_to(PACKAGE / "config" / "dlio"):
+            continue  # the peer's names
+        for text in messages(path):
+            for name, _ in options(text):
+                found += 1
+                assert lookup(name.split(".")) is not None or is_figure(name), f"{path.relative_to(PACKAGE)}: {name}"
+    assert found > 200
+
+
+@pytest.mark.parametrize("text", ["set loader.num_wokers=2", "train.samples_per_hour is low"])
+def test_a_name_that_is_none_is_found(text: str) -> None:
+    ((name, _),) = options(text)
+    assert lookup(name.split(".")) is None
+    assert not is_figure(name)
