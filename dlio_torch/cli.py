@@ -19,7 +19,7 @@ from types import FrameType
 from dlio_torch import __version__
 from dlio_torch.commands.arguments import FLAGS, VERBS, Command, help_of, parse
 from dlio_torch.dist.launcher import Launch, detect
-from dlio_torch.errors import ConfigError, DlioError, RankFailed
+from dlio_torch.errors import ConfigError, DlioError, RankFailed, one_line
 
 __all__ = ["DEBUG_VARIABLE", "FLAGS", "INTERRUPTED", "TERMINATED", "VERBS", "main"]
 
@@ -73,9 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except MemoryError as error:
+        _debug()
+        said = f" ({error})" if str(error) else ""
+        text = f"error: not enough memory{said}; take smaller batches or samples, fewer workers, or a smaller scale"
+        _say_error(one_line(text), launch)
+        return 1
     except Exception as error:
         _debug()
-        text = " ".join(f"{type(error).__name__}: {error}".split())
+        text = one_line(f"{type(error).__name__}: {error}")
         _say_error(f"unexpected {text}; this is a bug, rerun with {DEBUG_VARIABLE}=1 for the traceback", launch)
         return 1
 

@@ -7,6 +7,9 @@ therefore always means a bug in the tool itself.
 
 from __future__ import annotations
 
+LONGEST = 2000
+"""Characters of the longest message; of a longer one the middle is left out."""
+
 
 class DlioError(Exception):
     """Base of all errors that are shown to the user as one line.
@@ -30,12 +33,24 @@ class DlioError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.message}; {self.hint}" if self.hint else self.message
-        return " ".join(text.split())
+        return one_line(text)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (loader workers, ranks), where the default rebuilds an
         # exception from its positional arguments alone.
         return (_rebuild, (type(self), self.message, self.hint))
+
+
+def one_line(text: str) -> str:
+    """``text`` on one line that a terminal shows as it is: control characters are escaped, long texts cut.
+
+    Values of the user, and names of files of others, are part of messages; none of them may move the cursor,
+    change colours, or fill the screen.
+    """
+    text = " ".join(text.split())
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 2 :]}"
 
 
 def _rebuild(cls: type[DlioError], message: str, hint: str | None) -> DlioError:

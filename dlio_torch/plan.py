@@ -9,15 +9,22 @@ from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data import layout
-from dlio_torch.data.assemble import eval_sampler, fit_steps, train_sampler
+from dlio_torch.data.assemble import eval_sampler, fit_steps
+from dlio_torch.data.generate import no_room
 from dlio_torch.data.hold import HeldPlan
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.pipeplan import PipePlan, Plan
+from dlio_torch.data.pipeplan import Plan
+from dlio_torch.data.possible import check_possible, check_specs, held_bytes, lacking
 from dlio_torch.dist.launcher import detect
+from dlio_torch.dist.registry import check_mpi4py
+from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
 from dlio_torch.report.found import found_lines
 from dlio_torch.units import format_duration, format_size
+
+
+_MOST_COUNTED = 1_000_000  # files that are looked for, one by one
 
 
 def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> int:
@@ -42,13 +49,15 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     train = manifests["train"]
     config = fit_steps(config, manifests, world_size, composed.scaled)
     check_world(config, world_size, train.num_samples, train.num_files, composed.sources)
-    sampler = train_sampler(config, train, 0, world_size)
+    sampler = check_possible(config, manifests, 0, world_size, composed.sources)
+    check_specs(fmt, sampler)
     if launch.rank == 0:
         lines = [f"scale: {note}" for note in composed.notes]
         lines += _data(config, fmt, manifests, details)
         if "train" in phases:
             lines += _training(config, fmt, sampler, world_size)
             lines += _evaluation(config, manifests, sampler, world_size)
+            lines += _not_here(config, fmt, manifests, sampler, composed.sources)
         print("\n".join(lines))
     return 0
 
@@ -59,7 +68,9 @@ def _data(config: Config, fmt: Format, manifests: dict[str, Manifest], details: 
         if config.dataset.path is not None:
             yield from found_lines(config.dataset.path, details)
         elif fmt.needs_files:
-            there = sum(fmt.is_there(manifest.path(file)) for file in range(manifest.num_files))
+            there = "not counted which are"
+            if manifest.num_files <= _MOST_COUNTED:
+                there = f"{sum(fmt.is_there(manifest.path(file)) for file in range(manifest.num_files))}"
             size = format_size(manifest.num_samples * fmt.stored_bytes())
             yield f"{what}, about {size} in {layout.data_folder(config, fmt)} ({there} already there)"
         else:
@@ -67,22 +78,12 @@ def _data(config: Config, fmt: Format, manifests: dict[str, Manifest], details: 
 
 
 def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> Iterator[str]:
-    loader, steps, epochs = config.loader, len(sampler), config.train.epochs
+    steps, epochs = len(sampler), config.train.epochs
     if config.stage.dir is not None:
         who = "the ranks of a node read" if config.stage.per == "node" else "each rank reads"
         yield f"stage: what {who} is copied to {config.stage.dir} before it is read"
     fetched = sampler.fetched if isinstance(sampler, HeldPlan) else sampler
     samples = len(fetched) * epochs * sampler.batch_size
-    ahead = loader.num_workers * (loader.prefetch_factor or 2)
-    if loader.read_threads:
-        ahead = loader.prefetch_batches
-    held = (ahead + 1) * sampler.batch_size * fmt.sample_bytes()
-    if loader.engine == "decoupled":
-        held = loader.prefetch_bytes + sampler.batch_size * fmt.sample_bytes()
-    if loader.in_memory:
-        held += min(len(sampler.share), samples) * fmt.sample_bytes()
-    if isinstance(fetched, PipePlan):
-        held += fetched.held_samples * fmt.sample_bytes()
     compute = 0.0 if config.compute.mode == "none" else steps * epochs * config.compute.step_s
     yield f"ranks: {world_size}"
     yield f"steps: {steps} a rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples a rank and step"
@@ -91,8 +92,24 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
         f"about {format_size(samples * fmt.stored_bytes())} of stored data"
     )
     yield _checkpoints(config, steps, world_size)
-    yield f"memory: about {format_size(held)} of batches a rank, beside torch"
+    yield f"memory: about {format_size(held_bytes(config, fmt, sampler))} of batches a rank, beside torch"
     yield f"time: at least {format_duration(compute)} of emulated compute a rank, beside generating, reading and saving"
+
+
+def _not_here(
+    config: Config, fmt: Format, manifests: Mapping[str, Manifest], sampler: Plan, sources: Mapping[str, str]
+) -> Iterator[str]:
+    """Why this machine would refuse the run; another one may have what it takes."""
+    problems: list[DlioError | None] = [lacking(config, fmt, sampler, sources)]
+    if config.access.io != "posix":
+        try:
+            fmt.check_shared()
+            check_mpi4py(f"access.io={config.access.io}")
+        except PreconditionError as error:
+            problems.append(error)
+    if config.dataset.path is None and fmt.needs_files:
+        problems.append(no_room(config, fmt, manifests.values()))
+    yield from (f"not possible here: {problem}" for problem in problems if problem is not None)
 
 
 def _evaluation(config: Config, manifests: dict[str, Manifest], sampler: Plan, world_size: int) -> Iterator[str]:

@@ -36,6 +36,7 @@ MEMBERS = (
     "own_cost",
     "predict_check",
     "start_up",
+    "fuzz",
 )
 
 

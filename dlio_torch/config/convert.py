@@ -81,6 +81,9 @@ def convert(value: Any, option: Option) -> Any:
 
 def _scalar(text: str, option: Option) -> Any:
     if option.kind == "str":
+        if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+            # Neither a file name nor a file of ours can hold them.
+            raise Unfit("holds a NUL or half a character", "write text without it", option, text)
         return text
     word = text.strip()
     if option.kind == "choice":
@@ -95,10 +98,14 @@ def _scalar(text: str, option: Option) -> Any:
         raise Unfit("expected true or false", _advice(option), option, text)
     try:
         number = _number(word, option)
+    except OverflowError:
+        raise Unfit("too large", _advice(option), option, text) from None
     except ValueError as error:
         raise Unfit(str(error), _advice(option), option, text) from None
     if option.minimum is not None and number < option.minimum:
         raise Unfit(f"must be at least {_show(option.minimum, option)}", _advice(option), option, text)
+    if option.maximum is not None and abs(number) > option.maximum:
+        raise Unfit(f"must be at most {_show(option.maximum, option)}", _advice(option), option, text)
     return number
 
 

@@ -13,6 +13,11 @@ from typing import Any, Literal
 
 from dlio_torch.config.schema import Config
 
+LONGEST_S = 1e9
+"""Of a duration: 31 years, which in nanoseconds are an int64."""
+LARGEST_B = 2.0**60
+LARGEST = 1e15
+
 
 @dataclass(frozen=True)
 class Option:
@@ -28,6 +33,7 @@ class Option:
         optional: whether null is permitted.
         unit: ``B``, ``s`` or None.
         minimum: least permitted value, or None.
+        maximum: greatest permitted value, or None.
         default: default value; a list or group instance for those.
         doc: one line of documentation.
     """
@@ -40,6 +46,7 @@ class Option:
     optional: bool = False
     unit: str | None = None
     minimum: float | None = None
+    maximum: float | None = None
     default: Any = None
     doc: str = ""
 
@@ -99,9 +106,17 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> Option:
         optional=optional,
         unit=meta.get("unit"),
         minimum=meta.get("min"),
+        maximum=_maximum(meta.get("max"), meta.get("unit"), kind, element),
         default=default,
         doc=meta.get("doc", ""),
     )
+
+
+def _maximum(given: float | None, unit: str | None, kind: str, element: str) -> float | None:
+    """The greatest value of a number that is no int: some arithmetic is left before it is infinite."""
+    if given is not None or "float" not in (kind, element):
+        return given
+    return {"s": LONGEST_S, "B": LARGEST_B}.get(unit or "", LARGEST)
 
 
 def _kind(hint: Any) -> tuple[str, Any, str, tuple[str, ...]]:

@@ -7,7 +7,9 @@ installed package, or at the top of a checkout.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -96,6 +98,8 @@ class Resources:
             raise ConfigError(f"{what}: not a usable path: {error}", hint="name a YAML file") from None
         if is_folder:
             raise ConfigError(f"{what}: is a folder", hint=f"name a file in it: recipe={name.rstrip('/')}/config.yaml")
+        if not is_file and path.exists():
+            raise ConfigError(f"{what}: is no regular file", hint="name a YAML file")
         if not is_file:
             raise ConfigError(
                 f"{what}: no such file",
@@ -134,13 +138,21 @@ def read_document(path: Path, what: str, label: str) -> Document:
     """
     try:
         # One character more than permitted is enough to know, and a device file cannot fill memory.
-        with path.open("rb") as file:
-            text = file.read(4 * MAX_CHARACTERS + 1).decode("utf-8")
+        # A pipe would be waited for, maybe for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{what}: {path} is no regular file", hint="name a YAML file")
+        # Some files of the kernel are regular and give what they have only when there is something.
+        with open(path, "rb", opener=_without_waiting) as file:
+            text = (file.read(4 * MAX_CHARACTERS + 1) or b"").decode("utf-8")
     except OSError as error:
         raise ConfigError(f"{what}: cannot read {path}: {error.strerror}", hint="check its permissions") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{what}: {path} is not UTF-8 text", hint="name a YAML file") from None
     return parse_document(text, label)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def find(cwd: Path, environ: Mapping[str, str]) -> Resources:

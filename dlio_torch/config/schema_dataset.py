@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dlio_torch.config.opt import opt
+from dlio_torch.config.opt import LARGEST_CALL, MOST_THREADS, opt
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ class VolumeConfig:
 class TfrecordConfig:
     """TensorFlow's record files: framed Example protos."""
 
-    transfer_size: int = opt(262144, "size of one read call, TensorFlow's buffer_size", unit="B", minimum=1)
+    transfer_size: int = opt(
+        262144, "size of one read call, TensorFlow's buffer_size", unit="B", minimum=1, maximum=LARGEST_CALL
+    )
     compression: Literal["none", "gzip"] = opt("none", "compression of the whole file")
     compression_level: int = opt(6, "gzip level, 0 to 9", minimum=0)
     compressibility: float = opt(0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0)
@@ -125,7 +127,9 @@ class CsvConfig:
     value_chars: float = opt(
         8.0, "mean characters of a decimal number, separator left out; 8.25: every fourth has 9", minimum=3
     )
-    read_bytes: int = opt(262144, "size of one read call, the parser's buffer", unit="B", minimum=1)
+    read_bytes: int = opt(
+        262144, "size of one read call, the parser's buffer", unit="B", minimum=1, maximum=LARGEST_CALL
+    )
     chunk_rows: int = opt(0, "rows parsed at a time; 0: the whole file", minimum=0)
 
 
@@ -134,7 +138,11 @@ class NpzConfig:
     """NumPy's zip archives and single-array files, read through Python's own file layers."""
 
     buffer_bytes: int = opt(
-        0, "buffer of a file: 4 MiB on Lustre, 4 KiB on ext4; 0: the file system's st_blksize", unit="B", minimum=0
+        0,
+        "buffer of a file: 4 MiB on Lustre, 4 KiB on ext4; 0: the file system's st_blksize",
+        unit="B",
+        minimum=0,
+        maximum=LARGEST_CALL,
     )
     compressed: bool = opt(False, "deflate the members of an archive, as numpy.savez_compressed does")
     compressibility: float = opt(0.0, "share of an archive's payload that is constant: 0 random, 1 all zero", minimum=0)
@@ -156,6 +164,7 @@ class ImageConfig:
         "buffer of the open file, 4 MiB on Lustre, 4 KiB on ext4; 0: the file system's st_blksize",
         unit="B",
         minimum=0,
+        maximum=LARGEST_CALL,
     )
 
 
@@ -247,7 +256,10 @@ class GenerateConfig:
     """How synthetic data are written."""
 
     num_workers: int = opt(
-        0, "threads that make payloads on each rank, and files under way at once; 0: one per core", minimum=0
+        0,
+        "threads that make payloads on each rank, and files under way at once; 0: one per core",
+        minimum=0,
+        maximum=MOST_THREADS,
     )
     overwrite: bool = opt(False, "write finished files again")
     fsync: bool = opt(True, "flush each file to the device before it gets its final name")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dlio_torch.config.opt import opt
+from dlio_torch.config.opt import LARGEST_CALL, MOST_THREADS, opt
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class AccessConfig:
     interleave: int = opt(1, "files that a stream reads in turn, one record from each", minimum=1)
     shuffle_pool: int = opt(0, "samples of a stream among which the next one is drawn; filled first", minimum=0)
     repeat: bool = opt(False, "a stream starts over when its files are used up, as often as the steps need")
-    hold_steps: int = opt(1, "steps that a batch is used for before the next one is fetched", minimum=1)
+    hold_steps: int = opt(1, "steps that a batch is used for before the next one is fetched", minimum=1, maximum=1e9)
     lane_rows: int = opt(128, "rows of each lane in a batch of pattern=lanes", minimum=1)
     io: Literal["posix", "independent", "collective"] = opt(
         "posix",
@@ -58,7 +58,9 @@ class LoaderConfig:
         "(pattern=samples and stream)",
     )
     style: Literal["map", "pipe"] = opt("map", "pattern=samples: through the map-style Dataset or the DataPipe")
-    num_workers: int = opt(0, "worker processes of a rank; 0: read in the rank's own process", minimum=0)
+    num_workers: int = opt(
+        0, "worker processes of a rank; 0: read in the rank's own process", minimum=0, maximum=MOST_THREADS
+    )
     prefetch_factor: int | None = opt(None, "batches that each worker reads ahead; null: torch's default", minimum=1)
     persistent_workers: bool = opt(False, "keep workers between epochs")
     pin_memory: bool = opt(False, "copy batches to page-locked memory")
@@ -71,6 +73,7 @@ class LoaderConfig:
         "threads of the rank's process, with engine=decoupled of each worker, that read batches ahead; 0: read when "
         "asked, with engine=decoupled 2 threads",
         minimum=0,
+        maximum=MOST_THREADS,
     )
     prefetch_batches: int = opt(1, "batches that the reader threads keep ahead of the trainer", minimum=1)
     prefetch_bytes: int = opt(
@@ -80,7 +83,11 @@ class LoaderConfig:
         minimum=1,
     )
     transfer_size: int = opt(
-        1048576, "engine=decoupled: most bytes of a read request; neighbours in a file are joined", unit="B", minimum=1
+        1048576,
+        "engine=decoupled: most bytes of a read request; neighbours in a file are joined",
+        unit="B",
+        minimum=1,
+        maximum=LARGEST_CALL,
     )
     max_open_files: int = opt(64, "files that each reading thread keeps open", minimum=1)
     in_memory: bool = opt(False, "read the whole share of the rank into memory before training")
@@ -136,4 +143,4 @@ class StageConfig:
         False,
         "with stage.dir: leave the copy, which nothing removes then, and use one that is complete and unchanged",
     )
-    num_workers: int = opt(2, "files that each rank copies at once", minimum=1)
+    num_workers: int = opt(2, "files that each rank copies at once", minimum=1, maximum=MOST_THREADS)

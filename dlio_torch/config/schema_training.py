@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dlio_torch.config.opt import opt
+from dlio_torch.config.opt import MOST_THREADS, opt
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ComputeConfig:
     distribution: Literal["constant", "normal", "lognormal", "uniform", "gamma", "exponential"] = opt(
         "constant", "distribution of the step time"
     )
-    threads: int = opt(1, "threads that are busy during a step of mode=spin", minimum=1)
+    threads: int = opt(1, "threads that are busy during a step of mode=spin", minimum=1, maximum=MOST_THREADS)
     eval_step_s: float = opt(0.0, "mean compute time of an evaluation step", unit="s", minimum=0)
     preprocess_s: float = opt(0.0, "CPU time spent on each sample where it is read", unit="s", minimum=0)
 

@@ -9,6 +9,9 @@ _DTYPES = frozenset(
     ["bool", "float16", "float32", "float64"] + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
 
+MOST_SAMPLES = 1 << 40
+"""Samples of a split: those of the evaluation are numbered from here on."""
+
 
 def check_dataset(config: Config, fail: Fail) -> None:
     """Refuse arrays, and options of a format, that no file can be made of.
@@ -33,6 +36,13 @@ def check_dataset(config: Config, fail: Fail) -> None:
             "synthetic samples are made in memory, no file is read",
             "leave dataset.path out, or choose the format of the files",
         )
+    for files, samples in (("num_files", "samples_per_file"), ("num_files_eval", "samples_per_file_eval")):
+        if data.path is None and getattr(data, files) * getattr(data, samples) > MOST_SAMPLES:
+            fail(
+                [f"dataset.{files}", f"dataset.{samples}"],
+                f"samples are numbered up to {MOST_SAMPLES}",
+                "take fewer files, or fewer samples in a file",
+            )
     names: set[str] = set()
     for i, item in enumerate(data.fields):
         key = f"dataset.fields.{i}"

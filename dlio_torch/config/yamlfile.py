@@ -25,6 +25,7 @@ Path = tuple[str, ...]
 MAX_CHARACTERS = 1 << 20
 MAX_NODES = 20_000
 MAX_DEPTH = 24
+_DEPTH_READ = 100  # of brackets, before it is known what they mean
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")}
@@ -112,7 +113,7 @@ def _parse(text: str, label: str) -> tuple[Any, dict[Path, int]]:
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"{label}: larger than {MAX_CHARACTERS} characters", hint="a recipe is a small text file")
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = _composed(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{label}:{mark.line + 1}" if mark else label
@@ -126,6 +127,31 @@ def _parse(text: str, label: str) -> tuple[Any, dict[Path, int]]:
         raise ConfigError(f"{label}: malformed YAML: {reason}", hint="see `dlio_torch explain`") from None
     reader = _Reader(label)
     return (None if root is None else reader.read(root, ())), reader.lines
+
+
+def _composed(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops where a text has more than a configuration has: the rest is not even scanned."""
+
+    nodes = depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """One value with all that is in it."""
+        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        if self.depth > _DEPTH_READ:
+            raise ValueError("nested too deeply")
+        if self.nodes > 2 * MAX_NODES:  # keys are nodes, too
+            raise ValueError(f"more than {MAX_NODES} values")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 class _Reader:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
+from dlio_torch.config.validate_dataset import MOST_SAMPLES
 from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.names import Names
 from dlio_torch.data.together import check_seen
@@ -122,7 +123,7 @@ def generated(config: Config, fmt: Format) -> dict[str, Manifest]:
     amounts = {
         "train": (dataset.num_files, dataset.samples_per_file, 0),
         # Far behind the training samples, so that adding training files leaves evaluation files alone.
-        "eval": (dataset.num_files_eval, dataset.samples_per_file_eval, 1 << 40),
+        "eval": (dataset.num_files_eval, dataset.samples_per_file_eval, MOST_SAMPLES),
     }
     for split, (files, per_file, first) in amounts.items():
         if files and per_file:

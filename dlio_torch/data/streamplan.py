@@ -91,6 +91,8 @@ class StreamPlan(PipePlan):
         self.interleave = interleave
         self._counts = FileCounts.of(file_counts)
         self.held_samples = parts * (interleave * self._counts.largest() if whole else pool)
+        if not repeat:
+            self.held_samples = min(self.held_samples, self._counts.total)
         self.pool = max(1, pool)
         self._shuffled = order == "shuffled"
         self._by_files = partition == "files"

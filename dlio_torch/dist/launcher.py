@@ -129,6 +129,6 @@ def _recognised(environ: Mapping[str, str]) -> Iterator[Launch]:
 
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = environ.get(name, "0")
-    if not text.strip().isdecimal():
+    if not text.strip().isdecimal() or len(text) > 18:
         raise ConfigError(f"environment variable {name}={text!r} is not a number", hint="unset it, or set a number")
     return int(text)

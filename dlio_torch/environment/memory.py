@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
+
 from dlio_torch.environment.cgroups import own_groups
 
 _ROOT = Path("/")
@@ -39,6 +41,17 @@ def memory_limit(root: Path = _ROOT) -> int | None:
         root: where ``proc`` and ``sys`` lie.
     """
     return min((limit for limit, _ in _limits(root)), default=None)
+
+
+def memory_in_all(root: Path = _ROOT) -> int:
+    """Bytes of memory and swap space, as far as the control groups of this process allow.
+
+    Args:
+        root: where ``proc`` and ``sys`` of the control groups lie.
+    """
+    total = psutil.virtual_memory().total + psutil.swap_memory().total
+    limit = memory_limit(root)
+    return int(total if limit is None else min(total, limit))
 
 
 def _limits(root: Path) -> Iterator[tuple[int, int]]:

@@ -45,11 +45,21 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
     if "generate" not in phases:
         use_existing(run, manifests)
     if "train" in phases:
+        from dlio_torch.data.possible import check_possible, check_room, check_specs
         from dlio_torch.train.to_device import needs_gpu
 
         needs_gpu(run.config)  # said before anything is written, as what follows
+        sources = run.composed.sources
+        sampler = check_possible(run.config, manifests, run.comm.rank, run.comm.world_size, sources)
+        check_specs(run.format, sampler)
+        check_room(run.config, run.format, sampler, sources)
         if run.config.stage.dir is not None:
             check_place(run.config, run.format, [one.folder for one in manifests.values()])
+    if "generate" in phases and run.config.dataset.path is None and run.format.needs_files and run.first:
+        from dlio_torch.data.generate import no_room
+
+        if (problem := no_room(run.config, run.format, manifests.values())) is not None:
+            raise problem
     directory = _run_directory(run) if "train" in phases else None
     recorder = NULL
     if directory is not None and run.config.trace.spans:

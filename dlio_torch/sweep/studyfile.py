@@ -108,6 +108,8 @@ def _own_file(name: str, what: str, places: Resources) -> Path:
         return path
     if path.is_dir():
         raise ConfigError(f"{what}: is a folder", hint="name a YAML file in it")
+    if path.exists():
+        raise ConfigError(f"{what}: is no regular file", hint="name a YAML file")
     raise ConfigError(f"{what}: no such file", hint=f"shipped studies are {', '.join(places.choices(GROUP))}")
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from dlio_torch.analysis.metrics import SCHEMA, VERSION
-from dlio_torch.errors import DlioError
+from dlio_torch.config.yamlfile import parse_document
+from dlio_torch.errors import ConfigError, DlioError
 from dlio_torch.report.html.run.view import View
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.events import EventTable, read_events
@@ -20,6 +20,7 @@ from dlio_torch.trace.recording import Recording
 from dlio_torch.trace.sources import open_recording
 from dlio_torch.train.steps import read_steps
 
+_LARGEST = 1 << 22  # bytes of a text that is shown whole; a configuration has a few thousand
 _WHY = {
     "config.yaml": "the run ended before it wrote its configuration",
     "sources.yaml": "the run ended before it wrote where its configuration came from",
@@ -108,7 +109,16 @@ def _summary(directory: RunDir, missing: list[str]) -> Mapping[str, Any] | None:
 
 def _text(path: Path, missing: list[str]) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace") or None
+        if not path.is_file():
+            if path.exists():
+                missing.append(f"{path.name} is left out: it is no regular file")
+            return None
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            missing.append(f"{path.name} is left out: it has more than {_LARGEST} bytes")
+            return None
+        return content.decode("utf-8", errors="replace") or None
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -118,12 +128,15 @@ def _text(path: Path, missing: list[str]) -> str | None:
 
 def _sources(directory: RunDir, missing: list[str]) -> Mapping[str, str] | None:
     text = _text(directory.sources, missing)
-    try:
-        value = yaml.safe_load(text) if text else None
-    except yaml.YAMLError:
-        missing.append("sources.yaml is left out: it is damaged")
+    if text is None:
         return None
-    return {str(key): str(item) for key, item in value.items()} if isinstance(value, Mapping) else None
+    try:
+        # As a recipe is read: bounded, and nothing is made of tags.
+        tree = parse_document(text, "sources.yaml").tree
+    except ConfigError as error:
+        missing.append(f"sources.yaml is left out: it is damaged: {error.message}")
+        return None
+    return {key: str(item) for key, item in tree.items()}
 
 
 def _steps(directory: RunDir, summary: Mapping[str, Any] | None, missing: list[str]) -> pd.DataFrame | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from dlio_torch.config.schema import ExpectConfig
+from dlio_torch.config.yamlfile import parse_document
+from dlio_torch.errors import ConfigError
 from dlio_torch.report.expect import compare
 from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
@@ -57,7 +58,9 @@ def _expected(view: View) -> list[ExpectConfig]:
     entries = content.get("expect") if isinstance(content, Mapping) else None
     found = []
     for entry in entries or ():
-        if isinstance(entry, Mapping) and {"metric", "value"} <= entry.keys():
+        if not isinstance(entry, Mapping) or not {"metric", "value"} <= entry.keys():
+            continue
+        with contextlib.suppress(ValueError, TypeError):  # a damaged one is no published figure
             found.append(
                 ExpectConfig(
                     metric=str(entry["metric"]),
@@ -150,9 +153,10 @@ def clean_lines(text: str) -> str:
 
 
 def _yaml(text: str | None) -> Any:
+    """The values of a configuration, all of them text, null, lists and groups; nothing of one that is damaged."""
     try:
-        return yaml.safe_load(text) if text else {}
-    except yaml.YAMLError:
+        return parse_document(text, "config.yaml").tree if text else {}
+    except ConfigError:
         return {}
 
 
