@@ -23,7 +23,6 @@ from dlio_torch.formats.base import Format
 from dlio_torch.report.found import found_lines
 from dlio_torch.units import format_duration, format_size
 
-
 _MOST_COUNTED = 1_000_000  # files that are looked for, one by one
 
 

@@ -1,4 +1,4 @@
-"""Anything on a command line is a run, or one line: the strategies of `python -m benchmarks fuzz`, a part of its cases."""
+"""Anything on a command line is a run, or one line: a part of the cases of `python -m benchmarks fuzz`."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ def composes_or_is_refused(case: Case, folder: Path) -> None:
         command = parse(case.argv)
         made = compose(command.settings, cwd=folder, environ={}, formats=available())
     except ConfigError as error:
-        line = str(error)
-        assert line.isprintable()
-        assert len(line) <= LONGEST + 10
-        assert error.hint, line
+        line, hint = str(error), error.hint
     else:
-        assert made.config.recipe
+        line, hint = made.config.recipe, "none is needed"
+    assert line.isprintable()
+    assert len(line) <= LONGEST + 10
+    assert hint, line
 
 
-@settings(max_examples=400, **DRAWN)
+@settings(max_examples=150, **DRAWN)
 @given(broken())
 def test_mistakes_of_every_sort(case: Case) -> None:
     composes_or_is_refused(case, Path())
 
 
-@settings(max_examples=250, **DRAWN)
+@settings(max_examples=80, **DRAWN)
 @given(plausible())
 def test_what_someone_might_try(case: Case) -> None:
     composes_or_is_refused(case, Path())
 
 
-@settings(max_examples=250, **DRAWN)
+@settings(max_examples=80, **DRAWN)
 @given(huge())
 def test_numbers_that_no_machine_can_do(case: Case) -> None:
     composes_or_is_refused(case, Path())
 
 
 def test_recipe_files(tmp_path: Path) -> None:
-    @settings(max_examples=250, **DRAWN)
+    @settings(max_examples=80, **DRAWN)
     @given(recipe())
     def check(case: Case) -> None:
         composes_or_is_refused(case, tmp_path)
@@ -71,10 +71,10 @@ def test_what_is_accepted_runs_and_what_is_not_is_refused_before_data_are_writte
     """Each case in a process of its own; the benchmark ends with 1 where one of them is at fault."""
     kinds = "plausible,environment,verbs,dlio"
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "fuzz", "--cases", "48", "--kinds", kinds, "--seed", "11",
+        [sys.executable, "-m", "benchmarks", "fuzz", "--cases", "32", "--kinds", kinds, "--seed", "11",
          "--limit", "120", "--directory", tmp_path],
         cwd=Path(__file__).parents[1], env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
         timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "| plausible | 12 |" in done.stdout
+    assert "| plausible | 8 |" in done.stdout
