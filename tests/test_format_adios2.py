@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -18,8 +18,10 @@ from dlio_torch.config.schema import Adios2Config, DatasetConfig, FieldConfig
 from dlio_torch.data import layout
 from dlio_torch.data.generate import generate
 from dlio_torch.dist.base import SingleCommunicator
-from dlio_torch.errors import ConfigError, MissingPackageError
+from dlio_torch.errors import ConfigError, DataError, MissingPackageError
+from dlio_torch.formats import adios2_reader
 from dlio_torch.formats.base import Format
+from dlio_torch.formats.bp_index import check_index
 from dlio_torch.formats.contract import FormatContract, refusal, write
 from dlio_torch.formats.registry import create
 from dlio_torch.trace.spans import NULL
@@ -151,3 +153,32 @@ def test_a_selection_of_a_step_is_one_read(tmp_path: Path) -> None:
         found = [call.result for call in calls]
         # Samples 10 to 29 lie in the first two steps.
         assert [found[0], *sorted(found[1:])] == [20000, 6 * 20000, 14 * 20000]
+
+
+@pytest.mark.parametrize("engine", ["BP4", "BP5"])
+def test_a_flipped_bit_of_the_index_is_found_before_the_library_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Literal["BP4", "BP5"]
+) -> None:
+    fields = [FieldConfig("image", "float32", [4, 3]), FieldConfig("labels", "uint8", [4, 3])]
+    options = Adios2Config(engine=engine, samples_per_step=2)
+    fmt = create(DatasetConfig(format="adios2", fields=fields, adios2=options), 1)
+    path = write(fmt, tmp_path / "a.bp", 0, 4)
+    fmt.places(path)  # its records are filled up to eight bytes with these names
+    names = ["image", "labels"]
+    check_index(path, names)
+    sound = (path / "md.0").read_bytes()
+    refused = []
+    for at in range(0, len(sound), 7):
+        # The library crashes, or never ends, at many of these.
+        (path / "md.0").write_bytes(sound[:at] + bytes([sound[at] ^ 64]) + sound[at + 1 :])
+        try:
+            check_index(path, names)
+        except DataError as error:
+            refused.append(str(error))
+    assert len(refused) > len(sound) // 7 // 4
+    assert all(str(path) in line for line in refused)
+    called: list[Path] = []
+    monkeypatch.setattr(adios2_reader, "check_index", lambda path, names: called.append(path))
+    (path / "md.0").write_bytes(sound)
+    fmt.open(path).close()
+    assert called == [path]

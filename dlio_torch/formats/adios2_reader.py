@@ -15,6 +15,7 @@ from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.base import Reader, open_error
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.bp_folder import check_complete
+from dlio_torch.formats.bp_index import check_index
 from dlio_torch.formats.extents import EXTENTS_SUFFIX, read_pieces
 from dlio_torch.formats.stacking import agreed, check_range
 
@@ -83,6 +84,8 @@ class Adios2Reader(Reader):
         import adios2.bindings as adios
 
         check_complete(path)
+        tables = (spec.name + EXTENTS_SUFFIX for spec in specs if spec.variable)
+        check_index(path, [*(spec.name for spec in specs), *tables])
         self._path = path
         self._specs = specs
         with _reading(path):

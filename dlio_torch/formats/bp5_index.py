@@ -18,6 +18,7 @@ _MINOR, _COLUMNS = 38, 40  # bytes in it: minor version, and whether arrays were
 _DESCRIPTIONS = "mmd.0"
 _ID = 12  # bytes of the name of a description
 _BEFORE = 24  # bytes before the content of a record: name of its description, length, padding
+_ALIGNED = 8  # bytes to whose multiples a record is filled up
 _FORMAT, _PART, _FIELD = struct.Struct(">HBBBBH"), struct.Struct("<2sBBIIiBBHHBB2sH"), struct.Struct("<IIii")
 _OWN = ("BitFieldCount", "BitField", "DataBlockSize")  # fields that are no variables
 _GLOBAL = re.compile(r"BPG_(\d+)_(\d+)_(.*)", re.DOTALL)  # bytes of an element, type, name
@@ -27,6 +28,7 @@ _TYPES = {
     10: "float64", 15: "int8",
 }  # fmt: skip
 _PLAIN = re.compile(r"MetaArray(MM\d+)?")
+_LIMITS = "MinMax"
 _WANTED = ("Dims", "BlockCount", "DBCount", "Shape", "Count", "Offset", "DataBlockLocation")
 
 
@@ -68,9 +70,10 @@ def read_bp5(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) 
         first = step.begin + 3 * 8
         record = metadata[first : first + size]
         (length,) = struct.unpack_from("<Q", record, _ID)
-        if length + _BEFORE != size or len(record) != size:
-            raise ValueError(f"a record has {size} bytes, not {length + _BEFORE}")
-        for name, blocks in _variables(record[_BEFORE:], descriptions[record[:_ID]], step.data, names):
+        end = length + _BEFORE
+        if not 0 <= size - end < _ALIGNED or len(record) != size:
+            raise ValueError(f"a record has {size} bytes, not {end}")
+        for name, blocks in _variables(record[_BEFORE:end], descriptions[record[:_ID]], step.data, names):
             found[name].append(blocks)
     return found
 
@@ -149,6 +152,9 @@ def _blocks(record: bytes, at: int, inner: dict[str, int], kind: str, data: int,
     dims, blocks, both, *places = (struct.unpack_from("<Q", record, at + inner[name])[0] for name in _WANTED)
     if not dims or both != dims * blocks or 0 in places:
         raise ValueError("the counts of a variable do not fit together")
+    if _LIMITS in inner:  # least and greatest element of each block; the library looks there without a check
+        (place,) = struct.unpack_from("<Q", record, at + inner[_LIMITS])
+        _numbers_bytes(record, place, 2 * blocks * np.dtype(kind).itemsize // 8)
     shape, counts, starts, offsets = (
         struct.unpack(f"<{number}Q", _numbers_bytes(record, place, number))
         for place, number in zip(places, (dims, both, both, blocks), strict=True)

@@ -7,17 +7,23 @@ records of FFS, a format that describes itself: ``mmd.0`` has the names, types a
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 from dlio_torch.errors import DataError
+from dlio_torch.formats.base import os_errors
 from dlio_torch.formats.bp4_index import read_bp4
 from dlio_torch.formats.bp5_index import read_bp5
 from dlio_torch.formats.bp_block import Block, Unread
 from dlio_torch.formats.bp_folder import INDEX, METADATA
 
 OTHER_WAY = "set loader.engine=dataloader, which reads through the ADIOS2 library"
+_HINT = "generate or fetch it again"
 _VERSION, _ENDIAN = 37, 36  # bytes of the header
 
 
@@ -32,15 +38,47 @@ def read_blocks(folder: Path, names: Sequence[str]) -> dict[str, list[list[Block
         DataError: the index is damaged, or says something that only the library understands.
     """
     try:
+        return _read(folder, names)
+    except Unread as error:
+        raise DataError(f"{folder}: {error}", hint=OTHER_WAY) from error
+
+
+def check_index(folder: Path, names: Sequence[str]) -> None:
+    """Raise if the index is damaged, as far as it is understood here: ADIOS2 trusts it, and crashes or never ends.
+
+    Args:
+        folder: complete, as ``bp_folder.check_complete`` says.
+        names: of the variables that are to be read.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    with suppress(Unread):
+        found = _read(folder, names)
+        sizes: dict[int, int] = {}
+        for name, block in ((name, block) for name, steps in found.items() for blocks in steps for block in blocks):
+            with os_errors(path := folder / f"data.{block.file}"):
+                size = sizes.setdefault(block.file, -1)
+                sizes[block.file] = size = path.stat().st_size if size < 0 else size
+            parts = zip(block.start, block.count, block.shape, strict=True)
+            length = math.prod(block.count) * np.dtype(block.kind).itemsize
+            if any(start + count > whole for start, count, whole in parts) or block.offset + length > size:
+                raise DataError(
+                    f"{folder}: its index is damaged: a block of {name} lies outside of its array or of {path.name}",
+                    hint=_HINT,
+                )
+
+
+def _read(folder: Path, names: Sequence[str]) -> dict[str, list[list[Block]]]:
+    """As :func:`read_blocks`; raises Unread where that says that only the library understands."""
+    try:
         index = (folder / INDEX).read_bytes()
         metadata = (folder / METADATA).read_bytes()
         if index[_ENDIAN]:
             raise Unread("it was written in the other byte order")
         read = read_bp4 if index[_VERSION] == 4 else read_bp5
         return read(folder, index, metadata, names)
-    except Unread as error:
-        raise DataError(f"{folder}: {error}", hint=OTHER_WAY) from error
     except OSError as error:
-        raise DataError(f"{folder} is incomplete: {error.strerror}: {error.filename}", hint=OTHER_WAY) from error
+        raise DataError(f"{folder} is incomplete: {error.strerror}: {error.filename}", hint=_HINT) from error
     except (struct.error, LookupError, ValueError, OverflowError, MemoryError) as error:
-        raise DataError(f"{folder}: its index is damaged: {error}", hint="generate or fetch it again") from error
+        raise DataError(f"{folder}: its index is damaged: {error}", hint=_HINT) from error
