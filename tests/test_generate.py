@@ -22,7 +22,7 @@ from data_files import RawFormat, config_of, make, run_threads
 from ranks import clean_environ
 
 from dlio_torch.config.schema import Config, FieldConfig, GenerateConfig, Hdf5Config
-from dlio_torch.data import layout
+from dlio_torch.data import description, layout
 from dlio_torch.data.datasets import SampleDataset
 from dlio_torch.data.generate import PART, Generated, generate
 from dlio_torch.dist.base import Communicator, SingleCommunicator
@@ -169,9 +169,9 @@ def test_overwrite_writes_all_again(tmp_path: Path) -> None:
 def test_a_damaged_description_stops_the_generation(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     _, folder = generated(config)
-    (folder / layout.DESCRIPTION).write_text("{")
+    (folder / description.DESCRIPTION).write_text("{")
     before = contents(folder)
-    with pytest.raises(DataError, match=layout.DESCRIPTION):
+    with pytest.raises(DataError, match=description.DESCRIPTION):
         generated(config)
     assert contents(folder) == before
 
@@ -193,7 +193,7 @@ def test_parameters_of_a_data_set_are_fixed_when_it_is_made(tmp_path: Path) -> N
     formats = [Tuned(9.0), Tuned(8.0)]
     run_threads(2, lambda comm: generated(config, formats[comm.rank], comm))
     assert [fmt.found for fmt in formats] == [0.1 + 0.2] * 2
-    assert json.loads((folder / layout.DESCRIPTION).read_text())["parameters"] == {"level": 0.1 + 0.2}
+    assert json.loads((folder / description.DESCRIPTION).read_text())["parameters"] == {"level": 0.1 + 0.2}
 
 
 # --- interrupted ----------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_an_interrupt_leaves_no_part_file(tmp_path: Path) -> None:
         generated(config, Interrupted())
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
         ".lock",
-        layout.DESCRIPTION,
+        description.DESCRIPTION,
         "train_0000000.raw",
     ]
 
@@ -321,7 +321,7 @@ def test_companions_get_their_names_before_the_file(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(Path, "replace", note_replace)
     done, folder = generated(config_of(tmp_path, 1, format="raw"), Accompanied(), fsync=True)
-    assert order == [layout.DESCRIPTION, "train_0000000.raw.a", "train_0000000.raw.b", "train_0000000.raw"]
+    assert order == [description.DESCRIPTION, "train_0000000.raw.a", "train_0000000.raw.b", "train_0000000.raw"]
     assert names(folder) == FAMILY
     assert done.bytes == sum(path.stat().st_size for path in folder.rglob("train_*")) == 7 * 32 + 2 * 20
 
@@ -333,7 +333,7 @@ def test_a_write_that_fails_leaves_no_companion(tmp_path: Path) -> None:
         generated(config_of(tmp_path, 3, format="raw"), fmt)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
         ".lock",
-        layout.DESCRIPTION,
+        description.DESCRIPTION,
         *FAMILY,
     ]
 
@@ -489,7 +489,7 @@ def test_a_write_that_the_system_refuses_is_one_line(tmp_path: Path, name: str) 
     assert "train_0000000" in message
     assert "could not be written" in message
     assert "too large" in message
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".lock", layout.DESCRIPTION]
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".lock", description.DESCRIPTION]
 
 
 def test_a_failing_rank_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
@@ -526,12 +526,12 @@ def test_files_are_flushed_before_they_get_their_name(
     monkeypatch.setattr(Path, "replace", note_replace)
     _, folder = generated(config_of(tmp_path, 1, format="raw"), RawFormat(), fsync=fsync)
     if not fsync:
-        assert calls == [("name", layout.DESCRIPTION), ("name", "train_0000000.raw")]
+        assert calls == [("name", description.DESCRIPTION), ("name", "train_0000000.raw")]
         return
     part = f".{{}}.{os.getpid()}{PART}"
     assert calls == [
-        ("fsync", part.format(layout.DESCRIPTION)),
-        ("name", layout.DESCRIPTION),
+        ("fsync", part.format(description.DESCRIPTION)),
+        ("name", description.DESCRIPTION),
         ("fsync", folder.name),
         ("fsync", part.format("train_0000000.raw")),
         ("name", "train_0000000.raw"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ranks import clean_environ
 
 from dlio_torch.config.schema import Config, FieldConfig, Hdf5Config, LoaderConfig
-from dlio_torch.data import layout
+from dlio_torch.data import description, layout
 from dlio_torch.data.counts import FileCounts
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats import registry
@@ -140,8 +140,8 @@ def test_the_folder_has_the_recipes_name(recipe: str, stem: str) -> None:
 def test_the_description_of_a_data_set_is_read_back(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     fmt, _ = make(config)
-    found = layout.read_description(layout.data_folder(config, fmt))
-    assert found == json.loads(json.dumps(layout.describe(config, fmt)))
+    found = description.read_description(layout.data_folder(config, fmt))
+    assert found == json.loads(json.dumps(description.describe(config, fmt)))
 
 
 @pytest.mark.parametrize(
@@ -163,21 +163,21 @@ def test_the_description_of_a_data_set_is_read_back(tmp_path: Path) -> None:
 def test_a_damaged_description_is_named(tmp_path: Path, text: str) -> None:
     folder = tmp_path / "x-12345678"
     folder.mkdir()
-    (folder / layout.DESCRIPTION).write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match=layout.DESCRIPTION) as caught:
-        layout.read_description(folder)
+    (folder / description.DESCRIPTION).write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=description.DESCRIPTION) as caught:
+        description.read_description(folder)
     assert "\n" not in str(caught.value)
 
 
 def test_a_description_that_is_a_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / layout.DESCRIPTION).mkdir()
+    (tmp_path / description.DESCRIPTION).mkdir()
     with pytest.raises(DataError, match="cannot be read"):
-        layout.read_description(tmp_path)
+        description.read_description(tmp_path)
 
 
 def test_no_description_is_none(tmp_path: Path) -> None:
-    assert layout.read_description(tmp_path) is None
-    assert layout.read_description(tmp_path / "missing") is None
+    assert description.read_description(tmp_path) is None
+    assert description.read_description(tmp_path / "missing") is None
 
 
 def test_missing_files_are_named_and_counted(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config
-from dlio_torch.data import layout
+from dlio_torch.data import description, layout
 from dlio_torch.data.layout import Manifest
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
@@ -64,11 +64,11 @@ def make(recipe: str, root: Path) -> Config:
     if fmt.needs_files:
         folder = layout.data_folder(config, fmt)
         folder.mkdir(parents=True, exist_ok=True)
-        description = layout.describe(config, fmt)
-        fmt.use_parameters(description["parameters"])
+        found = description.describe(config, fmt)
+        fmt.use_parameters(found["parameters"])
         for manifest in layout.generated(config, fmt).values():
             _split(manifest, fmt, SMALLER.get(recipe, Smaller()).stored)
-        (folder / layout.DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
+        (folder / description.DESCRIPTION).write_text(json.dumps(found), encoding="utf-8")
     return config
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from dlio_torch.data.layout import Manifest
+from dlio_torch.data.orders import Indices
 from dlio_torch.errors import DataError
 from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import Batch, samples_of
+from dlio_torch.formats.batch import Batch, Sample, samples_of
+from dlio_torch.formats.whereabouts import whereabouts
 
 
 def check_count(path: Path, found: int, expected: int) -> None:
@@ -23,17 +27,53 @@ def check_count(path: Path, found: int, expected: int) -> None:
         )
 
 
+def check_counts(epoch: int, came: Indices, due: Indices) -> None:
+    """Raise unless each sample came as often in an epoch as the access pattern says.
+
+    Args:
+        epoch: number, from 1.
+        came: numbers of the samples that came.
+        due: numbers of those that should, each as often as it should.
+
+    Raises:
+        DataError: another one came, or one came more or less often; names the first.
+    """
+    samples = np.union1d(came, due)
+    counts, wanted = (np.zeros(len(samples), np.int64) for _ in range(2))
+    for numbers, into in ((came, counts), (due, wanted)):
+        found, times = np.unique(numbers, return_counts=True)
+        into[np.searchsorted(samples, found)] = times
+    wrong = np.flatnonzero(counts != wanted)
+    if len(wrong):
+        first = wrong[0]
+        raise DataError(
+            f"epoch {epoch}: {len(wrong)} samples did not come as often as access.order says: sample "
+            f"{samples[first]} came {counts[first]} times, not {wanted[first]}",
+            hint="what was read is sound, but the loader gave other samples than it was asked for; please report it",
+        )
+
+
 def check_contents(batch: Batch, fmt: Format, manifest: Manifest) -> None:
     """Compare a batch with what was generated.
 
     Raises:
-        DataError: it holds other content.
+        DataError: it holds other content; names the file, the sample, and the place where that is known.
     """
     for index, sample in samples_of(batch, fmt.specs()):
-        difference = fmt.differences(manifest.first_sample + index, sample)
-        if difference is not None:
-            file, row = manifest.locate(index)
-            raise DataError(
-                f"{manifest.path(file)}: sample {row} is not what was generated: {difference}",
-                hint="the file is damaged; remove it and generate again",
-            )
+        if fmt.difference(manifest.first_sample + index, sample) is not None:
+            raise _wrong(index, sample, fmt, manifest)
+
+
+def _wrong(index: int, sample: Sample, fmt: Format, manifest: Manifest) -> DataError:
+    file, row = manifest.locate(index)
+    path, number = manifest.path(file), manifest.first_sample + index
+    found = fmt.difference(number, sample)
+    assert found is not None
+    where = f"sample {index} of {manifest.split}"
+    if found.byte is not None and fmt.needs_files:
+        place = whereabouts(fmt, path, row, found.array, found.byte)
+        where += f", {place}" if place else ", whose place in the file is not known"
+    return DataError(
+        f"{path}: sample {row} is not what was generated: {found.array}: {found.text}; {where}",
+        hint="the file is damaged, or in the place of another one; remove it and generate again",
+    )

@@ -20,14 +20,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data import layout
+from dlio_torch.data import description, layout
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.stored import flush, give_name, reason, remove, size_of, way_out
+from dlio_torch.data.stored import flush, give_name, in_the_way, reason, remove, size_of, way_out
 from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import whole_cores
@@ -83,7 +84,8 @@ def generate(
         progress: called on each rank with the files done and the files to do.
 
     Raises:
-        PreconditionError: too little space, or another process is writing this data set.
+        PreconditionError: too little space, another process is writing this data set, or something else bears the name
+            of a file.
         RunFailed: a file could not be written.
     """
     start = time.perf_counter()
@@ -190,7 +192,7 @@ def _to_write(jobs: _Jobs, fmt: Format, comm: Communicator, *, overwrite: bool) 
 
     def complete(number: int) -> bool:
         *beside, path = _family(jobs[number].path, fmt.companions())
-        return fmt.is_there(path) and all(other.is_file() for other in beside)
+        return layout.is_complete(path, fmt) and all(other.is_file() for other in beside)
 
     mine = [not complete(number) for number in range(comm.rank, len(jobs), comm.world_size)]
     everyone = comm.gather_objects(np.packbits(np.array(mine, bool)))  # a rank may have none
@@ -298,17 +300,20 @@ def _unwritable(folder: Path) -> Iterator[None]:
 
 def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicator) -> None:
     """Take the parameters of the data set that is there, or fix them for a new one."""
-    parameters: dict[str, float] = {}
+    found: dict[str, Any] | None = None
     if comm.rank == 0:
-        found = layout.read_description(folder)
+        found = description.read_description(folder)
         if found is None:
-            found = layout.describe(config, fmt)
+            found = description.describe(config, fmt)
             with _unwritable(folder):
-                _publish(folder / layout.DESCRIPTION, json.dumps(found, indent=1), fsync=config.generate.fsync)
-        parameters = found["parameters"]
-    fmt.use_parameters(comm.broadcast_object(parameters))
+                _publish(folder / description.DESCRIPTION, json.dumps(found, indent=1), fsync=config.generate.fsync)
+        else:
+            description.check_description(found, config, fmt)
+    found = comm.broadcast_object(found)
+    assert found is not None
+    description.use_description(found, folder, fmt)
     if comm.rank != 0:
-        check_seen(folder / layout.DESCRIPTION, comm, "dataset.root")
+        check_seen(folder / description.DESCRIPTION, comm, "dataset.root")
 
 
 def _publish(path: Path, text: str, *, fsync: bool) -> None:
@@ -326,6 +331,9 @@ def _part(path: Path) -> Path:
 def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool) -> int:
     """Write one file of about ``needed`` bytes and give it its name; returns its bytes."""
     part = _part(job.path)
+    kind = None if fmt.is_there(job.path) else in_the_way(job.path)
+    if kind is not None:  # somebody's folder, say, which must not be replaced
+        raise PreconditionError(f"{job.path} is {kind}, not a file of this data set", hint="move it away")
     try:
         job.path.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(job.path.parent).free < needed:

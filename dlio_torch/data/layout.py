@@ -21,12 +21,12 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_dataset import MOST_SAMPLES
 from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.names import Names
+from dlio_torch.data.stored import in_the_way
 from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.base import Format
 
-DESCRIPTION = "dlio_torch.json"
 VERSION = 1
 SPLITS = ("train", "eval")
 
@@ -183,7 +183,15 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
         raise DataError(f"dataset.path={str(path)!r} does not exist", hint="correct the path, or leave it out")
     if fmt.is_there(path) or path.is_file():
         return path.parent, Names([path.name])
-    names = sorted(str(p.relative_to(path)) for p in path.rglob(f"*{fmt.suffix}") if fmt.is_there(p))
+    if not path.is_dir():
+        raise DataError(f"dataset.path={str(path)!r} is {in_the_way(path)}", hint="name a file or a folder")
+    names = []
+    for found in path.rglob(f"*{fmt.suffix}"):
+        if fmt.is_there(found):
+            names.append(str(found.relative_to(path)))
+        elif not found.is_dir() and not found.is_file():
+            raise DataError(f"{found} is {in_the_way(found)}, not a file of data", hint="remove it, or put it right")
+    names.sort()
     if not names:
         raise DataError(
             f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",
@@ -201,41 +209,9 @@ def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
     return np.array([info.num_samples for info in infos], np.int64), infos[0].details if infos else {}
 
 
-def describe(config: Config, fmt: Format) -> dict[str, Any]:
-    """What ``dlio_torch.json`` says."""
-    return {
-        "version": VERSION,
-        "recipe": config.recipe,
-        "fingerprint": fingerprint(config, fmt),
-        "seed": config.seed,
-        "samples_per_file": config.dataset.samples_per_file,
-        "samples_per_file_eval": config.dataset.samples_per_file_eval,
-        "layout": fmt.layout_options(),
-        "parameters": fmt.parameters(),
-    }
-
-
-def read_description(folder: Path) -> dict[str, Any] | None:
-    """The contents of ``dlio_torch.json``; ``None`` if the folder has none yet.
-
-    Raises:
-        DataError: the file is damaged, or belongs to another data set.
-    """
-    path = folder / DESCRIPTION
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        parameters = found["parameters"]
-        if not all(isinstance(value, float | int) for value in parameters.values()):
-            raise TypeError("parameters that are no numbers")
-        if not folder.name.endswith(f"-{found['fingerprint']}"):
-            raise ValueError(f"it describes the data set {found['fingerprint']}")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}", hint="see dataset.root") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is damaged ({error})", hint=f"remove {folder} and generate again") from error
-    return dict(found)
+def is_complete(path: Path, fmt: Format) -> bool:
+    """Whether there is a file that is not empty, as a crash may leave one whose content never reached the device."""
+    return fmt.is_there(path) and (path.is_dir() or path.stat().st_size > 0)
 
 
 def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicator | None = None) -> None:
@@ -253,12 +229,15 @@ def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicato
     for manifest in manifests.values():
         first, missing = -1, 0
         for file in range(comm.rank, manifest.num_files, comm.world_size):
-            if not fmt.is_there(manifest.path(file)):
+            if not is_complete(manifest.path(file), fmt):
                 first, missing = (file if first < 0 else first), missing + 1
         everyone = comm.gather_objects((first, missing)) or []
         if number := sum(missing for _, missing in everyone):
             first = min(first for first, missing in everyone if missing)
+            path = manifest.path(first)
+            kind = in_the_way(path)
+            what = "does not exist" if kind is None else "is empty" if fmt.is_there(path) else f"is {kind}"
             raise PreconditionError(
-                f"{manifest.path(first)} does not exist ({number} of {manifest.num_files} files are missing)",
+                f"{path} {what} ({number} of {manifest.num_files} files are missing)",
                 hint="write them with the verb generate or run",
             )

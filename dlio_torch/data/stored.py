@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 from pathlib import Path
 
 
@@ -14,6 +15,18 @@ def size_of(path: Path) -> int:
     if path.is_dir():
         return sum(inner.stat().st_size for inner in path.rglob("*") if inner.is_file())
     return path.stat().st_size
+
+
+def in_the_way(path: Path) -> str | None:
+    """What bears a name, in words; ``None`` if nothing does, or nobody can look."""
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            mode = path.stat().st_mode
+    except OSError:
+        return "a link to nothing" if os.path.islink(path) else None
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a file", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def remove(path: Path) -> None:

@@ -44,6 +44,21 @@ class FileInfo:
     details: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Difference:
+    """What is wrong with a sample.
+
+    Attributes:
+        array: name of the first array that differs.
+        byte: its first byte that differs; ``None``: it is of another shape or type.
+        text: says how.
+    """
+
+    array: str
+    byte: int | None
+    text: str
+
+
 class Reader(ABC):
     """An open file.  Used by one thread at a time; kept open by the dataset.
 
@@ -118,7 +133,11 @@ class Format(ABC):
         return {}
 
     def use_parameters(self, parameters: Mapping[str, float]) -> None:  # noqa: B027 - most formats have none
-        """Take the numbers of an existing data set, so that ``expected`` gives its content."""
+        """Take the numbers of an existing data set, so that ``expected`` gives its content.
+
+        Raises:
+            ValueError: they are others than :meth:`parameters` has; the manifest is damaged.
+        """
 
     @abstractmethod
     def sample_bytes(self) -> float:
@@ -217,17 +236,24 @@ class Format(ABC):
             reader.read(row, 1, buffer, 0)
             yield from (sample for _, sample in samples_of(buffer.finish(), specs))
 
-    def differences(self, sample: int, got: Sample) -> str | None:
-        """Where the content of a sample differs from what was generated; ``None`` if nowhere."""
+    def difference(self, sample: int, got: Sample) -> Difference | None:
+        """The first difference of a sample's content from what was generated; ``None`` if there is none."""
         want = self.expected(sample)
         for name, array in want.items():
             other = got[name]
             if other.shape != array.shape or other.dtype != array.dtype:
-                return f"{name}: got {other.dtype}{list(other.shape)}, expected {array.dtype}{list(array.shape)}"
+                text = f"got {other.dtype}{list(other.shape)}, expected {array.dtype}{list(array.shape)}"
+                return Difference(name, None, text)
             if other.tobytes() != array.tobytes():
                 flat = np.frombuffer(other.tobytes(), np.uint8) != np.frombuffer(array.tobytes(), np.uint8)
-                return f"{name}: byte {int(flat.argmax())} of {flat.size} differs ({int(flat.sum())} bytes in all)"
+                byte = int(flat.argmax())
+                return Difference(name, byte, f"byte {byte} of {flat.size} differs ({int(flat.sum())} bytes in all)")
         return None
+
+    def differences(self, sample: int, got: Sample) -> str | None:
+        """As :meth:`difference`, in words."""
+        found = self.difference(sample, got)
+        return None if found is None else f"{found.array}: {found.text}"
 
 
 @contextmanager

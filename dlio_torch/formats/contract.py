@@ -26,6 +26,7 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.base import Format
 from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.contract_damage import DamageContract
 from dlio_torch.formats.contract_helpers import assert_equal, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.contract_reading import FIRST, SEED, ReadingContract
 
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 
-class FormatContract(ReadingContract):
+class FormatContract(DamageContract):
     """What a format with files must keep."""
 
     def written(self, fmt: Format, folder: Path) -> Path:

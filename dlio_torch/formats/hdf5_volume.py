@@ -133,6 +133,8 @@ class Hdf5VolumeFormat(Format):
         return self._random_share
 
     def use_parameters(self, parameters: Mapping[str, float]) -> None:
+        if set(parameters) != {array.name for array in self.options.arrays}:
+            raise ValueError("parameters of other volumes")
         self._random_share = dict(parameters)
 
     # --- files -----------------------------------------------------------------------------------

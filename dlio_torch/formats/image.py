@@ -135,12 +135,15 @@ class _ImageFormat(Format):
             sizes = [self._trial_bytes(noise) for noise in _NOISES]
             sizes = np.maximum.accumulate(sizes).tolist()
             self._check(sizes[0], sizes[-1])
-            self._noises = {f"bytes_at_noise_{noise:.4f}": size for noise, size in zip(_NOISES, sizes, strict=True)}
+            self._noises = {_noise_key(noise): size for noise, size in zip(_NOISES, sizes, strict=True)}
         return self._noises
 
     def use_parameters(self, parameters: Mapping[str, float]) -> None:
-        if self.config.image.file_bytes:
-            self._noises = dict(parameters)
+        if not self.config.image.file_bytes:
+            return
+        if set(parameters) != {_noise_key(noise) for noise in _NOISES}:
+            raise ValueError("sizes of files of other noises")
+        self._noises = {_noise_key(noise): parameters[_noise_key(noise)] for noise in _NOISES}
 
     def _trial_bytes(self, noise: float) -> float:
         return float(np.mean([len(self._encode(self._pixels(sample, noise))) for sample in range(_TRIALS)]))
@@ -318,6 +321,10 @@ def _decoded(stored: bytes) -> npt.NDArray[np.generic]:
 
 def _pixels_of(image: Image.Image) -> npt.NDArray[np.generic]:
     return np.asarray(image.convert("RGB"))
+
+
+def _noise_key(noise: float) -> str:
+    return f"bytes_at_noise_{noise:.4f}"
 
 
 def _same(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -25,7 +25,7 @@ import h5py
 
 from dlio_torch.config.schema import DatasetConfig, Larcv3Config
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import FileInfo, Format, Reader
+from dlio_torch.formats.base import Difference, FileInfo, Format, Reader
 from dlio_torch.formats.batch import ArraySpec, Sample
 from dlio_torch.formats.h5file import METADATA_CACHE_LIMITS, open_file, reading
 from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS, EventContent
@@ -132,7 +132,7 @@ class Larcv3Format(Format):
     def use_parameters(self, parameters: Mapping[str, float]) -> None:
         self.content.use_parameters(parameters)
 
-    def differences(self, sample: int, got: Sample) -> str | None:
+    def difference(self, sample: int, got: Sample) -> Difference | None:
         # voxel_extents point into the file; counted from the event's own first voxel they are the
         # same wherever the event lies.
         got = dict(got)
@@ -141,7 +141,7 @@ class Larcv3Format(Format):
             if len(table):
                 table["first"] -= table["first"][0]
             got[f"{producer.name}/voxel_extents"] = table
-        return super().differences(sample, got)
+        return super().difference(sample, got)
 
     def inspect(self, path: Path) -> FileInfo:
         with Larcv3Reader(path, self.options) as reader:

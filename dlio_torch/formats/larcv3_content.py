@@ -178,4 +178,6 @@ class EventContent:
 
     def use_parameters(self, parameters: Mapping[str, float]) -> None:
         """Take the parameters of an earlier fit, so that another zlib cannot change the content."""
+        if set(parameters) != {f"{producer.name}:{level}" for producer in self._options.producers for level in LEVELS}:
+            raise ValueError("knobs of other producers")
         self._fitted = dict(parameters)

@@ -95,8 +95,9 @@ def check_complete(path: Path) -> None:
         size = file.seek(0, 2)
     if not head.startswith(_HDF5):
         return
-    with suppress(struct.error, KeyError):
-        end = struct.unpack_from("<Q", head, {0: 40, 2: 28, 3: 28}[head[8]])[0]
+    # Of a version that is not known the library has to tell.
+    with suppress(KeyError):
+        end = max(48, *struct.unpack_from("<Q", head.ljust(48, b"\0"), {0: 40, 2: 28, 3: 28}[(head + b"\0")[8]]))
         if size < end:
             raise DataError(f"{path} has {size} bytes of {end}: it is incomplete", hint="generate or fetch it again")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dlio_torch.data import layout
+from dlio_torch.data import description, layout
 from dlio_torch.data.generate import Generated, generate
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.together import check_seen
@@ -62,10 +62,12 @@ def use_existing(run: Setting, manifests: dict[str, Manifest]) -> None:
     found = None
     if run.first:
         folder = layout.data_folder(run.config, run.format)
-        found = layout.read_description(folder)
+        found = description.read_description(folder)
         if found is None:
-            raise DataError(f"{folder / layout.DESCRIPTION} does not exist", hint="run the verb generate")
+            raise DataError(f"{folder / description.DESCRIPTION} does not exist", hint="run the verb generate")
+        description.check_description(found, run.config, run.format)
     found = run.comm.broadcast_object(found)
     assert found is not None
-    check_seen(layout.data_folder(run.config, run.format) / layout.DESCRIPTION, run.comm, "dataset.root")
-    run.format.use_parameters(found["parameters"])
+    folder = layout.data_folder(run.config, run.format)
+    check_seen(folder / description.DESCRIPTION, run.comm, "dataset.root")
+    description.use_description(found, folder, run.format)

@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dlio_torch.analysis.collect import RankResult
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
@@ -18,11 +16,11 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data import layout
 from dlio_torch.data.assemble import assemble
 from dlio_torch.data.cachestate import CacheKeeper, DataFiles
+from dlio_torch.data.checks import check_counts
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import Plan
 from dlio_torch.data.staging import Stager
 from dlio_torch.environment.preparing import Outside
-from dlio_torch.errors import DataError
 from dlio_torch.report.cache_text import prepared_line
 from dlio_torch.run.closing import closing
 from dlio_torch.run.setting import Setting
@@ -32,7 +30,7 @@ from dlio_torch.trace.profiler import ProfilerSession
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
-from dlio_torch.train.result import TrainResult
+from dlio_torch.train.result import Seen
 from dlio_torch.train.steps import StepLog
 from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
 from dlio_torch.train.trainer import Trainer
@@ -124,7 +122,7 @@ def train(
             profiler=profiler,
             progress=update,
             restore=config.checkpoint.restore,
-            verify=config.verify,
+            came=_counted(loaders.sampler, first) if config.verify else None,
             before_epoch=_before_epoch(config, keeper, stager),
             first=first,
             after_step=after_step,
@@ -132,7 +130,6 @@ def train(
         result = trainer.run()
     if meeting is not None:  # the ranks close their files together: not where one has failed
         meeting.close()
-    _check_counts(result, loaders.sampler, first)
     asked = None if meeting is None else asdict(meeting.figures)
     staged = stager.done if stager is not None else []
     return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), asked, staged)
@@ -153,24 +150,12 @@ def _before_epoch(config: Config, keeper: CacheKeeper | None, stager: Stager | N
     return do if steps else None
 
 
-def _check_counts(result: TrainResult, sampler: Plan, first: tuple[int, int]) -> None:
-    """With ``verify``: each sample came exactly as often as the access pattern says; what came is forgotten then."""
-    for figures in result.epochs:
-        if figures.epoch == first[0] and first[1]:
-            figures.seen = None  # other ranks have read a part of this epoch
-        if figures.seen is None:
-            continue
-        came, times = np.unique(figures.seen, return_counts=True)
-        due, expected = np.unique(sampler.expected(figures.epoch - 1), return_counts=True)
-        figures.seen = None  # it is as long as the rank's share, and nobody else asks for it
-        if np.array_equal(came, due) and np.array_equal(times, expected):
-            continue
-        counts = np.zeros(len(every := np.union1d(came, due)), np.int64)
-        np.add.at(counts, np.searchsorted(every, came), times)
-        differ = counts.copy()
-        np.subtract.at(differ, np.searchsorted(every, due), expected)
-        wrong = np.flatnonzero(differ)
-        raise DataError(
-            f"epoch {figures.epoch}: {len(wrong)} samples did not come as often as access.order says, sample "
-            f"{every[wrong[0]]} came {counts[wrong[0]]} times"
-        )
+def _counted(sampler: Plan, first: tuple[int, int]) -> Callable[[int, Seen], None]:
+    """With ``verify``: asks at the end of an epoch whether each sample came as often as the access pattern says."""
+
+    def check(epoch: int, came: Seen) -> None:
+        if epoch == first[0] and first[1]:
+            return  # other ranks have read a part of this epoch
+        check_counts(epoch, came, sampler.expected(epoch - 1))
+
+    return check

@@ -22,7 +22,6 @@ class EpochFigures:
         epoch: number, from 1.
         seconds: wall time of the epoch, evaluation and checkpoints included.
         io: what the kernel counted; ``None`` where it does not tell.
-        seen: with ``verify``, which samples came, until that was checked; else ``None``.
         idle_core_s: seconds that cores were idle meanwhile, added up over those that the rank may run on; ``None``
             where the kernel does not tell.
     """
@@ -30,7 +29,6 @@ class EpochFigures:
     epoch: int
     seconds: float
     io: IoCounters | None
-    seen: Seen | None = None
     idle_core_s: float | None = None
 
 

@@ -50,7 +50,8 @@ class Trainer:
         profiler: torch.profiler around the first steps.
         progress: called now and then with steps done and steps to do.
         restore: read a checkpoint before the first step.
-        verify: note which samples come.
+        came: called at the end of each epoch with its number and those of the samples that came; raises where some
+            did not come as often as they should.
         before_epoch: called on all ranks before an epoch, with its number, from the second one on; what it takes
             is a pause.
         first: the epoch to begin with (from 1), and its steps that were done before; the loader begins there, too.
@@ -72,7 +73,7 @@ class Trainer:
         profiler: ProfilerSession,
         progress: Progress,
         restore: bool = False,
-        verify: bool = False,
+        came: Callable[[int, Seen], None] | None = None,
         before_epoch: Callable[[int], object] | None = None,
         first: tuple[int, int] = (1, 0),
         after_step: Callable[[int, int, bool], object] | None = None,
@@ -93,7 +94,7 @@ class Trainer:
         self._profiler = profiler
         self._progress = progress
         self._restore = restore
-        self._verify = verify
+        self._came = came
         self._before_epoch = before_epoch
         reduces = config.allreduce_bytes > 0
         self._reduce = comm.gradient_reducer(config.allreduce_bytes).step if reduces else None
@@ -144,7 +145,7 @@ class Trainer:
                     result.pauses.append((paused, time.perf_counter_ns()))
                 self._comm.barrier()
                 before, idle, began = tree_counters(begins=True), idle_core_s(), time.perf_counter_ns()
-                seen: list[Seen] | None = [] if self._verify else None
+                seen: list[Seen] | None = [] if self._came is not None else None
                 self._epoch(epoch, seen, result)
                 every = self._config.eval_every_epochs
                 if every and epoch % every == 0:
@@ -154,8 +155,10 @@ class Trainer:
                 self._recorder.add("epoch", began, ended)
                 io = after - before if after is not None and before is not None else None
                 idle = idle_then - idle if idle_then is not None and idle is not None else None
-                came = np.concatenate(seen) if seen else None
-                result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, came, idle))
+                result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, idle))
+                if self._came is not None and seen is not None:
+                    self._came(epoch, np.concatenate([np.zeros(0, np.int64), *seen]))
+                    result.pauses.append((ended, time.perf_counter_ns()))
 
     def _epoch(self, epoch: int, seen: list[Seen] | None, result: TrainResult) -> None:
         clock = time.perf_counter_ns

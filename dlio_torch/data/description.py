@@ -1,0 +1,92 @@
+"""``dlio_torch.json``, which describes a generated data set: writing it down, and holding a run to what it says."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.config.schema import Config
+from dlio_torch.data.layout import VERSION, data_folder, fingerprint
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import Format
+
+DESCRIPTION = "dlio_torch.json"
+
+
+def describe(config: Config, fmt: Format, parameters: dict[str, float] | None = None) -> dict[str, Any]:
+    """What ``dlio_torch.json`` says; ``parameters``: those of the format, where they need not be found out."""
+    return {
+        "version": VERSION,
+        "recipe": config.recipe,
+        "fingerprint": fingerprint(config, fmt),
+        "seed": config.seed,
+        "samples_per_file": config.dataset.samples_per_file,
+        "samples_per_file_eval": config.dataset.samples_per_file_eval,
+        "layout": fmt.layout_options(),
+        "parameters": fmt.parameters() if parameters is None else parameters,
+    }
+
+
+def read_description(folder: Path) -> dict[str, Any] | None:
+    """The contents of ``dlio_torch.json``; ``None`` if the folder has none yet.
+
+    Raises:
+        DataError: the file is damaged, or belongs to another data set.
+    """
+    path = folder / DESCRIPTION
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        parameters = found["parameters"]
+        if not all(isinstance(value, float | int) for value in parameters.values()):
+            raise TypeError("parameters that are no numbers")
+        if not folder.name.endswith(f"-{found['fingerprint']}"):
+            raise ValueError(f"it describes the data set {found['fingerprint']}")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}", hint="see dataset.root") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is damaged ({error})", hint=f"remove {folder} and generate again") from error
+    return dict(found)
+
+
+def check_description(found: dict[str, Any], config: Config, fmt: Format) -> None:
+    """Raise unless what ``dlio_torch.json`` says is what the run takes the data set for.
+
+    Its name tells data sets apart; what it says may have been changed, or copied from another one.
+
+    Raises:
+        DataError: names the first thing that differs.
+    """
+    mine = json.loads(json.dumps(describe(config, fmt, parameters={})))
+    for key in ("version", "seed", "samples_per_file", "samples_per_file_eval", "layout"):
+        theirs, ours, where = found.get(key), mine[key], key
+        if isinstance(theirs, dict) and isinstance(ours, dict) and theirs != ours:
+            where, *_ = sorted(name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name))
+            theirs, ours, where = theirs.get(where), ours.get(where), f"{key}.{where}"
+        if theirs != ours:
+            folder = data_folder(config, fmt)
+            raise DataError(
+                f"{folder / DESCRIPTION} says {where}={json.dumps(theirs)}, this run's data have {json.dumps(ours)}",
+                hint=f"it was changed, or is another data set's; remove {folder} and generate again",
+            )
+
+
+def use_description(found: dict[str, Any], folder: Path, fmt: Format) -> None:
+    """Take the parameters that a data set was made with.
+
+    Raises:
+        DataError: some are missing, or are no numbers.
+    """
+    parameters = found["parameters"]
+    try:
+        if not all(map(math.isfinite, parameters.values())):
+            raise ValueError("a parameter is no finite number")
+        fmt.use_parameters(parameters)
+    except (ValueError, LookupError) as error:
+        raise DataError(
+            f"{folder / DESCRIPTION}: its parameters are not those of format {fmt.name} ({error})",
+            hint=f"it was changed, or is another data set's; remove {folder} and generate again",
+        ) from error

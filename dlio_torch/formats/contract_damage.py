@@ -1,0 +1,131 @@
+"""The part of the contract about damaged files: no other content is ever taken for a sample without a word."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import DataError
+from dlio_torch.formats.base import Format
+from dlio_torch.formats.batch import Sample, samples_of
+from dlio_torch.formats.contract_helpers import read, write
+from dlio_torch.formats.contract_reading import ReadingContract
+from dlio_torch.formats.whereabouts import whereabouts
+
+_BYTE, _PART = re.compile(r"byte (\d+) of (.+)"), re.compile(r"in the \w+ of (\d+) bytes at byte (\d+) of (.+)")
+_PARAMETERS: dict[tuple[str, int], dict[str, float]] = {}
+
+
+class DamageContract(ReadingContract):
+    """What a format with files must keep where bytes are lost or changed."""
+
+    def test_a_flipped_bit(self, config: DatasetConfig, tmp_path: Path) -> None:
+        fmt = self._made(config)
+        sound, sizes = self._sound(fmt, tmp_path)
+        largest = max(sizes, key=sizes.__getitem__)  # the samples, and few tables
+        found = []
+        for eighth in range(2, 7):
+            path, file = self._copy(fmt, tmp_path, largest)
+            _flip(file, sizes[largest] * eighth // 8)
+            found.append(self._outcome(fmt, path, sound))
+        assert any(found), f"no flipped bit of {largest} was found"
+
+    def test_a_file_that_is_cut_anywhere(self, config: DatasetConfig, tmp_path: Path) -> None:
+        fmt = self._made(config)
+        sound, sizes = self._sound(fmt, tmp_path)
+        for name, size in sizes.items():
+            for cut in sorted({min(8, size // 2), size // 3, size * 3 // 4, size - 1}):
+                path, file = self._copy(fmt, tmp_path, name)
+                os.truncate(file, cut)
+                found = self._outcome(fmt, path, sound)
+                if not isinstance(found, str):
+                    assert not found, f"{name} cut at byte {cut} of {size} gave other samples"
+                    assert cut > size // 2, f"{name} cut at byte {cut} of {size} was not refused"
+
+    def test_the_place_of_a_byte_is_that_byte(self, config: DatasetConfig, tmp_path: Path) -> None:
+        fmt, row = self._made(config), self.num_samples - 1
+        if not fmt.has_places:
+            return
+        sound, _ = self._sound(fmt, tmp_path)
+        for spec in fmt.specs():
+            last = sound[row][spec.name].nbytes - 1
+            path, _ = self._copy(fmt, tmp_path, f"a{fmt.suffix}")
+            place = whereabouts(fmt, path, row, spec.name, last)
+            if place is None:
+                continue  # it is read as a whole
+            byte, part = _BYTE.fullmatch(place), _PART.fullmatch(place)
+            if byte is not None:
+                _flip(self._named(path, byte[2]), int(byte[1]))
+            else:
+                assert part is not None, f"the place of a byte is {place!r}"
+                _flip(self._named(path, part[3]), int(part[2]) + int(part[1]) // 2)
+            found = self._outcome(fmt, path, sound)
+            if isinstance(found, str):
+                continue  # a checksum has found it
+            assert found == [row] or part, f"{place} is not in sample {row}, but in {found}"
+            assert row in found, f"{place} has no part of sample {row}"
+            if byte is not None:
+                now = dict(self._samples(fmt, path))[row][spec.name].tobytes()
+                assert now[:-1] == sound[row][spec.name].tobytes()[:-1], f"{place} is another byte of {spec.name}"
+
+    # --- what the checks are made of ---
+
+    def _made(self, config: DatasetConfig) -> Format:
+        """As :meth:`make`; what some formats find out by trials is found out once."""
+        fmt, key = self.make(config), (repr(config), self.num_samples)
+        fmt.use_parameters(_PARAMETERS.setdefault(key, {}) or fmt.parameters())
+        _PARAMETERS[key] = fmt.parameters()
+        return fmt
+
+    def _sound(self, fmt: Format, folder: Path) -> tuple[dict[int, Sample], dict[str, int]]:
+        """Writes a sound file and what lies beside it; its samples, and bytes of each file that is not empty."""
+        sound = folder / "sound"
+        sound.mkdir()
+        path = write(fmt, sound / f"a{fmt.suffix}", 0, self.num_samples)
+        files = {str(file.relative_to(sound)): file.stat().st_size for file in sound.rglob("*") if file.is_file()}
+        return dict(self._samples(fmt, path)), {name: size for name, size in files.items() if size}
+
+    def _copy(self, fmt: Format, folder: Path, name: str) -> tuple[Path, Path]:
+        """A copy of the sound file in a folder of its own, and of the one of that name: libraries may know files."""
+        number = sum(1 for _ in folder.iterdir())
+        shutil.copytree(folder / "sound", folder / str(number))
+        return folder / str(number) / f"a{fmt.suffix}", folder / str(number) / name
+
+    def _named(self, path: Path, name: str) -> Path:
+        """The file of that name beside a copy, or in it."""
+        return next(file for file in path.parent.rglob(name) if file.is_file())
+
+    def _samples(self, fmt: Format, path: Path) -> Iterator[tuple[int, Sample]]:
+        with closing(fmt.open(path)) as reader:
+            if reader.num_samples not in (None, self.num_samples):
+                raise DataError(f"{path} holds {reader.num_samples} samples")
+            batch = read(fmt, reader, range(self.num_samples))
+        return samples_of(batch, fmt.specs())
+
+    def _outcome(self, fmt: Format, path: Path, sound: dict[int, Sample]) -> str | list[int]:
+        """The line that says that the file is damaged; where it can be read, the samples whose content is another."""
+        try:
+            found = dict(self._samples(fmt, path))
+        except DataError as error:
+            line = str(error)
+            assert "\n" not in line, f"the message has several lines: {line!r}"
+            assert str(path.with_suffix("")) in line, f"{line!r} does not name the file"
+            return line
+        return [row for row, sample in found.items() if _bytes(sample) != _bytes(sound[row])]
+
+
+def _bytes(sample: Sample) -> list[bytes]:
+    return [array.tobytes() for array in sample.values()]
+
+
+def _flip(file: Path, at: int) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        byte = opened.read(1)[0]
+        opened.seek(at)
+        opened.write(bytes([byte ^ 16]))
