@@ -331,8 +331,8 @@ def _part(path: Path) -> Path:
 def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool) -> int:
     """Write one file of about ``needed`` bytes and give it its name; returns its bytes."""
     part = _part(job.path)
-    kind = None if fmt.is_there(job.path) else in_the_way(job.path)
-    if kind is not None:  # somebody's folder, say, which must not be replaced
+    kind = in_the_way(job.path)
+    if kind is not None and not fmt.is_there(job.path):  # somebody's folder, say, which must not be replaced
         raise PreconditionError(f"{job.path} is {kind}, not a file of this data set", hint="move it away")
     try:
         job.path.parent.mkdir(parents=True, exist_ok=True)

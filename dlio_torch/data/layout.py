@@ -211,7 +211,10 @@ def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
 
 def is_complete(path: Path, fmt: Format) -> bool:
     """Whether there is a file that is not empty, as a crash may leave one whose content never reached the device."""
-    return fmt.is_there(path) and (path.is_dir() or path.stat().st_size > 0)
+    try:
+        return fmt.is_there(path) and (path.is_dir() or path.stat().st_size > 0)
+    except OSError:  # it went meanwhile
+        return False
 
 
 def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicator | None = None) -> None:
