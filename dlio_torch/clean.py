@@ -1,8 +1,10 @@
-"""``clean``: removes what this tool made for a recipe, and nothing else.
+"""``clean``: removes what this tool made for a recipe, and what killed commands have left, and nothing else.
 
 Only folders that carry the tool's own marker files are touched: a data folder holds
-``dlio_torch.json``, a run directory ``config.yaml`` and ``environment.json``.  Symbolic links are
-removed as links and never followed; ``dataset.path`` is never removed.
+``dlio_torch.json``, a run directory ``config.yaml`` and ``environment.json`` (one that a killed run had just begun: its
+first files and nothing else), a study ``study.yaml``; copies of ``stage.keep`` have a mark beside them, copies and
+temporary folders of killed processes a lock that nobody holds.  Symbolic links are removed as links and never followed;
+``dataset.path`` is never removed.
 """
 
 from __future__ import annotations
@@ -11,12 +13,17 @@ import json
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_torch import leftovers
 from dlio_torch.config.schema import Config
+from dlio_torch.data.stageplace import KEPT
+from dlio_torch.environment import held
 from dlio_torch.errors import RunFailed
+from dlio_torch.rundir import unfinished
 from dlio_torch.units import format_size
 
 DATA_MARKER = "dlio_torch.json"
@@ -30,7 +37,7 @@ class Removal:
 
     Attributes:
         path: what is removed, with everything in it.
-        what: ``data``, ``run`` or ``leftover``.
+        what: ``data``, ``run``, ``study``, ``copies`` or ``leftover``.
         size_bytes: bytes of the files in it, links not followed.
         files: number of files in it.
     """
@@ -60,9 +67,11 @@ class Plan:
 
 
 def plan(config: Config, cwd: Path | None = None) -> Plan:
-    """Find the generated data, run directories and half-written files of ``config.recipe``.
+    """Find the generated data, runs, studies, copies and half-written files of ``config.recipe``.
 
-    Data are ``<dataset.root>/<recipe>-*``, runs ``<output.root>/<recipe>/*``.
+    Data are ``<dataset.root>/<recipe>-*``, runs ``<output.root>/<recipe>/*`` with the scripts of ``launch`` beside
+    them, studies ``<output.root>/sweeps/*/*``; copies lie in ``stage.dir``, of ``config`` and of the recipe's runs, as
+    far as it is on this machine.
 
     Args:
         config: a complete configuration; its amounts do not matter.
@@ -92,8 +101,22 @@ def plan(config: Config, cwd: Path | None = None) -> Plan:
     if not runs.is_symlink():
         for path in _entries(runs, lambda name: True):
             if path.is_symlink() or path.is_dir():
-                made = all((path / name).is_file() for name in RUN_MARKERS)
-                consider(path, "run", made, " and ".join(RUN_MARKERS))
+                consider(path, "run", leftovers.is_run(path), " and ".join(RUN_MARKERS))
+            elif path.suffix in (".sh", ".log") and leftovers.STAMP.fullmatch(path.stem):
+                removals.append(_removal(path, "run"))
+    output = here / config.output.root
+    for path in leftovers.studies(output, config.recipe):
+        consider(path, "study", True, "")
+    stages = leftovers.stages(config, here)
+    for path in leftovers.kept(stages, config.recipe):
+        if path.is_dir():
+            consider(path, "copies", True, "")
+        removals += [_removal(mark, "copies") for mark in (path.with_name(path.name + KEPT),) if mark.is_file()]
+    finished = [path for path in leftovers.run_folders(output) if path.parent != runs]
+    left = [file for path in finished for file in unfinished(path)] + leftovers.old_temporary()
+    for folder in (*stages, Path(tempfile.gettempdir())):
+        left += [one for path in held.left(folder) for one in (path, held.lock_of(path)) if one.exists()]
+    removals += [_removal(path, "leftover") for path in left]
     return Plan(tuple(removals), tuple(refused))
 
 

@@ -9,23 +9,21 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from collections.abc import Sequence
 
 from dlio_torch import __version__
 from dlio_torch.commands.arguments import FLAGS, VERBS, Command, help_of, parse
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.errors import ConfigError, DlioError, RankFailed, one_line
+from dlio_torch.interrupts import kind_of, raised
 
-__all__ = ["DEBUG_VARIABLE", "FLAGS", "INTERRUPTED", "TERMINATED", "VERBS", "main"]
+__all__ = ["DEBUG_VARIABLE", "ENDED_BY_SIGNAL", "FLAGS", "VERBS", "main"]
 
 DEBUG_VARIABLE = "DLIO_TORCH_DEBUG"
-INTERRUPTED = 130
-TERMINATED = 143
+ENDED_BY_SIGNAL = (129, 130, 143)
+"""Exit codes after SIGHUP, Ctrl-C and SIGTERM."""
 
 # Each verb's module in :mod:`dlio_torch.commands`; its ``main`` does the work.
 _MODULES = {
@@ -39,12 +37,6 @@ _MODULES = {
 }
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM: unwinds like an interrupt, so that the same clean-up runs."""
-
-    exit_code = TERMINATED
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never raises for what a user can cause.
 
@@ -53,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     launch: Launch | None = None
     try:
-        with _sigterm():
+        with raised(stays=argv is None):
             launch = detect()
             code = _dispatch(parse(sys.argv[1:] if argv is None else argv), launch)
             sys.stdout.flush()
@@ -64,10 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             os._exit(error.exit_code)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
-        terminated = isinstance(interrupt, _Terminated)
+        kind = kind_of(interrupt)
         if launch is None or launch.rank == 0:
-            _say_error("terminated" if terminated else "interrupted")
-        return TERMINATED if terminated else INTERRUPTED
+            _say_error(kind.word)
+        return kind.exit_code
     except BrokenPipeError:
         # The reader of our output has left (`ls | head`): nothing is wrong, and nothing can be said.
         with contextlib.suppress(OSError, ValueError):
@@ -121,26 +113,3 @@ def _say_error(text: str, launch: Launch | None = None) -> None:
 def _debug() -> None:
     if os.environ.get(DEBUG_VARIABLE) == "1":
         traceback.print_exc()
-
-
-@contextlib.contextmanager
-def _sigterm() -> Iterator[None]:
-    """Turn SIGTERM into an interrupt of the main thread, in this process only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    owner = os.getpid()
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:
-            # A forked worker inherited this handler; it dies as it would have without us.
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

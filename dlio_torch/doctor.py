@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,12 +23,13 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from dlio_torch import leftovers
 from dlio_torch.compute.calibrate import load_or_measure
 from dlio_torch.config.compose import Composed
-from dlio_torch.config.schema import StorageConfig
-from dlio_torch.data.generate import PART
+from dlio_torch.config.schema import Config, StorageConfig
 from dlio_torch.dist.registry import check_horovod
 from dlio_torch.environment import describe, limits_store
+from dlio_torch.environment.held import temporary_folder
 from dlio_torch.environment.limits import LEAST_REQUEST, Request
 from dlio_torch.errors import MissingPackageError, PreconditionError
 from dlio_torch.units import format_duration, format_rate, format_size
@@ -71,7 +71,12 @@ def doctor(composed: Composed | None, *, json: bool = False) -> int:
     environment = describe({"data": data, "runs": runs})
     calibration = load_or_measure(force=True)
     storage = composed.config.storage if composed is not None else StorageConfig()
-    checks = [*_machine(environment), *_folders(data, runs), *_storage(data, storage)]
+    checks = [
+        *_machine(environment),
+        *_folders(data, runs),
+        *_left(composed.config if composed is not None else Config()),
+    ]
+    checks += _storage(data, storage)
     checks += [*_timer(calibration.to_dict()), _horovod()]
     checks += _self_test()
     bad = any(check.verdict == "bad" for check in checks)
@@ -119,13 +124,12 @@ def _folders(data: Path, runs: Path) -> Iterator[Check]:
         free = shutil.disk_usage(place).free
         little = free < _LITTLE_SPACE
         yield Check(name, "note" if little else "ok", f"{folder.absolute()}: {format_size(free)} free")
-    left = sorted(data.rglob(f".*{PART}*")) if data.is_dir() else []
-    if left:
-        yield Check(
-            "unfinished files",
-            "note",
-            f"{len(left)} of a generation that was killed, first {left[0]}; the next one removes them",
-        )
+
+
+def _left(config: Config) -> Iterator[Check]:
+    """What killed commands have left: none of it hinders a run."""
+    for left in leftovers.find(config):
+        yield Check("left over", "note", str(left))
 
 
 def _storage(data: Path, options: StorageConfig) -> Iterator[Check]:
@@ -168,11 +172,11 @@ def _horovod() -> Check:
 
 
 def _self_test() -> Iterator[Check]:
-    with tempfile.TemporaryDirectory(prefix="dlio_torch-") as folder:
+    with temporary_folder() as folder:
         for ranks in (1, 2):
             for step_s, steps, *wanted in _SELF_TESTS:
                 name = f"self-test, {format_duration(step_s)}, {ranks} rank{'s' if ranks > 1 else ''}"
-                directory = Path(folder) / f"{ranks}-{steps}"
+                directory = folder / f"{ranks}-{steps}"
                 yield _judge(name, _measure(directory, ranks, step_s, steps), wanted[ranks - 1])
 
 

@@ -26,6 +26,8 @@ and :meth:`RunDir.missing` tells which.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import json
 import os
 import re
@@ -226,18 +228,53 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+            remove_unfinished(path)
+            descriptor, temporary = _temporary(path)
             with os.fdopen(descriptor, "wb") as file:
                 os.fchmod(file.fileno(), 0o666 & ~_umask())
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
-            temporary = None
+                os.replace(temporary, path)  # while it is held
+                temporary = None
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what processes that were killed have left of writing ``path``; who still writes holds a lock."""
+    for left in unfinished(path.parent, path.name):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+def unfinished(folder: Path, name: str = "*") -> list[Path]:
+    """Files in a folder that :func:`replaced` has begun in a process that was killed.
+
+    Args:
+        folder: where they lie.
+        name: of the file that was written; "*": of any.
+    """
+    found = []
+    pattern = name if name == "*" else glob.escape(name)
+    for path in sorted(folder.glob(f".{pattern}.????????.tmp")):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append(path)
+    return found
+
+
+def _temporary(path: Path) -> tuple[int, str]:
+    """A file beside ``path``, held by a lock while it is open; its descriptor and name."""
+    while True:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with contextlib.suppress(OSError):  # a file system without locks: nobody else gets one either
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, name
+        os.close(descriptor)  # somebody took it for left over, before it was held
 
 
 @contextlib.contextmanager

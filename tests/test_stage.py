@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data import layout, stagelock, staging
+from dlio_torch.data import layout, staging
 from dlio_torch.data.assemble import train_sampler
 from dlio_torch.data.shares import files_read
 from dlio_torch.data.staging import Stager
 from dlio_torch.dist.base import SingleCommunicator
+from dlio_torch.environment import held
 from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
 from dlio_torch.formats import registry
 from dlio_torch.trace.spans import NULL
@@ -46,7 +47,9 @@ def stager(config: Any, fmt: Any, manifests: dict[str, layout.Manifest]) -> Stag
 
 
 def there(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "local").rglob("*") if path.is_file() and path.suffix != ".lock")
+    return sorted(
+        path.name for path in (folder / "local").rglob("*") if path.is_file() and path.suffix not in (".lock", ".kept")
+    )
 
 
 def names(numbers: Sequence[int]) -> list[str]:
@@ -95,15 +98,15 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_uses_is_not(tmp
     for folder in (left, *nobodys):
         folder.mkdir()
         (folder / "file").write_bytes(b"x")
-        stagelock.lock_of(folder).touch()
-    stagelock.lock_of(left).unlink()
-    os.close(stagelock.lock(left))  # as the end of the process does
-    stagelock.remove_left(local)
+        held.lock_of(folder).touch()
+    held.lock_of(left).unlink()
+    os.close(held.lock(left))  # as the end of the process does
+    held.remove_left(local)
     assert not left.exists()
     for folder in nobodys:
         assert (folder / "file").exists()
         shutil.rmtree(folder)
-        stagelock.lock_of(folder).unlink()
+        held.lock_of(folder).unlink()
     assert other.folder.is_dir()
     assert sorted(path.name for path in (tmp_path / "local").iterdir()) == [
         other.folder.name,

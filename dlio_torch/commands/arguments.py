@@ -130,7 +130,7 @@ Recipes and fragments of yours are found in recipes/ and conf/ of the folders in
 
 exit codes
   0 done   1 failed   2 bad configuration   3 a precondition fails (space, missing data)
-  4 a threshold that you set was missed   130 interrupted   143 terminated
+  4 a threshold that you set was missed   130 interrupted   143 terminated   129 terminal closed
   trace gives the exit code of the program that it records
 """
 

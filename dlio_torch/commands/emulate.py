@@ -18,6 +18,8 @@ from dlio_torch.rundir import require_claimable
 if TYPE_CHECKING:
     from dlio_torch.config.compose import Composed
 
+_BEGUN_ANEW = "DLIO_TORCH_BEGUN_ANEW"
+
 
 def main(command: Command, launch: Launch) -> int:
     """Do the phases, or with ``--dry-run`` say what they would do; returns the exit code."""
@@ -101,5 +103,10 @@ def _begin_anew(command: Command, variables: Callable[[], dict[str, str]], probl
         raise PreconditionError(
             f"{problem}: the library must be there when the process starts", hint="run python -m dlio_torch"
         )
+    # The same process, before and after: where the loader ignores the library, once is enough.
+    mark = f"{os.getpid()} {environment['LD_PRELOAD']}"
+    if os.environ.get(_BEGUN_ANEW) == mark:
+        raise PreconditionError(f"{problem}: the loader ignores {environment['LD_PRELOAD']}", hint=remedy)
+    environment[_BEGUN_ANEW] = mark
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -16,20 +17,28 @@ from dlio_torch.errors import DlioError, RunFailed
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the body is done.
+    """Ctrl-C, SIGTERM and SIGHUP wait until the body is done.
 
     An exception in the middle of starting or ending workers would lose track of those that run, and
     torch's half-made iterator prints a traceback when it is collected.  A worker that is forked inside
-    ignores Ctrl-C, which its trainer answers for it.
+    ignores Ctrl-C and SIGHUP, which its trainer answers for it, and dies of SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
     late: list[tuple[int, FrameType | None]] = []
-    before = {
-        number: signal.signal(number, lambda number, frame: late.append((number, frame)))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    owner = os.getpid()
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner:
+            late.append((number, frame))
+        elif number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    # One that is ignored (nohup) stays so.
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, wait) for number in kinds if signal.getsignal(number) != signal.SIG_IGN}
     try:
         yield
     finally:
@@ -39,7 +48,7 @@ def uninterrupted() -> Iterator[None]:
         handler = before[signal.Signals(number)]
         if callable(handler):
             handler(number, frame)
-        elif handler != signal.SIG_IGN:
+        else:
             signal.raise_signal(number)
 
 

@@ -41,7 +41,7 @@ from dlio_torch.units import format_size
 
 _OTHER_ROOT = "choose another dataset.root, or a smaller scale"
 PART = ".part"
-_LOCK = ".lock"
+LOCK = ".lock"
 _FLUSHING = 4  # files under way for each thread: most of the time of a small one is spent waiting for the device
 _UNDER_WAY_BYTES = 256 << 20  # in files under way, beyond which two are enough
 Progress = Callable[[int, int], None]
@@ -271,7 +271,7 @@ def _exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with _unwritable(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((folder / _LOCK).open("w"))
+            lock = stack.enter_context((folder / LOCK).open("w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

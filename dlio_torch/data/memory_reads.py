@@ -11,13 +11,14 @@ As with recording, the library must be there when the process starts.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from dlio_torch import native
+from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import PreconditionError
 
 LIBRARY = "memory_reads"
@@ -32,8 +33,7 @@ def waiting_environment() -> dict[str, str]:
     Raises:
         NativeUnavailable: there is no library and none can be compiled.
     """
-    before = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    return {"LD_PRELOAD": ":".join([str(native.find(LIBRARY).path), *before])}
+    return {"LD_PRELOAD": native.preloaded(LIBRARY)}
 
 
 def is_waiting() -> bool:
@@ -80,13 +80,13 @@ def _most_files() -> int:
 
 def _tell_children(paths: Iterable[Path]) -> None:
     """Forked workers have the mappings; those that begin anew read the list of files."""
-    handle, name = tempfile.mkstemp(prefix="dlio_torch-", suffix=".files")
-    with os.fdopen(handle, "wb") as file:
-        file.writelines(os.fsencode(path) + b"\n" for path in paths)
-    os.environ[_LISTED] = name
-    atexit.register(_forget, name, os.getpid())
+    stack = contextlib.ExitStack()
+    listed = stack.enter_context(temporary_folder()) / "files"
+    listed.write_bytes(b"".join(os.fsencode(path) + b"\n" for path in paths))
+    os.environ[_LISTED] = str(listed)
+    atexit.register(_forget, stack, os.getpid())
 
 
-def _forget(name: str, owner: int) -> None:
+def _forget(stack: contextlib.ExitStack, owner: int) -> None:
     if os.getpid() == owner:
-        Path(name).unlink(missing_ok=True)
+        stack.close()

@@ -10,6 +10,9 @@ from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.base import Format
 
+KEPT = ".kept"
+"""End of the name of a file beside copies that were kept: JSON, the recipe and the folder that they are of."""
+
 
 def place(dir: str) -> Path:
     """The folder of ``stage.dir`` for this process, variables of its environment filled in.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -26,13 +27,15 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.cachestate import DataFiles
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.shares import files_read
-from dlio_torch.data.stagelock import PREFIX, lock, lock_of, remove_left
-from dlio_torch.data.stageplace import check_place
+from dlio_torch.data.stageplace import KEPT, check_place
 from dlio_torch.data.stored import reason
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.meet import host_identity
+from dlio_torch.environment import held
+from dlio_torch.environment.held import PREFIX
 from dlio_torch.errors import DataError, PreconditionError, RunFailed
 from dlio_torch.formats.base import Format
+from dlio_torch.rundir import replaced
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
 
@@ -124,9 +127,13 @@ class Stager:
         if self._index == 0:
             with self._writing(root):
                 root.mkdir(parents=True, exist_ok=True)
-                remove_left(root)
-                self._lock = None if stage.keep else lock(self._folder)
+                held.remove_left(root)
+                self._lock = None if stage.keep else held.lock(self._folder)
                 self._folder.mkdir(exist_ok=stage.keep)
+                if stage.keep:  # for `clean`
+                    about = {"recipe": config.recipe, "source": str(source)}
+                    with replaced(self._folder.with_name(self._folder.name + KEPT)) as file:
+                        file.write(json.dumps(about).encode("utf-8"))
         comm.on_failure.append(lambda line, code: self.remove())
         comm.barrier()
 
@@ -184,9 +191,7 @@ class Stager:
     def remove(self) -> None:
         """Remove them at once; another rank has failed, or this one, or all are done."""
         if not self._config.stage.keep:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                lock_of(self._folder).unlink()
+            held.remove(self._folder)
 
     def _pairs(self, ranks: list[int], epochs: range, below: Path) -> Iterator[tuple[Path, Path]]:
         """Copy and source of every file that these ranks read."""

@@ -10,6 +10,7 @@ A host's cache may lie below the disk of a virtual machine: figures compare with
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -186,10 +187,8 @@ def _file(folder: Path, size_bytes: int, seconds: float) -> Iterator[tuple[str, 
                 f"{folder} has {format_size(free)} left, too little to measure the storage",
                 hint="free space, or set storage.limits=off",
             )
-        path = folder / f".dlio_torch-limit-{os.getpid()}"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = _without_name(folder)
         try:
-            os.unlink(path)
             size = _fill(descriptor, min(size_bytes, free // _FREE_PART), seconds)
             yield f"/proc/{os.getpid()}/fd/{descriptor}", size
         finally:
@@ -198,6 +197,18 @@ def _file(folder: Path, size_bytes: int, seconds: float) -> Iterator[tuple[str, 
         raise PreconditionError(
             f"the storage of {folder} cannot be measured: {error.strerror or error}", hint="set storage.limits=off"
         ) from error
+
+
+def _without_name(folder: Path) -> int:
+    try:
+        return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            raise
+    path = folder / f".dlio_torch-limit-{os.getpid()}"  # a file system that cannot do that
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(path)
+    return descriptor
 
 
 def _fill(descriptor: int, size: int, seconds: float) -> int:

@@ -7,7 +7,6 @@ the step and number of rows.  A file of this format is a folder; its data are in
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.adios2_reader import Adios2Reader, stored_type
 from dlio_torch.formats.base import FileInfo, MpiIo, Reader
@@ -103,9 +103,9 @@ class Adios2Format(FieldFormat):
         """Bytes of a file over its samples: trials of one and of two steps tell what a step takes beside its data."""
         options, samples = self.config.adios2, self.config.samples_per_file
         beside = []
-        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
+        with temporary_folder() as folder, ThreadPoolExecutor(1) as pool:
             for steps in (1, 2):
-                path = Path(folder) / str(steps)
+                path = folder / str(steps)
                 self._write(path, 0, steps, 1, pool)
                 beside.append(sum(file.stat().st_size for file in path.iterdir() if file.name != DATA))
                 if steps == 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats import payload
 from dlio_torch.formats.base import FileInfo, MpiIo, Reader
@@ -199,8 +199,8 @@ class NetcdfFiles(FieldFormat):
     def stored_bytes(self) -> float:
         """Bytes of a file over its samples: its data, and what a file without data takes."""
         samples = self.config.samples_per_file
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trial.nc"
+        with temporary_folder() as folder:
+            path = folder / "trial.nc"
             rows = [self.rows(number, 0, 1) for number in range(len(self._specs))]
             with creating(path, self.options.variant) as file:
                 self._define(file, 0, rows)

@@ -21,7 +21,17 @@ from dlio_torch.native.build import (
     library_file_name,
 )
 
-__all__ = ["BUILT", "COMPILED", "NativeLibrary", "NativeUnavailable", "cache_dir", "find", "load", "open_library"]
+__all__ = [
+    "BUILT",
+    "COMPILED",
+    "NativeLibrary",
+    "NativeUnavailable",
+    "cache_dir",
+    "find",
+    "load",
+    "open_library",
+    "preloaded",
+]
 
 BUILT = "built with the package"
 COMPILED = "compiled at first use"
@@ -103,6 +113,26 @@ def find(name: str, *, packaged: Path = SOURCE_DIR, caches: Sequence[Path] | Non
         NativeUnavailable: there is no such library and none could be compiled.
     """
     return next(_candidates(name, packaged, caches))
+
+
+def preloaded(name: str) -> str:
+    """A value of ``LD_PRELOAD`` with library ``name`` first, and what this process has in it.
+
+    Raises:
+        NativeUnavailable: there is no such library, or none in a folder whose path the loader can be told: spaces
+            and colons part the names in that variable.
+    """
+    path = str(find(name).path)
+    if _parted(path):
+        path = str(find(name, packaged=Path(os.devnull), caches=[scratch_dir() / "native"]).path)
+    if _parted(path):
+        raise NativeUnavailable(f"{path} cannot be preloaded: there is a space or colon in it; set TMPDIR without one")
+    before = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return ":".join([path, *(one for one in before if one != path)])
+
+
+def _parted(path: str) -> bool:
+    return any(mark in path for mark in " :\t\n")
 
 
 def _candidates(name: str, packaged: Path, caches: Sequence[Path] | None) -> Iterator[NativeLibrary]:

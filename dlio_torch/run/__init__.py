@@ -49,7 +49,7 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
         raise
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", _INTERRUPTED)
-        ending.fail("interrupted" if code == _INTERRUPTED else "terminated", code)
+        ending.fail(getattr(error, "word", "interrupted"), code)
         raise
     except BaseException as error:
         ending.fail(f"{type(error).__name__}: {error}", 1)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from dlio_torch import runstate
+from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace import calls
@@ -246,8 +246,8 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _archive(path: Path) -> Recording:
     """Logs in a tar archive, unpacked next to nothing else: names in it cannot lead anywhere."""
-    with tempfile.TemporaryDirectory(prefix="dlio_torch-") as name:
-        folder = Path(name) / path.name
+    with temporary_folder() as place:
+        folder = place / path.name
         folder.mkdir()
         try:
             with tarfile.open(path) as archive:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from dlio_torch.environment.held import temporary_folder
 
 _BYTES = 4  # float32
 _COPIES = 3  # the parameter and Adam's two moments
@@ -36,8 +36,8 @@ def _archive_overhead(shapes: list[tuple[int, ...]], file_name: str) -> int:
         # A small part of a large file, and nearly the same for layers of any size.
         shapes = [(16,)] * len(shapes)
     # A file and not a buffer: every record repeats the file's name.
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / file_name
+    with temporary_folder() as folder:
+        archive = folder / file_name
         torch.save(_state(shapes), archive)
         return archive.stat().st_size - _elements(shapes) * _COPIES * _BYTES
 

@@ -26,7 +26,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import DataError, MissingPackageError
 from dlio_torch.trace import calls
 from dlio_torch.trace.calls import printable
@@ -60,8 +60,7 @@ def read_darshan(path: Path) -> Recording:
             f"{path} is a Darshan log, and the package that reads them is not installed",
             hint="pip install 'dlio-torch[logs]'",
         )
-    with tempfile.TemporaryDirectory(prefix="dlio_torch-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         about = _read_in_child(path, folder)
         if about["partial"]:
             modules = " and ".join(about["partial"])

@@ -55,7 +55,7 @@ def environment(
     if defaults:
         exclude = with_defaults(include, exclude)
     variables = {
-        "LD_PRELOAD": _preloaded(str(native.find(LIBRARY).path)),
+        "LD_PRELOAD": native.preloaded(LIBRARY),
         "DLIO_TORCH_POSIX_DIRECTORY": str(Path(directory).absolute()),
         "DLIO_TORCH_POSIX_INCLUDE": _joined("include", include),
         "DLIO_TORCH_POSIX_EXCLUDE": _joined("exclude", exclude),
@@ -72,11 +72,6 @@ def active() -> bool:
         return False
     function = getattr(ctypes.CDLL(None), "dlio_posix_active", None)
     return function is not None and function() != 0
-
-
-def _preloaded(library: str) -> str:
-    before = [part for part in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if part != library]
-    return ":".join([library, *before])
 
 
 def _joined(option: str, patterns: Sequence[str]) -> str:

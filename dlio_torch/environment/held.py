@@ -1,0 +1,103 @@
+"""Folders of one process: held by a lock while it lives, removed by the next one where it was killed.
+
+Copies of a data set on storage of a node (``stage.dir``) and temporary folders are such folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "dlio_torch-"
+_LOCK = ".lock"
+_MARK = b"dlio_torch: copies of a run\n"
+# <name>-<hash of what it is for>.<token of the run>
+_OWN = re.compile(rf"{PREFIX}.+-[0-9a-f]{{8}}\.[0-9a-f]{{16}}{re.escape(_LOCK)}")
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # a file system without
+
+
+def lock_of(folder: Path) -> Path:
+    """The lock of a folder, beside it."""
+    return folder.with_name(folder.name + _LOCK)
+
+
+def lock(folder: Path) -> int:
+    """Hold the lock of a folder, which is not there yet, until this process ends; returns its descriptor.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    while True:
+        descriptor = os.open(lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        os.write(descriptor, _MARK)  # from now on it says that the folder is ours
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)  # somebody took it for left over, before it was held
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """An empty folder among the system's temporary ones, readable by this user alone, removed after the body.
+
+    What processes that were killed have left of such folders is removed, too.
+    """
+    root = Path(tempfile.gettempdir())
+    remove_left(root)
+    user = hashlib.sha256(str(os.getuid()).encode()).hexdigest()[:8]
+    folder = root / f"{PREFIX}temporary-{user}.{secrets.token_hex(8)}"
+    held = lock(folder)
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        remove(folder)
+        os.close(held)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder and its lock; what cannot be removed stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        lock_of(folder).unlink()
+
+
+def remove_left(root: Path) -> None:
+    """Remove what killed processes have left in ``root``: folders, marked as such, whose lock nobody holds."""
+    for folder in left(root):
+        with contextlib.suppress(OSError), lock_of(folder).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_ours(file.read(len(_MARK) + 1), folder):
+                remove(folder)
+
+
+def left(root: Path) -> list[Path]:
+    """Folders in ``root`` that killed processes have left, or of which they have left the lock alone."""
+    found = []
+    for path in sorted(root.glob(f"{PREFIX}*{_LOCK}")):
+        if not _OWN.fullmatch(path.name):
+            continue
+        folder = path.with_name(path.name.removesuffix(_LOCK))
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_ours(file.read(len(_MARK) + 1), folder):
+                found.append(folder)
+    return found
+
+
+def _is_ours(content: bytes, folder: Path) -> bool:
+    # The mark is written before the folder is made.
+    return content == _MARK or (not content and not folder.exists())

@@ -1,0 +1,252 @@
+"""What processes that were killed have left, and copies that were kept: found for ``doctor`` and ``clean``.
+
+Everything that this tool writes beside its results is named here; most of it is removed by the next command that
+writes at the same place.  A file or folder that a living process holds by a lock is never named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dlio_torch import native, runstate
+from dlio_torch.config.schema import Config
+from dlio_torch.data.generate import LOCK, PART
+from dlio_torch.data.stageplace import KEPT, place
+from dlio_torch.environment import held
+from dlio_torch.errors import ConfigError
+from dlio_torch.rundir import RunDir, folder_name, unfinished
+
+SHARED_MEMORY = Path("/dev/shm")
+STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
+"""Names of run directories below ``output.root``."""
+_OLD_S = 3600.0  # nothing is written for so long into a folder of caches
+# Shared memory that torch, Python's multiprocessing and MPICH make under a name.
+_SHARED = re.compile(r"torch_\d+_\d+.*|psm_[0-9a-f]+|sem\.mp-\w+|mpich_sh(ar_tmp|m_)\w+")
+_BEGUN = ("config.yaml", "sources.yaml", "environment.json", "state.json", "events", "checkpoints")
+
+
+@dataclass(frozen=True)
+class Left:
+    """Some files or folders of one kind.
+
+    Attributes:
+        what: they are, in the plural.
+        paths: where they lie.
+        remedy: what removes them, or what can be done with them.
+    """
+
+    what: str
+    paths: tuple[Path, ...]
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{len(self.paths)} {self.what}, first {self.paths[0]}; {self.remedy}"
+
+
+def find(config: Config, *, shared: Path = SHARED_MEMORY, cwd: Path | None = None) -> list[Left]:
+    """All that was left in the folders of a configuration, and of this user on this machine.
+
+    Args:
+        config: names the folders.
+        shared: where shared memory with a name lies.
+        cwd: folder that relative paths start from; None: the current one.
+    """
+    here = cwd or Path.cwd()
+    data, runs = here / config.dataset.root, here / config.output.root
+    clean = f"`clean recipe={config.recipe or 'NAME'}` removes them"
+    killed = [path for path in run_folders(runs) if _was_killed(path)]
+    finished = [path for path in run_folders(runs) if path not in killed]
+    temporary = [file for path in (*finished, *studies(runs)) for file in unfinished(path)]
+    copies, folders = _left_copies(config), held.left(Path(tempfile.gettempdir()))
+    groups = (
+        ("unfinished files of a generation that was killed", _parts(data), "the next one removes them"),
+        ("runs that were killed", killed, f"`report` shows what they had; {clean}"),
+        ("unfinished files of results", temporary, "writing these results again, or `clean`, removes them"),
+        ("studies that were killed", _cut(studies(runs)), "go on with them: --resume DIR"),
+        ("folders of copies of runs that were killed", copies, "the next run with stage.dir removes them"),
+        ("copies that were kept (stage.keep)", list(kept(stages(config, here))), clean),
+        ("temporary folders of processes that were killed", folders, "`clean` removes them"),
+        ("unfinished files in the cache", old_temporary(), "`clean` removes them"),
+        ("sockets of worker processes that were killed", _sockets(), "no process uses them: rm -r them"),
+        ("segments of shared memory that no process uses", _segments(shared), "rm them, unless another program does"),
+    )
+    return [Left(what, tuple(paths), remedy) for what, paths, remedy in groups if paths]
+
+
+def run_folders(runs: Path) -> list[Path]:
+    """Run directories, begun or finished, below the folder of all runs."""
+    return [path for path in sorted(runs.glob("*/*")) if path.is_dir() and not path.is_symlink() and is_run(path)]
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run directory of this tool: a finished one, or one that a killed run had just begun."""
+    if (path / "elastic.json").is_file() or all(
+        (path / name).is_file() for name in ("config.yaml", "environment.json")
+    ):
+        return True
+    if not STAMP.fullmatch(path.name):
+        return False
+    with contextlib.suppress(OSError):
+        names = [entry.name for entry in path.iterdir()]
+        begun = re.compile(r"\.(config|sources|environment)\.\w+\.\w{8}\.tmp")
+        return all(name in _BEGUN or begun.fullmatch(name) for name in names)
+    return False
+
+
+def studies(runs: Path, recipe: str | None = None) -> list[Path]:
+    """Folders of studies below the folder of all runs, those of one recipe where it is given."""
+    found = []
+    for file in sorted(runs.glob("sweeps/*/*/study.yaml")):
+        if recipe is None or f"recipe={recipe}" in _settings(file):
+            found.append(file.parent)
+    return found
+
+
+def stages(config: Config, here: Path) -> list[Path]:
+    """Folders on this node that copies lie in: that of the configuration, and those of the recipe's runs."""
+    found: dict[Path, None] = {}
+    configs: Iterable[Path] = (here / config.output.root / folder_name(config.recipe)).glob("*/config.yaml")
+    for text in (config.stage.dir, *map(_stage_of, configs)):
+        with contextlib.suppress(ConfigError):  # a variable of a job that is over
+            if text:
+                found[place(text)] = None
+    return list(found)
+
+
+def kept(folders: Iterable[Path], recipe: str | None = None) -> Iterator[Path]:
+    """Copies that were kept (``stage.keep``), in these folders."""
+    for folder in folders:
+        for mark in sorted(folder.glob(f"{held.PREFIX}*{KEPT}")):
+            copies = mark.with_name(mark.name.removesuffix(KEPT))
+            found = _json(mark)
+            if isinstance(found, dict) and "recipe" in found and recipe in (None, found["recipe"]):
+                yield copies
+
+
+def old_temporary(cache: Path | None = None) -> list[Path]:
+    """Files in the cache folders that a process has begun to write and not finished."""
+    now, found = time.time(), []
+    for folder in (cache,) if cache is not None else (native.cache_dir(), native.scratch_dir()):
+        for path in sorted((*folder.glob(".*.tmp"), *folder.glob("native/.*.tmp"))):
+            with contextlib.suppress(OSError):
+                if now - path.stat().st_mtime > _OLD_S:
+                    found.append(path)
+    return found
+
+
+def _parts(data: Path) -> list[Path]:
+    """Half-written files of data sets that nobody writes."""
+    found = sorted(data.glob(f".*{PART}*"))
+    for folder in sorted(path for path in data.glob("*") if path.is_dir()):
+        if not _is_held(folder / LOCK):
+            found += sorted(folder.rglob(f".*{PART}*"))
+    return [path for path in found if not any(PART in part.name for part in path.parents)]
+
+
+def _is_held(lock: Path) -> bool:
+    with contextlib.suppress(OSError), lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _was_killed(run: Path) -> bool:
+    state = runstate.read(RunDir(run).state)
+    if state is not None:
+        return state.state == "running" and state.host == socket.gethostname() and state.why_early() is not None
+    return bool(STAMP.fullmatch(run.name)) and not (run / "summary.json").exists() and _is_old(run)
+
+
+def _is_old(path: Path) -> bool:
+    """A minute without a change: what has just been made is going to be written."""
+    with contextlib.suppress(OSError):
+        return time.time() - path.stat().st_mtime > 60
+    return False
+
+
+def _cut(studies: list[Path]) -> list[Path]:
+    """Studies that have no table, which is written whatever ends them but SIGKILL."""
+    return [path for path in studies if not (path / "table.csv").exists() and not _is_held(path / ".lock")]
+
+
+def _left_copies(config: Config) -> list[Path]:
+    if config.stage.dir is None:
+        return []
+    with contextlib.suppress(ConfigError):
+        return held.left(place(config.stage.dir))
+    return []
+
+
+def _stage_of(file: Path) -> str | None:
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))["stage"]["dir"]
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _settings(study: Path) -> list[str]:
+    try:
+        found = yaml.safe_load(study.read_text(encoding="utf-8"))["study"]["settings"]
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
+        return []
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _sockets() -> list[Path]:
+    """Folders in which processes of Python's multiprocessing met, and that no socket is bound in any more."""
+    try:
+        bound = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    own = [path for path in Path(tempfile.gettempdir()).glob("pymp-*") if path.is_dir() and _is_mine(path)]
+    return sorted(path for path in own if _is_old(path) and f"{path}/" not in bound)
+
+
+def _segments(shared: Path) -> list[Path]:
+    """Shared memory of libraries, of this user, that no process maps or holds open."""
+    own = [path for path in sorted(shared.glob("*")) if _SHARED.fullmatch(path.name) and _is_mine(path)]
+    if not own:
+        return []
+    used = _files_in_use(shared)
+    return [path for path in own if _is_old(path) and str(path) not in used]
+
+
+def _is_mine(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_uid == os.geteuid()
+    return False
+
+
+def _files_in_use(folder: Path) -> set[str]:
+    """Files of a folder that processes which we may look at have mapped."""
+    found: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            for line in maps.read_text(errors="replace").splitlines():
+                name = line.partition("/")[2]
+                if f"/{name}".startswith(str(folder)):
+                    found.add(f"/{name}")
+    return found
