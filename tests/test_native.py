@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import shutil
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -281,3 +282,21 @@ def test_editable_install_without_compiler_changes_nothing(project, monkeypatch)
     monkeypatch.setenv("CC", "/nonexistent/cc")
     assert _run_editable_hook(project) == {"force_include": {}, "pure_python": True}
     assert not list((project / "dlio_torch" / "native").glob("*.so"))
+
+
+def test_a_library_is_preloaded_by_a_path_that_the_loader_can_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LD_PRELOAD parts names at spaces and colons; a home folder may have them in its name."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with a space"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("LD_PRELOAD", "/other.so")
+    path, other = native.preloaded("swap_bytes").split(":")
+    assert Path(path).is_file()
+    assert " " not in path
+    assert other == "/other.so"
+    (tmp_path / "a:b").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a:b"))
+    if " " in str(native.find("swap_bytes").path):  # it was not built with the package
+        with pytest.raises(native.NativeUnavailable, match="space or colon"):
+            native.preloaded("swap_bytes")

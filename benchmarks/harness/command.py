@@ -37,6 +37,7 @@ MEMBERS = (
     "predict_check",
     "start_up",
     "fuzz",
+    "kill_points",
 )
 
 
@@ -129,6 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DlioError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

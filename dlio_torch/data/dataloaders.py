@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
@@ -14,10 +17,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
-from dlio_torch.data.failures import WorkerSignals, without_last_words
+from dlio_torch.data.failures import WorkerSignals, begin_worker
 from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
+from dlio_torch.environment.held import temporary_folder
 from dlio_torch.formats.batch import Batch
 
 Item = Batch | Made | Failure
@@ -52,6 +56,13 @@ class DataLoaderEngine:
         self._end = end
         self._loaders: Sequence[DataLoader[Any]] = loaders
         self._running: list[Any] = []  # torch's iterators
+        self._let_go: Callable[[], object] = _nothing
+        if self._has_workers:
+            stack = contextlib.ExitStack()
+            folder = str(stack.enter_context(temporary_folder()))
+            self._let_go = weakref.finalize(self, _close_here, stack, os.getpid())
+            for loader in loaders:
+                loader.worker_init_fn = partial(begin_worker, folder=folder)
         self._read_ahead: ReadAhead[Item] | None = (
             ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
         )
@@ -74,6 +85,7 @@ class DataLoaderEngine:
             self._read_ahead.close()
         self._end_workers()
         self._loaders = ()
+        self._let_go()
 
     def _end_workers(self) -> None:
         # Torch ends workers when their iterator is collected; a traceback may hold it for long.
@@ -81,6 +93,11 @@ class DataLoaderEngine:
         for iterator in running:
             if self._has_workers:
                 _shut_down(iterator)
+
+
+def _close_here(stack: contextlib.ExitStack, owner: int) -> None:
+    if os.getpid() == owner:  # not in a worker that was forked
+        stack.close()
 
 
 def _shut_down(iterator: Any) -> None:
@@ -151,7 +168,6 @@ def _kind_of_loader(config: LoaderConfig) -> tuple[type[DataLoader[Any]], dict[s
             "persistent_workers": config.persistent_workers,
             "multiprocessing_context": config.multiprocessing_context,
             "timeout": config.timeout_s,
-            "worker_init_fn": without_last_words,
         }
     return (StatefulDataLoader if config.engine == "stateful" else DataLoader), options
 

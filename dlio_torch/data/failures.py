@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing import resource_sharer
@@ -93,6 +94,25 @@ def _death(error: BaseException) -> RunFailed | None:
             found = worker_died(text.splitlines()[-1].strip())
         cause = cause.__cause__
     return found
+
+
+# Of the longest name of a socket, what is left for its folder: Python adds two names of its own.
+_LONGEST_FOLDER = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
+
+
+def begin_worker(worker: int, folder: str) -> None:
+    """In a loader worker: what it makes for a time lies in a folder that its trainer removes, however it ends.
+
+    Workers pass descriptors of shared memory on through sockets in a folder of their own, which one that is killed
+    leaves behind.
+
+    Args:
+        worker: its number; a ``worker_init_fn`` of a DataLoader gets it.
+        folder: of the trainer.
+    """
+    without_last_words(worker)
+    if len(folder) <= _LONGEST_FOLDER:
+        tempfile.tempdir = folder
 
 
 def without_last_words(worker: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import secrets
@@ -20,8 +19,8 @@ from pathlib import Path
 PREFIX = "dlio_torch-"
 _LOCK = ".lock"
 _MARK = b"dlio_torch: copies of a run\n"
-# <name>-<hash of what it is for>.<token of the run>
-_OWN = re.compile(rf"{PREFIX}.+-[0-9a-f]{{8}}\.[0-9a-f]{{16}}{re.escape(_LOCK)}")
+# <data set>-<hash of its place>.<token of the run>, or the token of a temporary folder: short, as sockets lie in it
+_OWN = re.compile(rf"{PREFIX}(.+-[0-9a-f]{{8}}\.[0-9a-f]{{16}}|[0-9a-f]{{12}}){re.escape(_LOCK)}")
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # a file system without
 
 
@@ -57,8 +56,7 @@ def temporary_folder() -> Iterator[Path]:
     """
     root = Path(tempfile.gettempdir())
     remove_left(root)
-    user = hashlib.sha256(str(os.getuid()).encode()).hexdigest()[:8]
-    folder = root / f"{PREFIX}temporary-{user}.{secrets.token_hex(8)}"
+    folder = root / f"{PREFIX}{secrets.token_hex(6)}"
     held = lock(folder)
     try:
         folder.mkdir(mode=0o700)

@@ -9,6 +9,7 @@ sources is never loaded: it is simply not found.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -16,6 +17,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 SOURCE_DIR = Path(__file__).resolve().parent
@@ -77,6 +79,7 @@ def compile_library(name: str, target: Path, *, source_dir: Path = SOURCE_DIR, s
     compiler = find_compiler()
     if compiler is None:
         raise NoCompilerError("no C compiler: set CC, or install cc, gcc or clang")
+    _remove_old(name, target.parent)
     handle, temporary = tempfile.mkstemp(prefix=f".{name}-", suffix=".tmp", dir=target.parent)
     os.close(handle)
     # A tracer that is preloaded into this process tree has nothing to see in the compiler.
@@ -105,6 +108,14 @@ def compile_library(name: str, target: Path, *, source_dir: Path = SOURCE_DIR, s
         raise CompileError(f"{compiler[0]} failed on {name}.c: {error}") from error
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def _remove_old(name: str, folder: Path) -> None:
+    """Remove what compilations that were killed have left; one that goes on is younger."""
+    for path in folder.glob(f".{name}-*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > 5 * COMPILE_TIMEOUT_S:
+                path.unlink()
 
 
 def is_sealed(path: Path) -> bool:

@@ -1,0 +1,1 @@
+"""Runs that are killed at a drawn call, and what they must leave."""

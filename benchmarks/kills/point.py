@@ -1,0 +1,330 @@
+"""One point: a command is struck at a drawn call; what it left, and whether the same command can be done then."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.kills.cases import RECIPE, RECORDED, STUDY, Case
+from benchmarks.kills.counting import Counting, Victim
+from benchmarks.kills.nursery import Nursery
+from benchmarks.kills.readable import broken
+from dlio_torch import cli, leftovers, native
+from dlio_torch.config.compose import compose
+from dlio_torch.sweep.process import environment as package
+
+PATIENCE_S = 900.0
+# Folders of torch: a cache of its own, and what torchrun always leaves.
+_OTHERS = ("torchinductor_", "torchelastic_")
+SETTLE_S = 60.0  # for workers and ranks that end by themselves when their parent has gone
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A point that was drawn.
+
+    Attributes:
+        case: what is struck.
+        call: before which call, from 1.
+        changes: whether only calls that change files were counted.
+        number: the signal.
+        victim: who gets it.
+    """
+
+    case: Case
+    call: int
+    changes: bool
+    number: signal.Signals
+    victim: Victim
+
+
+@dataclass
+class Outcome:
+    """What became of it.
+
+    Attributes:
+        struck: the call before which the signal was sent; empty: the command was done before.
+        exit_code: of the command.
+        problems: each in a line; none: as it must be.
+    """
+
+    struck: str
+    exit_code: int
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of a point: everything that the command leaves lies in it, but for /dev/shm.
+
+    Args:
+        path: the folder.
+    """
+
+    path: Path
+
+    @property
+    def home(self) -> Path:
+        """The working folder of the commands."""
+        return self.path / "home"
+
+    @property
+    def temporary(self) -> Path:
+        """For temporary files."""
+        return self.path / "tmp"
+
+    def make(self, template: Folder | None = None) -> None:
+        """Make it, with what another one holds."""
+        if template is not None:
+            shutil.copytree(template.path, self.path, symlinks=True)
+        for folder in (self.home, self.temporary, self.path / "cache"):
+            folder.mkdir(parents=True, exist_ok=True)
+        compiled = native.cache_dir() / "native"
+        if template is None and compiled.is_dir():  # compiling them anew takes longer than what is struck
+            libraries = self.path / "cache" / compiled.parent.name / compiled.name
+            shutil.copytree(compiled, libraries, ignore=shutil.ignore_patterns(".*"))
+            libraries.parent.chmod(0o700)
+
+    def variables(self) -> dict[str, str]:
+        """Of the environment of commands in it."""
+        return {
+            **package(),
+            "TMPDIR": str(self.temporary),
+            "XDG_CACHE_HOME": str(self.path / "cache"),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def run(
+        self, case: Case, arguments: Sequence[str], start: Start, more: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in it to its end; what it printed is in ``stdout``, -1000 its code where it has no end."""
+        said = self.path / "said"  # a file: processes that are left would keep a pipe open
+        variables = self.variables() | dict(more or {})
+        ranks = case.ranks if arguments is case.command else 1
+        code = start(arguments, ranks, self.home, said, variables)
+        text = said.read_text(encoding="utf-8", errors="replace")
+        return subprocess.CompletedProcess(list(arguments), -1000 if code is None else code, text)
+
+
+class Start(Protocol):
+    """Runs a command: arguments, ranks, working folder, file for what it prints, environment; returns its code."""
+
+    def __call__(
+        self, arguments: Sequence[str], ranks: int, home: Path, said: Path, variables: Mapping[str, str]
+    ) -> int | None: ...
+
+
+def anew(arguments: Sequence[str], ranks: int, home: Path, said: Path, variables: Mapping[str, str]) -> int | None:
+    """As a user starts it."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    with said.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [sys.executable, *launcher, "-m", "dlio_torch", *arguments],
+            cwd=home,
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_deaf_to_nothing,  # noqa: PLW1509 - this process has one thread
+        )
+        try:
+            return process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return None
+
+
+def forked(nursery: Nursery) -> Start:
+    """As a fork of a process that has imported everything; ranks are started anew."""
+
+    def start(arguments: Sequence[str], ranks: int, home: Path, said: Path, variables: Mapping[str, str]) -> int | None:
+        if ranks > 1:
+            return anew(arguments, ranks, home, said, variables)
+        return nursery.run(arguments, home, said, variables, PATIENCE_S)
+
+    return start
+
+
+def _deaf_to_nothing() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background jobs ignore SIGINT
+        signal.signal(number, signal.SIG_DFL)
+
+
+def prepare(case: Case, folder: Folder, start: Start) -> None:
+    """Do what comes before the case.
+
+    Raises:
+        RuntimeError: it cannot be done.
+    """
+    folder.make()
+    for arguments in case.before:
+        done = folder.run(case, arguments, start)
+        if done.returncode:
+            raise RuntimeError(f"{case.name}: {' '.join(arguments)} ended with {done.returncode}: {done.stdout}")
+
+
+def count(case: Case, template: Folder, folder: Folder, library: Path, start: Start) -> tuple[int, int]:
+    """Calls of the case that nobody strikes: all, and those that change files.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    folder.make(template)
+    counting = _counting(folder, library)
+    done = folder.run(case, case.command, start, counting.variables)
+    if done.returncode:
+        raise RuntimeError(f"{case.name}: ended with {done.returncode}: {done.stdout}")
+    shutil.rmtree(folder.path)
+    return counting.calls
+
+
+def strike(draw: Draw, template: Folder, folder: Folder, library: Path, start: Start = anew) -> Outcome:
+    """Do a point, and look at all that it left; the folder is removed where it is as it must be."""
+    case = draw.case
+    folder.make(template)
+    counting = _counting(folder, library)
+    counting.strike(draw.call, draw.number, draw.victim, changes=draw.changes)
+    done = folder.run(case, case.command, start, counting.variables)
+    outcome = Outcome(counting.struck, done.returncode)
+    problems = outcome.problems
+    problems += [f"orphan: {line}" for line in _orphans(counting)]
+    problems += _said(draw, outcome, done.stdout)
+    problems += [f"half-written: {one}" for one in broken(folder.home)]
+    problems += _looked_at(folder, counting.shared_memory(), killed=draw.number == signal.SIGKILL)
+    again = list(case.after)
+    again.insert(0, case.command)
+    if (folder.home / STUDY / "study.yaml").exists():
+        again.append((case.command[0], "--resume", STUDY))
+    for arguments in again:
+        repeated = folder.run(case, arguments, start)
+        if repeated.returncode:
+            last = repeated.stdout.strip().splitlines()[-1:] or ["nothing said"]
+            problems.append(f"again: {' '.join(arguments[:1])} ended with {repeated.returncode}: {last[0]}")
+    problems += [f"half-written after all: {one}" for one in broken(folder.home)]
+    problems += _left(folder)
+    problems += [f"shared memory: {path}" for path in counting.shared_memory()]
+    if not problems:
+        shutil.rmtree(folder.path)
+    else:
+        (folder.path / "said.struck").write_text(done.stdout, encoding="utf-8")
+    return outcome
+
+
+def _counting(folder: Folder, library: Path) -> Counting:
+    return Counting(library, folder.path / "page", [folder.home, folder.temporary])
+
+
+def _orphans(counting: Counting) -> list[str]:
+    """Processes that do not end; they are killed then."""
+    end = time.monotonic() + SETTLE_S
+    while (left := counting.processes()) and time.monotonic() < end:
+        time.sleep(0.05)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return [f"{pid} {line}" for pid, line in left.items()]
+
+
+def _said(draw: Draw, outcome: Outcome, text: str) -> Iterator[str]:
+    """Exit code and messages."""
+    if outcome.exit_code == -1000:
+        yield f"hang: no end after {PATIENCE_S:.0f} s"
+    if "Traceback" in text or "Exception ignored" in text:
+        yield f"traceback: {next(line for line in reversed(text.strip().splitlines()))}"
+    if not outcome.struck or draw.number == signal.SIGKILL or draw.victim == "other":
+        return
+    due = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}[draw.number]
+    # A launcher has an exit code of its own; a signal that comes when all is done changes nothing.
+    if draw.case.ranks == 1 and outcome.exit_code not in (due, 0):
+        yield f"exit code {outcome.exit_code} after {draw.number.name}, {due} is due"
+    lines = [line for line in text.splitlines() if line.startswith("dlio_torch: ")]
+    if draw.case.ranks == 1 and outcome.exit_code and len(lines) != 1:
+        yield f"{len(lines)} lines after {draw.number.name}: {lines}"
+
+
+def _looked_at(folder: Folder, shared: Sequence[Path], *, killed: bool) -> Iterator[str]:
+    """``report`` and ``compare`` read what there is of a run or say why not; ``doctor`` names what is left."""
+    runs = sorted({path.parent for path in folder.home.rglob("config.yaml")} | set(folder.home.glob("runs/*/*")))
+    for run in runs:
+        if run.is_dir():
+            yield from _verb(folder, "report", str(run), "--output", str(folder.path / "report.html"))
+            yield from _verb(folder, "compare", str(run), str(run))
+    for path in (*folder.path.rglob("*"), *shared):
+        with contextlib.suppress(OSError):
+            os.utime(path, (0, 0), follow_symlinks=False)  # long ago, as far as doctor can tell
+    with _user(folder):
+        config = compose([RECIPE, "stage.dir=local"]).config
+        named = [path.resolve() for left in leftovers.find(config) for path in left.paths]
+    for found in map(Path.resolve, _temporary(folder)):
+        path = found.with_name(found.name.removesuffix(".lock"))  # named by what it is of
+        if not any(path == one or path in one.parents or one in path.parents for one in named):
+            yield f"doctor does not name {path.relative_to(folder.path.resolve())}"
+    for path in shared:  # torch makes a name for a moment, which only SIGKILL can leave
+        if path in named and killed:
+            path.unlink()
+
+
+def _verb(folder: Folder, *words: str) -> Iterator[str]:
+    out, err = io.StringIO(), io.StringIO()
+    with _user(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main(words)
+    if code not in (0, 3) or "Traceback" in err.getvalue():
+        yield f"{' '.join(words)} ended with {code}: {err.getvalue().strip()}"
+
+
+@contextlib.contextmanager
+def _user(folder: Folder) -> Iterator[None]:
+    """In this process be in the folder of the point, with its temporary and cache folders."""
+    before, home = {name: os.environ.get(name) for name in ("TMPDIR", "XDG_CACHE_HOME")}, Path.cwd()
+    os.environ.update({name: folder.variables()[name] for name in before})
+    tempfile.tempdir = None
+    os.chdir(folder.home)
+    try:
+        yield
+    finally:
+        os.chdir(home)
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+        tempfile.tempdir = None
+
+
+def _temporary(folder: Folder) -> Iterator[Path]:
+    """What lies there under no final name, or is a folder of one process."""
+    yield from sorted(path for path in folder.temporary.iterdir() if not path.name.startswith(_OTHERS))
+    yield from sorted(path for path in (folder.path / "cache").rglob(".*.tmp"))
+    for path in sorted(folder.home.rglob(".*")):
+        if path.name != ".lock" and STUDY not in path.parts and RECORDED not in path.parts:
+            yield path
+    for path in sorted((folder.home / "local").glob("*")):
+        if "." in path.name and path.suffix != ".kept":
+            yield path
+
+
+def _left(folder: Folder) -> Iterator[str]:
+    """Temporary files that nobody has removed, but those of a broken run; then what ``clean`` leaves."""
+    runs = folder.home / "runs"
+    for path in (*_temporary(folder), *(folder.home / RECORDED).glob(".*"), *(folder.home / STUDY).glob(".*.tmp")):
+        if runs not in path.parents and folder.path / "cache" not in path.parents:
+            yield f"left: {path.relative_to(folder.path)}"
+    yield from _verb(folder, "clean", RECIPE, "--yes")
+    for name in ("data", "runs/minimal", "runs/sweeps", "local"):
+        for path in sorted((folder.home / name).glob("*")):
+            yield f"left by clean: {path.relative_to(folder.path)}"
+    for path in _temporary(folder):
+        if not path.is_relative_to(runs):
+            yield f"left by clean: {path.relative_to(folder.path)}"
