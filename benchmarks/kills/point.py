@@ -25,8 +25,8 @@ from dlio_torch.config.compose import compose
 from dlio_torch.sweep.process import environment as package
 
 PATIENCE_S = 900.0
-# Folders of torch: a cache of its own, and what torchrun always leaves.
-_OTHERS = ("torchinductor_", "torchelastic_")
+# A cache of torch, what torchrun always leaves, what a C compiler had begun, our own second cache.
+_OTHERS = ("torchinductor_", "torchelastic_", "cc", f"dlio_torch-{os.getuid()}")
 SETTLE_S = 60.0  # for workers and ranks that end by themselves when their parent has gone
 
 
@@ -242,7 +242,8 @@ def _said(draw: Draw, outcome: Outcome, text: str) -> Iterator[str]:
     """Exit code and messages."""
     if outcome.exit_code == -1000:
         yield f"hang: no end after {PATIENCE_S:.0f} s"
-    if "Traceback" in text or "Exception ignored" in text:
+    others = draw.case.ranks > 1 or draw.case.name == "trace"  # a launcher, and the program that is recorded, may
+    if not others and ("Traceback" in text or "Exception ignored" in text):
         yield f"traceback: {next(line for line in reversed(text.strip().splitlines()))}"
     if not outcome.struck or draw.number == signal.SIGKILL or draw.victim == "other":
         return
@@ -251,7 +252,7 @@ def _said(draw: Draw, outcome: Outcome, text: str) -> Iterator[str]:
     if draw.case.ranks == 1 and outcome.exit_code not in (due, 0):
         yield f"exit code {outcome.exit_code} after {draw.number.name}, {due} is due"
     lines = [line for line in text.splitlines() if line.startswith("dlio_torch: ")]
-    if draw.case.ranks == 1 and outcome.exit_code and len(lines) != 1:
+    if not others and outcome.exit_code and len(lines) != 1:
         yield f"{len(lines)} lines after {draw.number.name}: {lines}"
 
 
@@ -308,7 +309,7 @@ def _temporary(folder: Folder) -> Iterator[Path]:
     yield from sorted(path for path in folder.temporary.iterdir() if not path.name.startswith(_OTHERS))
     yield from sorted(path for path in (folder.path / "cache").rglob(".*.tmp"))
     for path in sorted(folder.home.rglob(".*")):
-        if path.name != ".lock" and STUDY not in path.parts and RECORDED not in path.parts:
+        if path.name != ".lock" and not {STUDY, RECORDED, "runs"} & set(path.relative_to(folder.home).parts[:1]):
             yield path
     for path in sorted((folder.home / "local").glob("*")):
         if "." in path.name and path.suffix != ".kept":

@@ -188,9 +188,11 @@ def write_steps(path: Path | str, steps_by_rank: Mapping[int, Steps]) -> None:
             for rank in sorted(steps_by_rank):
                 file.writelines(_lines(rank, steps_by_rank[rank]))
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise _cannot_write(path, error) from error
 
 
