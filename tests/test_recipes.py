@@ -85,13 +85,3 @@ def test_published_step_times() -> None:
     }
     for recipe, times in published.items():
         assert {name: step_s(recipe, name) for name in times} == times
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_says_where_its_numbers_come_from(recipe: str) -> None:
-    text = (REPO / "recipes" / f"{recipe}.yaml").read_text(encoding="utf-8")
-    if recipe in ("minimal", "self_test"):
-        return  # theirs are nobody's
-    assert "# Sources:" in text
-    for row in yaml.safe_load(text).get("expect", []):
-        assert row["source"]
