@@ -213,7 +213,7 @@ class RunDir:
             return json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}", hint="the run did not get that far") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path} is damaged: {error}", hint="repeat the run") from error
 
 

@@ -99,9 +99,26 @@ def end(path: Path, line: str = "", exit_code: int = 0, *, failed: bool = True) 
 def read(path: Path) -> RunState | None:
     """What the file says; ``None`` where there is none, or it is damaged."""
     try:
-        return RunState(**json.loads(path.read_text(encoding="ascii")))
-    except (OSError, ValueError, TypeError):
+        found = RunState(**json.loads(path.read_text(encoding="ascii")))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
+    return found if _is_sound(found) else None
+
+
+def _is_sound(state: RunState) -> bool:
+    """Whether a file that may be damaged gave values of the right types."""
+    texts, numbers = (state.line, state.host), (state.begun, state.created)
+    ended, code, pid = state.ended, state.exit_code, state.pid
+    return (
+        state.state in ("running", "done", "failed")
+        and all(isinstance(text, str) for text in texts)
+        and all(isinstance(number, float | int) for number in numbers)
+        and isinstance(state.world_size, int)
+        and isinstance(pid, int)
+        and 0 <= pid < 1 << 31
+        and (ended is None or isinstance(ended, float | int))
+        and (code is None or isinstance(code, int))
+    )
 
 
 def _content(state: RunState) -> bytes:

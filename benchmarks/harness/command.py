@@ -38,6 +38,7 @@ MEMBERS = (
     "start_up",
     "fuzz",
     "kill_points",
+    "hostile",
 )
 
 

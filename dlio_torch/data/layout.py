@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_dataset import MOST_SAMPLES
 from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.look import look
 from dlio_torch.data.names import Names
 from dlio_torch.data.stored import in_the_way
 from dlio_torch.data.together import check_seen
@@ -205,7 +206,7 @@ _Inspected = tuple[npt.NDArray[np.int64], dict[str, Any]]
 
 def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
     """Samples of each file, and what the first one looks like inside."""
-    infos = [fmt.inspect(folder / name) for name in names]
+    infos = look(fmt.inspect, [folder / name for name in names], apart=fmt.may_crash)
     return np.array([info.num_samples for info in infos], np.int64), infos[0].details if infos else {}
 
 

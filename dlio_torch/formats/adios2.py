@@ -37,6 +37,7 @@ class Adios2Format(FieldFormat):
     name: ClassVar[str] = "adios2"
     suffix: ClassVar[str] = ".bp"
     has_places: ClassVar[bool] = True
+    may_crash: ClassVar[bool] = True
     mpi_io: ClassVar[MpiIo] = "places"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

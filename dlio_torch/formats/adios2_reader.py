@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -172,7 +173,9 @@ class Adios2Reader(Reader):
         )
 
     def close(self) -> None:
-        self._engine.Close()
+        # The engine of a damaged folder may refuse to be closed, too; what was wrong with it has been told.
+        with contextlib.suppress(*_DAMAGE):
+            self._engine.Close()
 
 
 def _mode(name: str) -> Any:

@@ -101,6 +101,7 @@ class Format(ABC):
         reads_direct: whether ``dataset.direct_io`` is honoured.
         writes_at_once: whether threads may be in :meth:`write` at the same time.
         has_places: whether :meth:`places` can tell where samples lie (``loader.engine=decoupled``).
+        may_crash: whether its library may end the process over a damaged file, so that a first look is taken apart.
         mpi_io: how ``access.io=independent`` and ``collective`` read: ``places``, where :meth:`places` can be
             stretches of bytes, or ``library``, through :meth:`open_shared`.
     """
@@ -112,6 +113,7 @@ class Format(ABC):
     reads_direct: ClassVar[bool] = False
     writes_at_once: ClassVar[bool] = False
     has_places: ClassVar[bool] = False
+    may_crash: ClassVar[bool] = False
     mpi_io: ClassVar[MpiIo] = "no"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

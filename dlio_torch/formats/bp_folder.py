@@ -6,6 +6,7 @@ ADIOS2 itself waits for what a cut file does not hold, without end, as for a wri
 from __future__ import annotations
 
 import struct
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,8 +15,10 @@ from dlio_torch.formats.base import open_error
 
 INDEX, METADATA, DATA = "md.idx", "md.0", "data.0"
 _HEADER = 64  # bytes; byte 37 is the version, byte 38 tells that a writer is at work, or of BP5 its minor version
+_ENDIAN = 36  # byte of the header: 0 is little-endian
 _ROW = 64  # bytes of a step in BP4's index
 _TIME = 48  # place of the time of writing in such a row
+_NUMBERS = 3  # of a record of BP5's index, before those of each writer
 _DATA_SIZE = 40  # place of the size of a step's data in BP5's metadata of a writer
 _HINT = "generate or fetch it again"
 
@@ -34,6 +37,8 @@ def check_complete(folder: Path) -> None:
         index = (folder / INDEX).read_bytes()
         if len(index) < _HEADER or not index.startswith(b"ADIOS-BP") or index[37] not in (4, 5):
             raise DataError(f"{folder}/{INDEX} is no index of BP4 or BP5", hint=_HINT)
+        if index[_ENDIAN] != (sys.byteorder == "big"):
+            raise DataError(f"{folder} was written in the other byte order, which ADIOS2 does not read", hint=_HINT)
         with (folder / METADATA).open("rb") as metadata:
             ends = _ends_bp4(folder, index, metadata) if index[37] == 4 else _ends_bp5(index, metadata)
         for name, end in ends.items():
@@ -42,7 +47,7 @@ def check_complete(folder: Path) -> None:
                 raise DataError(f"{folder}/{name} has {size} bytes of {end}: it is incomplete", hint=_HINT)
     except OSError as error:
         raise DataError(f"{folder} is incomplete: {error.strerror}: {error.filename}", hint=_HINT) from error
-    except (struct.error, OverflowError, ValueError) as error:
+    except (struct.error, LookupError, OverflowError, ValueError) as error:
         raise DataError(f"{folder}/{INDEX} is damaged or cut", hint=_HINT) from error
 
 
@@ -50,9 +55,14 @@ def _ends_bp4(folder: Path, index: bytes, metadata: BinaryIO) -> dict[str, int]:
     """Bytes that the files must have: the index names the metadata of each step, they the step's data."""
     if len(index) % _ROW or len(index) == _HEADER:
         raise ValueError("part of a row")
-    _, _, _, variables, _, end, _, _ = struct.unpack("<8Q", index[-_ROW:])
-    if _size(metadata) < end:
-        return {METADATA: end}
+    have = _size(metadata)
+    for number, row in enumerate(range(_HEADER, len(index), _ROW), 1):
+        # Its number, who wrote the index, where its lists of process groups, variables and attributes lie.
+        step, writer, groups, variables, attributes, end, _, _ = struct.unpack_from("<8Q", index, row)
+        if step != number or writer or not groups <= variables <= attributes <= end or variables < 8:
+            raise ValueError("steps that do not follow each other")
+        if have < end:
+            return {METADATA: end}
     begin = _number(metadata, variables - 8)  # the last entry of the list of process groups
     with (folder / DATA).open("rb") as data:
         if _size(data) < begin + 12:
@@ -62,7 +72,7 @@ def _ends_bp4(folder: Path, index: bytes, metadata: BinaryIO) -> dict[str, int]:
 
 def _ends_bp5(index: bytes, metadata: BinaryIO) -> dict[str, int]:
     """Bytes that the files must have; of the data only where one writer wrote them in one piece."""
-    place, writers = _HEADER, 0
+    place, writers, have = _HEADER, 0, _size(metadata)
     step: tuple[int, ...] = ()
     while place < len(index):
         kind, size = struct.unpack_from("<BQ", index, place)
@@ -72,8 +82,20 @@ def _ends_bp5(index: bytes, metadata: BinaryIO) -> dict[str, int]:
         numbers = struct.unpack_from(f"<{size // 8}Q", index, place)
         if kind == ord("w"):
             writers = numbers[0]
+            if size != 8 * (_NUMBERS + writers):
+                raise ValueError("a record of other writers")
         elif kind == ord("s"):
+            # A place for each writer, and for each of its flushes one with a length.
+            if len(numbers) < _NUMBERS or size != 8 * (_NUMBERS + writers * (1 + 2 * numbers[2])):
+                raise ValueError("a step of other writers")
+            end = sum(step[:2])
+            if numbers[0] != end or numbers[1] < 8 or (step and numbers[_NUMBERS:] < step[_NUMBERS:]):
+                raise ValueError("steps that do not follow each other")
+            if numbers[1] > have - end:
+                return {METADATA: end + numbers[1]}
             step = numbers
+        else:
+            raise ValueError(f"a record of kind {kind}")
         place += size
     if not step:
         raise ValueError("no step")

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.base import open_error
+from dlio_torch.formats.h5guard import check_array, check_link
 from dlio_torch.formats.shared import Ranks
 
 # HDF5's own defaults before release 2.0, which the applications ran with; set explicitly because
@@ -139,9 +140,11 @@ def _find(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
         # and h5py's KeyError for it goes on to reading().
         if not isinstance(parent, h5py.Group) or part not in parent:
             raise DataError(f"{path} has no array {name!r} ({_content(parent)})", hint="the layout does not fit")
+        check_link(parent, part, path)
         parent = parent[part]
     if not isinstance(parent, h5py.Dataset):
         raise DataError(f"{path} has no array {name!r} ({_content(parent)})", hint="the layout does not fit")
+    check_array(parent, path)
     return parent
 
 

@@ -44,6 +44,7 @@ class Hdf5Format(Format):
     name: ClassVar[str] = "hdf5"
     suffix: ClassVar[str] = ".h5"
     has_places: ClassVar[bool] = True
+    may_crash: ClassVar[bool] = True
     mpi_io: ClassVar[MpiIo] = "library"
     writes_at_once: ClassVar[bool] = True
 

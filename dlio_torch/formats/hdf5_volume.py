@@ -28,6 +28,7 @@ from dlio_torch.formats.base import FileInfo, Format, Reader
 from dlio_torch.formats.batch import INDEX, LENGTHS, ArraySpec, Sample
 from dlio_torch.formats.coordinate_list import CENTER, LEVEL, CoordinateList, records
 from dlio_torch.formats.h5file import open_file, reading
+from dlio_torch.formats.h5guard import check_array, check_link
 from dlio_torch.formats.hdf5_volume_reader import Box, Volume, VolumeReader, box_around
 from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
 from dlio_torch.formats.places.volume import Centers, Patches
@@ -45,6 +46,7 @@ class Hdf5VolumeFormat(Format):
     name: ClassVar[str] = "hdf5_volume"
     suffix: ClassVar[str] = ".tfrecord.gz"
     has_places: ClassVar[bool] = True
+    may_crash: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -183,6 +185,8 @@ class Hdf5VolumeFormat(Format):
 
     def _volume(self, file: h5py.File, array: VolumeArrayConfig, path: Path) -> h5py.Dataset:
         """The volume in its open file, whose type and shape are what the configuration says."""
+        if array.name in file:
+            check_link(file, array.name, path)
         found = file.get(array.name)
         is_array = isinstance(found, h5py.Dataset)
         if not is_array or (found.shape, found.dtype) != (tuple(self.options.shape), np.dtype(array.dtype)):
@@ -191,6 +195,7 @@ class Hdf5VolumeFormat(Format):
                 f"{path}: {array.name} is {what}, dataset.volume says {array.dtype}{self.options.shape}",
                 hint="correct dataset.volume",
             )
+        check_array(found, path)
         return found
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:

@@ -43,6 +43,7 @@ class Larcv3Format(Format):
     suffix: ClassVar[str] = ".h5"
     layout_version: ClassVar[int] = 2
     has_places: ClassVar[bool] = True
+    may_crash: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)

@@ -47,6 +47,7 @@ class NetcdfFiles(FieldFormat):
 
     suffix: ClassVar[str] = ".nc"
     has_places: ClassVar[bool] = True
+    may_crash: ClassVar[bool] = True
     mpi_io: ClassVar[MpiIo] = "places"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

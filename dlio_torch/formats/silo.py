@@ -40,6 +40,7 @@ class SiloFormat(FieldFormat):
     name: ClassVar[str] = "silo"
     suffix: ClassVar[str] = ".silo"
     has_places: ClassVar[bool] = True
+    may_crash: ClassVar[bool] = True
     mpi_io: ClassVar[MpiIo] = "places"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

@@ -6,7 +6,7 @@ Damaged and truncated files are read as far as they go.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,9 +145,15 @@ def _read_names(path: Path) -> _Names:
                 children.append({"pid": int(entry["child"]), "name": printable(str(entry["name"]))} | moved)
             elif head is None:
                 parent_pid = int(entry.get("parent_pid", -1))
-                head = {key: entry[key] for key in _HEAD}
-                head["role"] = printable(str(head["role"]))
-        except (ValueError, KeyError, TypeError):
+                found = {key: kind(entry[key]) for key, kind in _HEAD.items()}
+                if not all(-_TIMES < value < _TIMES for value in found.values() if isinstance(value, int)):
+                    raise ValueError("a number out of all proportion")
+                if not all(-_IDS <= found[key] < _IDS for key in ("rank", "pid")):
+                    raise ValueError("no process")
+                method = entry["start_method"]
+                found["start_method"] = None if method is None else printable(str(method))
+                head = found
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             damaged += 1
     if head is None:
         raise Unreadable("its table of names does not say which process it belongs to")
@@ -162,7 +168,14 @@ def _read_names(path: Path) -> _Names:
     return _Names(process, parent_pid, names, unrecorded, notes)
 
 
-_HEAD = ("rank", "pid", "role", "start_method", "host", "clock", "monotonic_ns", "time_ns")
+def _text(value: Any) -> str:
+    return printable(str(value))
+
+
+_HEAD: dict[str, Callable[[Any], Any]] = {
+    "rank": int, "pid": int, "role": _text, "host": _text, "clock": _text, "monotonic_ns": int, "time_ns": int,
+}  # fmt: skip
+_IDS, _TIMES = 1 << 31, 1 << 61  # of the columns of the table; sums of times stay in 64 bits
 
 
 def _read_records(path: Path, names: Sequence[str | None]) -> tuple[np.ndarray[Any, Any], list[str], ProcessIo | None]:

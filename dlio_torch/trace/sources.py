@@ -43,6 +43,9 @@ _STRACE = "strace.*"
 _STRANGERS = 200
 _ENTRIES = 1000  # of a folder that are looked at for runs
 _NAMED = 5
+# Of an archive: more is no log, or a bomb.
+_UNPACKED_BYTES = 64 << 30
+_MEMBERS = 1_000_000
 
 
 def open_recording(path: Path | str) -> Recording:
@@ -249,9 +252,17 @@ def _archive(path: Path) -> Recording:
     with temporary_folder() as place:
         folder = place / path.name
         folder.mkdir()
+        room = min(_UNPACKED_BYTES, shutil.disk_usage(folder).free // 2)
         try:
             with tarfile.open(path) as archive:
-                for member in archive:
+                for number, member in enumerate(archive):
+                    room -= max(0, member.size) if member.isreg() else 0
+                    if room < 0 or number >= _MEMBERS:
+                        raise DataError(
+                            f"{path} holds more than {_UNPACKED_BYTES >> 30} GiB, {_MEMBERS} files, or half of what is "
+                            f"free in {name}",
+                            hint="unpack it yourself and name what it holds",
+                        )
                     parts = [part for part in PurePosixPath(member.name).parts if part not in ("/", "..", ".")]
                     source = archive.extractfile(member) if member.isreg() and parts else None
                     if source is None:

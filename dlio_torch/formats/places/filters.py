@@ -25,6 +25,9 @@ _MODULUS = 65535
 _WORDS = 1 << 16  # numbers that are summed at a time
 _WEIGHTS = np.arange(_WORDS, 0, -1, dtype=np.uint64)
 
+_GAIN = 1032  # of deflate, at most
+_ROOM = 256 << 20  # bytes that a chunk may become unseen
+
 _DAMAGE: tuple[Any, ...] = (zlib.error,)
 _inflate: Callable[..., Any] = zlib.decompress
 try:
@@ -48,12 +51,29 @@ def inflated(stored: Any, size: int, where: str, *, bare: bool = False) -> Any:
     Raises:
         DataError: it is damaged.
     """
+    if _GAIN * len(stored) > max(_ROOM, 4 * size):  # where it could become far more than it should hold
+        return _inflated_up_to(stored, size, where, -zlib.MAX_WBITS if bare else zlib.MAX_WBITS)
     try:
         return _inflate(stored, wbits=-zlib.MAX_WBITS if bare else zlib.MAX_WBITS, bufsize=max(1, size))
     except _DAMAGE as error:
         raise DataError(
             f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
         ) from error
+
+
+def _inflated_up_to(stored: Any, size: int, where: str, wbits: int) -> bytes:
+    """As :func:`inflated`, without ever holding more than it should give."""
+    engine = zlib.decompressobj(wbits)
+    try:
+        made = engine.decompress(stored, size + 1)
+    except zlib.error as error:
+        raise DataError(
+            f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
+        ) from error
+    if len(made) > size or not engine.eof:
+        what = f"inflates to more than its {size} bytes" if len(made) > size else "is cut within its deflate stream"
+        raise DataError(f"{where} {what}", hint="the file is damaged; generate or fetch it again")
+    return made
 
 
 def decoded(

@@ -100,7 +100,7 @@ class _Reader:
             try:
                 event = _DECODE(text.removeprefix(b"[").decode("utf-8", "surrogateescape"))
                 self._event(event, rank)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 damaged += 1
         if damaged:
             self.notes.append(f"{path.name}: {damaged} damaged lines are left out")

@@ -89,7 +89,7 @@ def has_failed(args: dict[str, Any]) -> bool:
     """Whether a call that returns a descriptor says that it got none."""
     try:
         return int(args["ret"]) < 0
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return False
 
 
@@ -99,7 +99,7 @@ def number(args: dict[str, Any], *names: str) -> int:
         if name in args:
             try:
                 return max(int(args[name]), -1)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 return -1
     return -1
 

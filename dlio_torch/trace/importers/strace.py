@@ -27,7 +27,7 @@ from dlio_torch.trace.importers.table import POSIX, TableBuilder, imported_proce
 from dlio_torch.trace.recording import Recording
 
 _PID = re.compile(r"\.(?P<pid>\d+)(?:\.gz)?$")
-_ENDS = re.compile(rb"(?:^|, )(\d+)(?=[<,\]])")
+_ENDS = re.compile(rb"(?:^|, )(\d{1,10})(?=[<,\]])")
 
 
 _COUNTED = known.MOVES | known.OPENS | known.ON_DESCRIPTOR | known.ON_PATH
@@ -296,5 +296,5 @@ def _full_path(arguments: bytes) -> str | None:
 
 
 def _seek_result(arguments: bytes) -> int:
-    found = re.search(rb"\[(\d+)\]", arguments)
+    found = re.search(rb"\[(\d{1,19})\]", arguments)
     return -1 if found is None else int(found[1])

@@ -17,15 +17,17 @@ _PREFIX = re.compile(
     rb"(?:(?P<clock>\d\d:\d\d:\d\d)(?:\.(?P<clock_part>\d+))? |(?P<unix>\d{8,11})(?:\.(?P<unix_part>\d+))? )?"
     rb"\s*(?:(?P<brace>\(\+\s*)?(?P<since>\d{1,9})\.(?P<since_part>\d{6,9})(?(brace)\)) )?\s*"
 )
-_UNFINISHED = re.compile(rb"\s*<unfinished \.\.\.>\s*$")
+_UNFINISHED = b"<unfinished ...>"
 _RESUMED = re.compile(rb"<\.\.\. (?P<name>\w+) resumed>\s*")
 _CALL = re.compile(
     rb"(?P<name>[a-z_]\w*)\((?P<arguments>.*)\)\s+= (?P<result>-?\d{1,20}|0x[0-9a-f]{1,16}|\?)(?P<rest>.*?)"
-    rb"(?:\s<(?P<took>\d{1,9})\.(?P<took_part>\d+)>)?\s*$",
+    rb"(?:\s<(?P<took>\d{1,9})\.(?P<took_part>\d+)>)?\Z",
     re.DOTALL,
 )
 _NAME = re.compile(rb"[a-z_]\w*\(")
-_FD = rb"(?P<number>-?\d{1,10}|AT_FDCWD)(?:<(?P<path>(?:[^<>\\]+|\\.|<[^<>]*>)*)>)?"
+# A damaged line must not take a time that grows faster than it does: nothing is repeated that repeats itself, and
+# nothing is searched for that begins with a repetition.
+_FD = rb"(?P<number>-?\d{1,10}|AT_FDCWD)(?:<(?P<path>[^<>\\]*(?:(?:\\.|<[^<>]*>)[^<>\\]*)*)>)?"
 _DESCRIPTOR = re.compile(_FD)
 _MAPPING = re.compile(rb", " + _FD + rb", (?P<offset>0x[0-9a-f]{1,16}|\d{1,19})$")
 _STRING = re.compile(rb'"(?P<text>(?:[^"\\]|\\.)*)"')
@@ -89,8 +91,8 @@ def stamp(line: bytes) -> tuple[Stamp, bytes]:
 
 def is_begin(rest: bytes) -> bytes | None:
     """The part of an interrupted call, without its mark; None for any other line."""
-    found = _UNFINISHED.search(rest)
-    return None if found is None else rest[: found.start()]
+    line = rest.rstrip()
+    return line[: -len(_UNFINISHED)].rstrip() if line.endswith(_UNFINISHED) else None
 
 
 def is_end(rest: bytes) -> tuple[str, bytes] | None:
@@ -106,7 +108,7 @@ def is_remark(rest: bytes) -> bool:
 
 def call(text: bytes) -> Call | None:
     """A whole call; None where the text is none."""
-    found = _CALL.match(text)
+    found = _CALL.match(text.rstrip())
     if found is None:
         return None
     result = None if found["result"] == b"?" else _number(found["result"])
@@ -180,7 +182,8 @@ def copy(arguments: bytes, *, sends: bool) -> Copy | None:
 
 def string(arguments: bytes) -> str | None:
     """The first string among the arguments, decoded."""
-    found = _STRING.search(arguments)
+    first = arguments.find(b'"')
+    found = None if first < 0 else _STRING.match(arguments, first)
     return None if found is None else _decoded(found["text"])
 
 

@@ -1,0 +1,125 @@
+"""A first look at files that the user named, in a process of its own: some libraries crash on a damaged file.
+
+HDF5, netCDF, Silo and ADIOS2 trust what a file says of itself.  Where one of them ends the process, or turns for ever
+in a circle of addresses, the run is to say which file that was.  The process is forked, so it costs some milliseconds,
+once for all files; what it sees is what is counted here.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from dlio_torch.errors import DataError, DlioError
+from dlio_torch.formats.base import FileInfo
+
+CPU_S = 60
+"""Time of the processor that a look at one file may take; waiting for storage is none."""
+
+_HINT = "the file is damaged; replace it, or remove it from dataset.path"
+
+
+def look(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *, apart: bool) -> list[FileInfo]:
+    """What ``inspect`` says of each file.
+
+    Args:
+        inspect: looks at a file.
+        paths: the files.
+        apart: in a process of its own.
+
+    Raises:
+        DataError: a file is refused, or ended the process that looked at it.
+    """
+    if not apart or not paths:
+        return [inspect(path) for path in paths]
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        # Of threads in a process that forks: the child uses none of them, and loader workers are forked as well.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(reading)
+            with open(writing, "wb") as answers:
+                _inspect_all(inspect, paths, answers)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    found: list[FileInfo] = []
+    status: int | None = None
+    try:
+        with open(reading, "rb") as answers:
+            found += _answers(answers)
+        status = os.waitpid(pid, 0)[1]
+    finally:
+        if status is None:  # refused, or interrupted
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    if len(found) < len(paths):
+        raise DataError(f"{paths[len(found)]}: {_how_it_ended(status)}", hint=_HINT)
+    return found
+
+
+def _inspect_all(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], answers: IO[bytes]) -> None:
+    """In the child: one answer for each file, up to the first that is refused."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)  # what a library or the C library says when it dies
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    for path in paths:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + CPU_S
+        resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
+        answer: FileInfo | Exception
+        try:
+            answer = inspect(path)
+        except Exception as error:
+            answer = error
+        try:
+            text = pickle.dumps(answer)
+        except Exception:
+            text = pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
+        answers.write(text)
+        answers.flush()
+        if isinstance(answer, Exception):
+            return
+
+
+def _answers(answers: IO[bytes]) -> Iterator[FileInfo]:
+    """What the child says, up to its end.
+
+    Raises:
+        Exception: what looking at a file raised.
+    """
+    while True:
+        try:
+            answer = pickle.load(answers)
+        except (EOFError, pickle.UnpicklingError):
+            return
+        if isinstance(answer, DlioError):
+            raise answer
+        if isinstance(answer, Exception):
+            raise RuntimeError(f"{type(answer).__name__}: {answer}") from answer
+        yield answer
+
+
+def _how_it_ended(status: int | None) -> str:
+    code = os.waitstatus_to_exitcode(status or 0)
+    if code == -signal.SIGXCPU:
+        return f"looking at it takes more than {CPU_S} s of the processor"
+    if code == -signal.SIGKILL:
+        return "the process that looked at it was killed, perhaps for want of memory"
+    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"the library that reads it crashed ({name})"

@@ -1,0 +1,88 @@
+"""What an array of an HDF5 file must not be, whoever made the file: asked of its header alone, when it is opened.
+
+A file may say that an array lies elsewhere (external links, raw data in other files, virtual arrays), that it has more
+elements than any memory, or that it was written by a filter that is code of its own.  Only what lies in this file is
+read, and no more memory is taken than what the file holds can become.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from dlio_torch.errors import DataError
+
+_SLACK_BYTES = 64 << 20  # of elements that were never written and have a fill value
+_GAIN = 1100  # deflate gains a factor of 1032 at most
+_GAIN_OTHERS = 1 << 16  # of filters that are made for runs of equal bytes
+_PLAIN = frozenset((1, 2, 3))  # deflate, shuffle, checksum: HDF5's numbers
+_LINKS = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "a link to another file"}
+_HINT = "only what lies in the file itself is read; store the array there"
+
+
+def check_link(group: h5py.Group, name: str, path: Path) -> None:
+    """Raise where a member of a group is not the object itself.
+
+    Raises:
+        DataError: it is a link to somewhere else.
+    """
+    kind = group.id.links.get_info(name.encode()).type
+    if kind != h5py.h5l.TYPE_HARD:
+        what = _LINKS.get(kind, "a link of a kind of its own")
+        raise DataError(f"{path}: {group.name.rstrip('/')}/{name} is {what}", hint=_HINT)
+
+
+def check_array(array: h5py.Dataset, path: Path) -> None:
+    """Raise where reading an array would leave its file, or need memory that the file's size does not explain.
+
+    Raises:
+        DataError: it would.
+    """
+    properties = array.id.get_create_plist()
+    layout = properties.get_layout()
+    if layout == h5py.h5d.VIRTUAL:
+        raise DataError(f"{path}: {array.name} is put together out of other files", hint=_HINT)
+    if properties.get_external_count():
+        name = properties.get_external(0)[0].decode("utf-8", "backslashreplace")
+        raise DataError(f"{path}: the elements of {array.name} lie in another file, {name!r}", hint=_HINT)
+    shape = array.shape or ()
+    filters = {properties.get_filter(number)[0] for number in range(properties.get_nfilters())}
+    chunk = array.chunks if layout == h5py.h5d.CHUNKED else None
+    check_size(array.name, shape, chunk, array.dtype.itemsize, array.file.id.get_filesize(), filters, path)
+
+
+def check_size(
+    name: str,
+    shape: tuple[int, ...],
+    chunk: tuple[int, ...] | None,
+    itemsize: int,
+    file_bytes: int,
+    filters: set[Any],
+    path: Path,
+) -> None:
+    """Raise where an array, or one chunk of it, is larger than a file of this size can make.
+
+    Args:
+        name: of the array.
+        shape: of the array.
+        chunk: of a chunk; ``None``: it is not in chunks.
+        itemsize: bytes of an element.
+        file_bytes: of the file.
+        filters: their numbers in HDF5.
+        path: of the file.
+
+    Raises:
+        DataError: it is.
+    """
+    most = _SLACK_BYTES + file_bytes * (_GAIN if filters <= _PLAIN else _GAIN_OTHERS)
+    for what, lengths in (("", shape), ("a chunk of ", chunk or ())):
+        size = math.prod(lengths) * itemsize
+        if size > most:
+            raise DataError(
+                f"{path}: {what}{name} has {size} bytes by its shape {list(lengths)}, more than a file of {file_bytes} "
+                "bytes can hold",
+                hint="the file is damaged, or was never filled",
+            )
