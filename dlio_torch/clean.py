@@ -205,6 +205,6 @@ def _made_for(folder: Path, recipe: str) -> bool:
     """Whether ``folder`` is a generated data set of ``recipe``: the data of 'a-b' also start with 'a-'."""
     try:
         found = json.loads((folder / DATA_MARKER).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return True  # damaged or absent: the marker's presence decides
     return not isinstance(found, dict) or found.get("recipe", recipe) == recipe

@@ -11,6 +11,13 @@ LONGEST = 2000
 """Characters of the longest message; of a longer one the middle is left out."""
 
 
+def harmless(text: str) -> str:
+    r"""A line whose control characters are written ``\x1b``: names in hostile files must not command a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 class DlioError(Exception):
     """Base of all errors that are shown to the user as one line.
 
@@ -47,9 +54,7 @@ def one_line(text: str) -> str:
     Values of the user, and names of files of others, are part of messages; none of them may move the cursor,
     change colours, or fill the screen.
     """
-    text = " ".join(text.split())
-    if not text.isprintable():
-        text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    text = harmless(" ".join(text.split()))
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 2 :]}"
 
 

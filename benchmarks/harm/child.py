@@ -22,7 +22,7 @@ from dlio_torch.errors import DlioError
 
 MEMORY = 256 << 20
 """Bytes by which a case may grow its process: all files are small."""
-SECONDS = 30.0
+SECONDS = 60.0
 _ADDRESSES = 4 << 30  # of address space above what the process has
 _MOST_LINE = 4000
 

@@ -49,8 +49,11 @@ def main(command: Command, launch: Launch) -> int:
     summary = run.read_json(run.summary)
     try:
         workload = workload_of(found.config, summary, open_recording(run.path), read_steps(run.steps()))
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{run.summary} lacks a figure: {error}", hint="repeat the run with this version") from error
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise DataError(
+            f"{run.summary} lacks a figure, or holds one that no run writes: {error}",
+            hint="repeat the run with this version",
+        ) from error
     question = Question(ranks, cached, files, samples, found.config.seed)
     system = found.config.system
     rows = project(workload, system, question)

@@ -47,7 +47,7 @@ def read_description(folder: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}", hint="see dataset.root") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error})", hint=f"remove {folder} and generate again") from error
     return dict(found)
 

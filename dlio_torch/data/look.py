@@ -19,7 +19,7 @@ from typing import IO
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.base import FileInfo
 
-CPU_S = 60
+CPU_S = 30
 """Time of the processor that a look at one file may take; waiting for storage is none."""
 
 _HINT = "the file is damaged; replace it, or remove it from dataset.path"

@@ -26,7 +26,7 @@ def stored(folder: Path | str, cache: Path | None = None) -> dict[Request, Limit
         folder: of which they are; it need not exist.
         cache: where records lie; None: the user's cache folder.
     """
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(_record(folder, cache).read_text(encoding="utf-8"))
         if found["schema"] == SCHEMA_VERSION:
             limits = [from_record(record) for record in found["limits"]]

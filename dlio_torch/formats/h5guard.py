@@ -8,31 +8,89 @@ read, and no more memory is taken than what the file holds can become.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import h5py
 
-from dlio_torch.errors import DataError
+from dlio_torch.errors import DataError, DlioError
+from dlio_torch.formats.base import open_error, os_errors
 
-_SLACK_BYTES = 64 << 20  # of elements that were never written and have a fill value
+SLACK_BYTES = 64 << 20  # of elements that were never written and have a fill value
 _GAIN = 1100  # deflate gains a factor of 1032 at most
 _GAIN_OTHERS = 1 << 16  # of filters that are made for runs of equal bytes
 _PLAIN = frozenset((1, 2, 3))  # deflate, shuffle, checksum: HDF5's numbers
-_LINKS = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "a link to another file"}
+ANY_FILTER = frozenset((-1,))
+"""Where it is not known which filters an array has."""
+_MOST_LINKS = 16  # soft links on the way to an array, as many as HDF5 follows
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _HINT = "only what lies in the file itself is read; store the array there"
 
 
-def check_link(group: h5py.Group, name: str, path: Path) -> None:
-    """Raise where a member of a group is not the object itself.
+def check_link(group: h5py.Group, name: str, path: Path, followed: int = 0) -> None:
+    """Raise where a member of a group lies in another file; soft links are followed within this one.
+
+    Args:
+        group: open.
+        name: of the member; it is there.
+        path: of the file.
+        followed: soft links so far.
 
     Raises:
-        DataError: it is a link to somewhere else.
+        DataError: it does, or its soft links do not end.
     """
     kind = group.id.links.get_info(name.encode()).type
-    if kind != h5py.h5l.TYPE_HARD:
-        what = _LINKS.get(kind, "a link of a kind of its own")
-        raise DataError(f"{path}: {group.name.rstrip('/')}/{name} is {what}", hint=_HINT)
+    if kind == h5py.h5l.TYPE_HARD:
+        return
+    where = f"{path}: {(group.name or '').rstrip('/')}/{name}"
+    if kind != h5py.h5l.TYPE_SOFT:
+        what = "a link to another file" if kind == h5py.h5l.TYPE_EXTERNAL else "a link of a kind of its own"
+        raise DataError(f"{where} is {what}", hint=_HINT)
+    if followed == _MOST_LINKS:
+        raise DataError(f"{where}: soft links lead on without an end", hint=_HINT)
+    target = group.id.links.get_val(name.encode()).decode("utf-8", "surrogateescape")
+    _check_way(group.file if target.startswith("/") else group, target, path, followed + 1)
+
+
+def _check_way(group: h5py.Group, name: str, path: Path, followed: int = 0) -> h5py.Dataset | None:
+    """Raise where something on the way to an object lies in another file; the object, where it is an array."""
+    found: Any = group
+    for part in name.split("/"):
+        if part in ("", "."):
+            continue
+        if not isinstance(found, h5py.Group) or part not in found:
+            return None  # whoever wants it says that it is missing
+        check_link(found, part, path, followed)
+        found = found[part]
+    return found if isinstance(found, h5py.Dataset) else None
+
+
+def check_file(path: Path, names: Sequence[str]) -> None:
+    """Raise where arrays of a file that another library is to read lie elsewhere, or promise too much.
+
+    A file that is not HDF5, or lacks an array, is left to that library.
+
+    Args:
+        path: the file.
+        names: of the arrays.
+
+    Raises:
+        DataError: one of them does.
+    """
+    with os_errors(path), path.open("rb") as stored:
+        if stored.read(len(_SIGNATURE)) != _SIGNATURE:
+            return
+    try:
+        with h5py.File(path, "r") as file:
+            for name in names:
+                array = _check_way(file, name, path)
+                if array is not None:
+                    check_array(array, path)
+    except DlioError:
+        raise
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError) as error:
+        raise open_error(path, error) from error
 
 
 def check_array(array: h5py.Dataset, path: Path) -> None:
@@ -60,7 +118,7 @@ def check_size(
     chunk: tuple[int, ...] | None,
     itemsize: int,
     file_bytes: int,
-    filters: set[Any],
+    filters: Set[int],
     path: Path,
 ) -> None:
     """Raise where an array, or one chunk of it, is larger than a file of this size can make.
@@ -77,7 +135,7 @@ def check_size(
     Raises:
         DataError: it is.
     """
-    most = _SLACK_BYTES + file_bytes * (_GAIN if filters <= _PLAIN else _GAIN_OTHERS)
+    most = SLACK_BYTES + file_bytes * (_GAIN if filters <= _PLAIN else _GAIN_OTHERS)
     for what, lengths in (("", shape), ("a chunk of ", chunk or ())):
         size = math.prod(lengths) * itemsize
         if size > most:

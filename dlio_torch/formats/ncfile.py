@@ -6,6 +6,7 @@ interpreter free while it is inside, as applications that read with threads have
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from dlio_torch.errors import ConfigError, DataError, DlioError, MissingPackageError
 from dlio_torch.formats.base import open_error
 from dlio_torch.formats.cdf_header import read_layout
+from dlio_torch.formats.h5guard import ANY_FILTER, SLACK_BYTES, check_size
 from dlio_torch.formats.locks import library_lock
 
 if TYPE_CHECKING:
@@ -175,6 +177,9 @@ class NcFile:
             if not shape or shape[1:] != row_shape:
                 wanted = ", ".join(["n", *map(str, row_shape)])
                 raise DataError(f"{self.path}: {name} has shape {list(shape)}, expected [{wanted}]", hint=_HINT)
+            size = math.prod(shape) * found.itemsize
+            if self.layout is None and size > SLACK_BYTES:  # of a classic file, the header was compared with the file
+                check_size(name, shape, None, found.itemsize, self.path.stat().st_size, ANY_FILTER, self.path)
             if cache_bytes and variable.chunking() not in (None, "contiguous"):
                 variable.set_var_chunk_cache(size=cache_bytes)
             return Rows(variable, name, dtype, self.path)

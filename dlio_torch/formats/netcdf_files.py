@@ -20,7 +20,9 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.formats import payload
 from dlio_torch.formats.base import FileInfo, MpiIo, Reader
 from dlio_torch.formats.chunks import chunk_shape, field_chunk
+from dlio_torch.formats.extents import EXTENTS_SUFFIX
 from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.h5guard import check_file
 from dlio_torch.formats.ncfile import NcFile, Rows, create, creating, element_of, need_netcdf4
 from dlio_torch.formats.netcdf_reader import Index, NetcdfReader
 from dlio_torch.formats.places.base import NativeFile
@@ -251,6 +253,8 @@ class NetcdfFiles(FieldFormat):
     # --- reading ---
 
     def inspect(self, path: Path) -> FileInfo:
+        names = [spec.name for spec in self._specs]
+        check_file(path, [*names, *(spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable)])
         with closing(self._open(path)) as reader:
             return FileInfo(reader.num_samples, reader.describe())
 

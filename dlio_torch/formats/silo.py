@@ -23,6 +23,7 @@ from dlio_torch.formats.base import FileInfo, MpiIo, Reader
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.extents import EXTENTS_SUFFIX, read_pieces, table_of
 from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.h5guard import check_file
 from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
 from dlio_torch.formats.silo_library import SiloArray, SiloFile, library, make_repeatable, too_long
 from dlio_torch.formats.silo_places import open_driver, places_of_array
@@ -80,6 +81,8 @@ class SiloFormat(FieldFormat):
         make_repeatable(path)
 
     def inspect(self, path: Path) -> FileInfo:
+        names = [spec.name for spec in self._specs]
+        check_file(path, [*names, *(spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable)])
         with closing(_SiloReader(path, self._specs)) as reader:
             return FileInfo(reader.num_samples, reader.describe())
 

@@ -70,7 +70,7 @@ def read_index(path: Path) -> Index | None:
     except (ValueError, OverflowError) as error:
         raise DataError(f"{beside} is no index of records", hint="remove it") from error
     offsets = np.concatenate([[0], np.cumsum(numbers[:, 1])])  # sums may wrap, and then do not grow
-    if (np.diff(offsets) <= 0).any():
+    if (offsets[1:] <= offsets[:-1]).any():
         raise DataError(f"{beside}: its records do not lie one after another", hint="remove it")
     if len(numbers) == 0 or numbers[:, 1].min() < FRAMING or not np.array_equal(offsets[:-1], numbers[:, 0]):
         raise DataError(f"{beside}: its records do not lie one after another", hint="remove it")

@@ -220,7 +220,7 @@ class Store:
             end += len(line)
             try:
                 yield Trial.from_json(json.loads(line)), end
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{self._trials}:{number} is damaged: {error}", hint="remove the line") from None
 
     # --- data ------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[Study, Path, dict[int, str]]:
         return _study(found["study"]), Path(found["cwd"]), digests
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is damaged: {error!r}", hint="begin the study again") from None
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dlio_torch.errors import harmless
+
 READ = "read"
 WRITE = "write"
 OPEN = "open"
@@ -59,13 +61,14 @@ def normal_name(call: str) -> str:
 def printable(name: str) -> str:
     r"""A name as text that can be encoded: bytes of a path that are no UTF-8 are written ``\xff``.
 
-    pandas cannot hash the lone surrogates that stand for them in Python's own file names.
+    Control characters are written likewise: such a name must not command a terminal.
+    pandas cannot hash the lone surrogates that stand for bytes in Python's own file names.
     """
     try:
         raw = name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raw = name.encode("utf-8", "backslashreplace")
-    return raw.decode("utf-8", "backslashreplace")
+    return harmless(raw.decode("utf-8", "backslashreplace"))
 
 
 def class_of(op: str) -> str:

@@ -212,7 +212,7 @@ def read_steps(path: Path | str) -> dict[int, Steps]:
         return _read_journal(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", hint="the run did not get that far") from error
-    except (KeyError, ValueError, struct.error) as error:
+    except (KeyError, ValueError, OverflowError, csv.Error, struct.error) as error:
         raise DataError(f"{path} is damaged: {error}", hint="repeat the run") from error
 
 

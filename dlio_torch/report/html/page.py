@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path
@@ -95,7 +95,21 @@ def _shown(value: object) -> object:
 
 
 def view_page(view: View) -> Page:
-    """The page about a recording."""
+    """The page about a recording; without what its run left behind, where that holds what no run writes."""
+    try:
+        return _view_page(view)
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        if (view.summary, view.environment, view.command, view.config, view.sources) == (None,) * 5:
+            raise
+        why = (
+            "summary.json, environment.json, command.json, config.yaml and sources.yaml are left out: one of them "
+            f"holds what no run writes ({type(error).__name__}: {error})"
+        )
+        bare = replace(view, summary=None, environment=None, command=None, config=None, sources=None)
+        return _view_page(replace(bare, missing=(*view.missing, why)))
+
+
+def _view_page(view: View) -> Page:
     from dlio_torch.report.html.run import section_overview
 
     return Page(

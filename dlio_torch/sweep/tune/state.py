@@ -57,7 +57,7 @@ def load(folder: Path) -> State:
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is damaged: {error!r}", hint="begin the search again") from None
 
 

@@ -115,7 +115,8 @@ def environment_section(view: View) -> Section:
 
 def environment_block(told: Mapping[str, Any]) -> Folded:
     """The content of ``environment.json``, folded."""
-    why = told.get("not_measured") or {}
+    why = told.get("not_measured")
+    why = why if isinstance(why, Mapping) else {}
     rows = []
     for key, value in _flat({name: value for name, value in told.items() if name != "not_measured"}):
         text = _value(value)
