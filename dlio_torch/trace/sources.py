@@ -260,7 +260,7 @@ def _archive(path: Path) -> Recording:
                     if room < 0 or number >= _MEMBERS:
                         raise DataError(
                             f"{path} holds more than {_UNPACKED_BYTES >> 30} GiB, {_MEMBERS} files, or half of what is "
-                            f"free in {name}",
+                            f"free in {place}",
                             hint="unpack it yourself and name what it holds",
                         )
                     parts = [part for part in PurePosixPath(member.name).parts if part not in ("/", "..", ".")]

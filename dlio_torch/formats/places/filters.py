@@ -30,12 +30,13 @@ _ROOM = 256 << 20  # bytes that a chunk may become unseen
 
 _DAMAGE: tuple[Any, ...] = (zlib.error,)
 _inflate: Callable[..., Any] = zlib.decompress
+_inflater: Callable[[int], Any] = zlib.decompressobj
 try:
     from isal import isal_zlib
 except ImportError:
     pass
 else:
-    _inflate = isal_zlib.decompress
+    _inflate, _inflater = isal_zlib.decompress, isal_zlib.decompressobj
     _DAMAGE = (zlib.error, isal_zlib.error)
 
 
@@ -63,10 +64,10 @@ def inflated(stored: Any, size: int, where: str, *, bare: bool = False) -> Any:
 
 def _inflated_up_to(stored: Any, size: int, where: str, wbits: int) -> bytes:
     """As :func:`inflated`, without ever holding more than it should give."""
-    engine = zlib.decompressobj(wbits)
+    engine = _inflater(wbits)
     try:
         made = engine.decompress(stored, size + 1)
-    except zlib.error as error:
+    except _DAMAGE as error:
         raise DataError(
             f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
         ) from error
