@@ -15,6 +15,7 @@ from dlio_torch.data.hold import HeldPlan
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import Plan
 from dlio_torch.data.possible import check_possible, check_specs, held_bytes, lacking
+from dlio_torch.data.stored import stored_bytes
 from dlio_torch.dist.launcher import detect
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.errors import DlioError, PreconditionError
@@ -70,7 +71,7 @@ def _data(config: Config, fmt: Format, manifests: dict[str, Manifest], details: 
             there = "not counted which are"
             if manifest.num_files <= _MOST_COUNTED:
                 there = f"{sum(fmt.is_there(manifest.path(file)) for file in range(manifest.num_files))}"
-            size = format_size(manifest.num_samples * fmt.stored_bytes())
+            size = format_size(manifest.num_samples * stored_bytes(fmt))
             yield f"{what}, about {size} in {layout.data_folder(config, fmt)} ({there} already there)"
         else:
             yield f"{what} in memory"
@@ -88,7 +89,7 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     yield f"steps: {steps} a rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples a rank and step"
     yield (
         f"reads: {format_size(samples * fmt.sample_bytes())} of tensors a rank, "
-        f"about {format_size(samples * fmt.stored_bytes())} of stored data"
+        f"about {format_size(samples * stored_bytes(fmt))} of stored data"
     )
     yield _checkpoints(config, steps, world_size)
     yield f"memory: about {format_size(held_bytes(config, fmt, sampler))} of batches a rank, beside torch"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from dlio_torch.analysis import stalls
@@ -13,16 +15,18 @@ from dlio_torch.analysis.io.mpiio import beside
 from dlio_torch.analysis.overlap import overlap
 from dlio_torch.analysis.storage import against_limit
 from dlio_torch.config.schema import Config
-from dlio_torch.errors import DataError
+from dlio_torch.errors import DataError, DlioError
 from dlio_torch.report.console import print_report
 from dlio_torch.report.expect import compare
 from dlio_torch.rundir import RunDir
+from dlio_torch.syserrors import warn
 from dlio_torch.trace.calls import CLASSES
 from dlio_torch.trace.chrome import write_trace
-from dlio_torch.trace.events import read_events
+from dlio_torch.trace.eventfiles import ENDED_EARLY
+from dlio_torch.trace.events import EventTable, read_events
 from dlio_torch.trace.horovod import Timeline, read_timeline
 from dlio_torch.trace.recording import Recording
-from dlio_torch.train.steps import Steps, write_steps
+from dlio_torch.train.steps import Steps, journal_of, write_steps
 
 
 def write_results(
@@ -42,7 +46,11 @@ def write_results(
         came to what the storage gives); and ``advice``.  ``mpi_io`` gets the calls that MPI-IO itself made.
     """
     events = read_events(directory.events)
-    environment = directory.read_json(directory.environment)
+    try:
+        environment = directory.read_json(directory.environment)
+    except DataError as error:  # the folder has gone, for example; the figures have not
+        warn(str(error))
+        environment = {}
     recorded = Recording(
         directory.path,
         "run",
@@ -51,7 +59,8 @@ def write_results(
         world_size=len(steps),
         facts={"environment": environment},
     )
-    met = overlap(recorded)
+    whole = config.trace.spans and not _lacks_spans(events, len(steps))
+    met = overlap(recorded) if whole or not config.trace.spans else None
     posix = analyse(recorded) if config.trace.posix else None
     summary = {
         **summary,
@@ -59,20 +68,55 @@ def write_results(
         "mpi_io": beside(summary["mpi_io"], events.frame if config.trace.posix else None, _read_from(summary)),
         "storage": against_limit(summary, config, posix),
         "overlap": None if met is None else met.astype(object).where(met.notna(), None).to_dict("records"),
-        "stalls": stalls.summary(stalls.attribute(recorded), config.train.warmup_steps) if config.trace.spans else None,
+        "stalls": stalls.summary(stalls.attribute(recorded), config.train.warmup_steps) if whole else None,
     }
     summary["advice"] = advise(gather(summary, config, environment, recorded, steps))
-    directory.write_json(directory.summary, summary)
-    write_steps(directory.steps(), steps)
-    for rank in steps:
-        directory.steps(rank).unlink(missing_ok=True)
-    trace = config.trace
-    if trace.spans or trace.posix or trace.horovod:
-        profiles = sorted(directory.tensorboard.glob("*.pt.trace.json*"))
-        timeline = _timeline(directory) if trace.horovod else None
-        write_trace(events, directory.trace, profiler_traces=profiles, horovod=timeline)
+    failed = list(_written(directory, config, summary, steps, events))
     print_report(summary, stream=sys.stdout, run_dir=directory.path, expect=compare(config.expect, summary))
+    if config.trace.spans and not whole:
+        warn("spans are missing, so nothing is said of overlap and of what steps waited for")
+    if failed:
+        sys.stdout.flush()
+        first, *others = failed
+        missing = f"; nor could {', '.join(name for name, _ in others)} be written" if others else ""
+        raise type(first[1])(f"{first[1].message}{missing}; the figures are printed above", hint=first[1].hint)
     return summary
+
+
+def _written(
+    directory: RunDir, config: Config, summary: dict[str, Any], steps: Mapping[int, Steps], events: EventTable
+) -> Iterator[tuple[str, DlioError]]:
+    """Write the files; gives the names of those that cannot be, and why."""
+
+    def write_trace_file() -> None:
+        profiles = sorted(directory.tensorboard.glob("*.pt.trace.json*"))
+        timeline = _timeline(directory) if config.trace.horovod else None
+        write_trace(events, directory.trace, profiler_traces=profiles, horovod=timeline)
+
+    def write_steps_file() -> None:
+        write_steps(directory.steps(), steps)
+        for rank in steps:
+            with contextlib.suppress(OSError):
+                directory.steps(rank).unlink(missing_ok=True)
+                journal_of(directory.steps(rank)).unlink(missing_ok=True)
+
+    writers: dict[Path, Callable[[], None]] = {
+        directory.summary: lambda: directory.write_json(directory.summary, summary),
+        directory.steps(): write_steps_file,
+    }
+    if config.trace.spans or config.trace.posix or config.trace.horovod:
+        writers[directory.trace] = write_trace_file
+    for path, write in writers.items():
+        try:
+            write()
+        except DlioError as error:
+            yield path.name, error
+
+
+def _lacks_spans(events: EventTable, world_size: int) -> bool:
+    """Whether a process of the run could not record all of its spans."""
+    trainers = {process.rank for process in events.processes if process.role == "trainer"}
+    return len(trainers) < world_size or any(part.reason == ENDED_EARLY for part in events.skipped)
 
 
 def _timeline(directory: RunDir) -> Timeline | None:

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dlio_torch.errors import DataError, PreconditionError
+from dlio_torch.syserrors import refused
 
 _PARTS = (
     "config.yaml",
@@ -93,8 +94,8 @@ class RunDir:
                     return cls(path)
                 number += 1
         except OSError as error:
-            raise PreconditionError(
-                f"run directory below {parent} cannot be made: {error.strerror}", hint="set output.root or output.dir"
+            raise refused(
+                f"run directory below {parent} cannot be made", error, elsewhere="set output.root or output.dir"
             ) from error
 
     @classmethod
@@ -191,7 +192,7 @@ class RunDir:
         """Write a file of this directory: afterwards it is complete, or as it was before.
 
         Raises:
-            PreconditionError: the file cannot be written.
+            DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
             ValueError: ``path`` lies outside this directory.
         """
         if not path.absolute().is_relative_to(self.path):
@@ -222,7 +223,7 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of ``path`` when the body is done; after an exception all is as before.
 
     Raises:
-        PreconditionError: the file cannot be written.
+        DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
     """
     temporary: str | None = None
     try:
@@ -282,14 +283,12 @@ def writing(path: Path) -> Iterator[None]:
     """Turn an error of the system into the line that the user sees.
 
     Raises:
-        PreconditionError: ``path`` cannot be written.
+        DlioError: ``path`` cannot be written (see :mod:`dlio_torch.syserrors`).
     """
     try:
         yield
     except OSError as error:
-        raise PreconditionError(
-            f"{path} cannot be written: {error.strerror}", hint="free space or set output.root"
-        ) from error
+        raise refused(f"{path} cannot be written", error, elsewhere="set output.root") from error
 
 
 def require_claimable(path: Path, key: str, source: str, *, empty: bool = True) -> None:
@@ -328,9 +327,7 @@ def _claim(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         occupied = any(path.iterdir())
     except OSError as error:
-        raise PreconditionError(
-            f"output.dir={path} cannot be made: {error.strerror}", hint="choose another folder"
-        ) from error
+        raise refused(f"output.dir={path} cannot be made", error, elsewhere="choose another folder") from error
     if occupied:
         raise PreconditionError(f"output.dir={path} is not empty", hint="choose a new folder or remove this one")
     return path

@@ -114,7 +114,7 @@ def test_a_failure_ends_all_others_with_its_line_and_code(
     assert ranks[failing].exit_code is None
     assert ranks[failing].hooked == []
     printed = capfd.readouterr().err.splitlines()
-    assert printed == ([] if failing == 0 else [f"rank {failing} failed: no space"])
+    assert printed == ([] if failing == 0 else [f"dlio_torch: error: rank {failing} failed: no space"])
 
 
 @pytest.mark.parametrize("dying", [0, 1, 2])

@@ -57,10 +57,9 @@ def shared_memory() -> set[str]:
 def said(ended: Sequence[Ended]) -> list[str]:
     """The lines that say why the run ended, without the rank that may stand before them."""
     found = re.findall(
-        r"(?:dlio_torch: (?:rank \d+: )?error: |rank \d+ failed: |(?=rank \d+ \(pid \d+)).*",
-        "\n".join(rank.stderr for rank in ended),
+        r"^dlio_torch: (?:rank \d+: )?error: .*", "\n".join(rank.stderr for rank in ended), flags=re.MULTILINE
     )
-    return sorted({re.sub(r"^(dlio_torch: )?(rank \d+( failed)?: )?(error: )?", "", line) for line in found})
+    return sorted({re.sub(r"^dlio_torch: (rank \d+: )?error: (rank \d+ failed: )?", "", line) for line in found})
 
 
 def reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:

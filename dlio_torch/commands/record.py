@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -13,7 +15,7 @@ from dlio_torch import __version__
 from dlio_torch.commands.arguments import Command
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.environment import describe
-from dlio_torch.errors import ConfigError
+from dlio_torch.errors import ConfigError, DlioError
 from dlio_torch.rundir import RunDir
 from dlio_torch.units import parse_size
 
@@ -61,12 +63,29 @@ def main(command: Command, launch: Launch) -> int:
         method=cast(Literal["auto", "preload", "strace"], method),
         **options,
     )
-    directory.write_json(directory.command, {**about, **asdict(recorded)})
-    _say(directory)
+    failed: list[DlioError] = []
+    with _keeping(failed):
+        directory.write_json(directory.command, {**about, **asdict(recorded)})
+    _say(directory, failed)
+    if failed:
+        first = failed[0]
+        raise type(first)(
+            f"{first.message}; the program ended with {recorded.exit_code}, its figures are printed above",
+            hint=first.hint,
+        )
     return recorded.exit_code
 
 
-def _say(directory: RunDir) -> None:
+@contextlib.contextmanager
+def _keeping(failed: list[DlioError]) -> Iterator[None]:
+    """What cannot be written costs nobody the figures: it is said at the end."""
+    try:
+        yield
+    except DlioError as error:
+        failed.append(error)
+
+
+def _say(directory: RunDir, failed: list[DlioError]) -> None:
     """Analyse what was recorded, draw the timeline, and print the figures to stderr: stdout is the program's."""
     from dlio_torch.analysis.io.metrics import analyse
     from dlio_torch.analysis.io.selection import data_only
@@ -76,8 +95,10 @@ def _say(directory: RunDir) -> None:
 
     recording = open_recording(directory.path)
     analysis = analyse(data_only(recording))
-    directory.write_json(directory.summary, {"posix": analysis})
-    write_trace(recording.events, directory.trace)
+    with _keeping(failed):
+        directory.write_json(directory.summary, {"posix": analysis})
+    with _keeping(failed):
+        write_trace(recording.events, directory.trace)
     last = f"Results: {directory.path} (python -m dlio_torch report {directory.path})"
     print_io(analysis, sys.stderr, [last])
 

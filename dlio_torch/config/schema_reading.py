@@ -91,7 +91,9 @@ class LoaderConfig:
     )
     max_open_files: int = opt(64, "files that each reading thread keeps open", minimum=1)
     in_memory: bool = opt(False, "read the whole share of the rank into memory before training")
-    timeout_s: float = opt(300.0, "longest wait for a batch before the run fails; 0: for ever", unit="s", minimum=0)
+    timeout_s: float = opt(
+        300.0, "longest wait for a batch before the run fails, whoever reads it; 0: for ever", unit="s", minimum=0
+    )
     replay: Literal["none", "reads", "samples", "batches"] = opt(
         "none",
         "leave out a cost of training batches, to learn what it is: answer read calls from memory, take finished "

@@ -71,6 +71,13 @@ class OutputConfig:
     root: str = opt("runs", "folder below which run directories lie")
     dir: str | None = opt(None, "this very run directory instead of <root>/<recipe>/<time>")
     progress: bool = opt(True, "show progress on rank 0")
+    patience_s: float = opt(
+        60.0,
+        "wait for a batch, a checkpoint, a copy or a file to be written after which a line on the console says what is "
+        "waited for, and again after twice as long; the run goes on; 0: no such lines",
+        unit="s",
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dlio_torch.data.memory_reads import serve
 from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.streamplan import StreamPlan
+from dlio_torch.environment.vigil import NO_WATCH, Watch
 from dlio_torch.formats.base import Format
 from dlio_torch.trace.spans import Recorder
 
@@ -173,10 +174,12 @@ def assemble(
     rank: int,
     world_size: int,
     meeting: Meeting | None = None,
+    watch: Watch = NO_WATCH,
 ) -> Loaders:
     """Loaders of one rank; reads into memory first what ``loader.in_memory`` or ``loader.replay`` ask for.
 
-    ``meeting`` are the ranks that read by MPI-IO, where ``access.io`` asks for that.
+    ``meeting`` are the ranks that read by MPI-IO, where ``access.io`` asks for that.  ``watch`` says what is done
+    about a batch that does not come.
 
     Raises:
         ConfigError: the batch or the steps do not fit the data.
@@ -185,6 +188,8 @@ def assemble(
     sampler = train_sampler(config, manifests["train"], rank, world_size, fmt)
     preprocess = Preprocess(config.compute) if config.compute.preprocess_s > 0 else None
     loading = Loading(config, fmt, recorder, preprocess=preprocess, verify=config.verify, meeting=meeting)
+    if meeting is not None:  # ranks that read by MPI-IO wait for each other, which has a limit of its own
+        watch = replace(watch, give_up=None)
     evaluation = None
     began = time.perf_counter()
     if config.loader.replay == "reads" and fmt.needs_files:
@@ -199,11 +204,11 @@ def assemble(
     if "eval" in manifests:
         order = eval_sampler(config, manifests["eval"], rank, world_size, sampler.batch_size)
         if order is not None:
-            evaluation = BatchLoader(config.loader, loading.source(manifests["eval"], order, 1), order)
+            evaluation = BatchLoader(config.loader, loading.source(manifests["eval"], order, 1), order, watch=watch)
     load_s = time.perf_counter() - began if loading.in_memory_bytes is not None else None
     feed = (
-        HeldLoader(config.loader, source, sampler)
+        HeldLoader(config.loader, source, sampler, watch=watch)
         if isinstance(sampler, HeldPlan)
-        else BatchLoader(config.loader, source, sampler)
+        else BatchLoader(config.loader, source, sampler, watch=watch)
     )
     return Loaders(feed, sampler, evaluation, load_s, loading.in_memory_bytes)

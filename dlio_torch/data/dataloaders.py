@@ -9,6 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
@@ -22,6 +23,7 @@ from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
 from dlio_torch.environment.held import temporary_folder
+from dlio_torch.environment.oom import OomKills
 from dlio_torch.formats.batch import Batch
 
 Item = Batch | Made | Failure
@@ -63,9 +65,15 @@ class DataLoaderEngine:
             self._let_go = weakref.finalize(self, _close_here, stack, os.getpid())
             for loader in loaders:
                 loader.worker_init_fn = partial(begin_worker, folder=folder)
+        self._kills = OomKills.now() if self._has_workers else OomKills(None, None)
         self._read_ahead: ReadAhead[Item] | None = (
             ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
         )
+
+    @property
+    def workers(self) -> list[BaseProcess]:
+        """See ``loader.Engine``."""
+        return [worker for one in self._running for worker in getattr(one, "_workers", ())]
 
     def start(self, epoch: int, step: int) -> Iterator[Item]:
         """See ``loader.Engine``."""
@@ -74,7 +82,7 @@ class DataLoaderEngine:
         self._begin(epoch, step)
         self._running = [iter(loader) for loader in self._loaders]
         if self._has_workers:
-            WorkerSignals.install()
+            WorkerSignals.install(self._kills)
         first: Iterator[Item] = self._running[0]
         return first if self._read_ahead is None else self._read_ahead.start(self._running)
 

@@ -25,6 +25,7 @@ from dlio_torch.data.making import Made, Making
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.base import Format, Reader
 from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
+from dlio_torch.syserrors import unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 
 _Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file and its path
@@ -97,9 +98,7 @@ class SampleDataset(Dataset[Batch]):
             try:
                 reader.read(first, count, buffer, position)
             except OSError as error:
-                raise DataError(
-                    f"{path} cannot be read: {error.strerror or error}", hint="look at the file system"
-                ) from error
+                raise unreadable(path, error) from error
             add("read", began, clock(), file=path)
             position += count
         if self._preprocess is not None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_sharer
 from types import FrameType, TracebackType
 from typing import Any
 
+from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
+from dlio_torch.units import format_size
+
+_SHARED = "/dev/shm"
 
 
 @contextlib.contextmanager
@@ -53,45 +59,76 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def worker_died(what: str) -> RunFailed:
-    """A loader worker ended; ``what`` names it and how it ended."""
-    return RunFailed(
-        f"a loader worker died: {what}",
-        hint="look for a full /dev/shm or too little memory, or lower loader.num_workers",
-    )
+class WorkerDied(RunFailed):
+    """A loader worker ended."""
 
 
-def no_batch(source: str, timeout_s: float) -> RunFailed:
+class NoBatch(RunFailed):
+    """No batch came in time."""
+
+
+def worker_died(what: str, kills: OomKills | None = None) -> WorkerDied:
+    """A loader worker ended.
+
+    Args:
+        what: names it and how it ended.
+        kills: processes that the kernel had killed before, for lack of memory.
+    """
+    hint = "look for too little memory, or lower loader.num_workers"
+    if re.search(r"SIGKILL|signal: Killed", what):
+        known = f" ({kills.since()})" if kills is not None else ""
+        return WorkerDied(
+            f"a loader worker died: {what}{known}",
+            hint="if it took too much memory, lower loader.num_workers, loader.prefetch_factor or train.batch_size",
+        )
+    if re.search(r"SIGBUS|Bus error", what):
+        with contextlib.suppress(OSError):
+            free = format_size(shutil.disk_usage(_SHARED).free)
+            what += f" (of {_SHARED}, through which workers hand batches over, {free} are free)"
+        hint = f"raise the size of {_SHARED}, or lower loader.num_workers, loader.prefetch_factor or train.batch_size"
+    return WorkerDied(f"a loader worker died: {what}", hint=hint)
+
+
+def no_batch(source: str, timeout_s: float) -> NoBatch:
     """``source`` gave no batch in time."""
-    return RunFailed(
+    return NoBatch(
         f"no batch came from the {source} for {timeout_s:g} s",
         hint="look at the file system, or raise loader.timeout_s",
     )
 
 
-def explain(error: Exception, timeout_s: float) -> DlioError:
-    """One line for what torch's DataLoader raises."""
+def explain(error: Exception, timeout_s: float, who: Callable[[], str], kills: OomKills) -> DlioError:
+    """One line for what torch's DataLoader raises.
+
+    Args:
+        error: what was raised.
+        timeout_s: longest wait for a batch.
+        who: says what those do that are to bring a batch.
+        kills: see :func:`worker_died`.
+    """
+    if isinstance(error, NoBatch):
+        return NoBatch(f"{error.message}: {doing}" if (doing := who()) else error.message, hint=error.hint)
     if isinstance(error, DlioError):
         return error
     text = str(error).strip()
     if "timed out" in text:
-        return no_batch("loader workers", timeout_s)
-    died = _death(error)
+        return explain(no_batch("loader workers", timeout_s), timeout_s, who, kills)
+    died = _death(error, kills)
     if died is not None:
         return died
     return RunFailed(f"the loader failed: {text.splitlines()[-1] if text else type(error).__name__}")
 
 
-def _death(error: BaseException) -> RunFailed | None:
+def _death(error: BaseException, kills: OomKills) -> RunFailed | None:
     # "exited unexpectedly" has "is killed by signal" for its cause, which says more.
     found: RunFailed | None = None
     cause: BaseException | None = error
     while cause is not None:
         text = str(cause).strip()
-        if isinstance(cause, RunFailed) and "loader worker died" in text:
+        if isinstance(cause, WorkerDied):
             return cause
         if "exited unexpectedly" in text or "is killed by signal" in text:
-            found = worker_died(text.splitlines()[-1].strip())
+            found = worker_died(text.splitlines()[-1].strip().rstrip("."), kills)
         cause = cause.__cause__
     return found
 
@@ -141,16 +178,17 @@ class WorkerSignals:
     be: in the emulated compute rather than in the wait for a batch.
     """
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Any, kills: OomKills) -> None:
         self._handler = handler
+        self._kills = kills
 
     @classmethod
-    def install(cls) -> None:
+    def install(cls, kills: OomKills) -> None:
         """Wrap torch's handler, once it is there; it stays as torch's does."""
         handler = signal.getsignal(signal.SIGCHLD)
         # torch's is a nested function of this module.
         if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
-            signal.signal(signal.SIGCHLD, cls(handler))
+            signal.signal(signal.SIGCHLD, cls(handler, kills))
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Call torch's handler.
@@ -161,7 +199,7 @@ class WorkerSignals:
         try:
             self._handler(number, frame)
         except RuntimeError as error:
-            died = _death(error)
+            died = _death(error, self._kills)
             if died is None:
                 raise
             raise died from error

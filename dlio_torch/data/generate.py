@@ -28,14 +28,15 @@ import numpy.typing as npt
 from dlio_torch.config.schema import Config
 from dlio_torch.data import description, layout
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.stored import flush, give_name, in_the_way, reason, remove, size_of, way_out
+from dlio_torch.data.stored import flush, give_name, in_the_way, remove, size_of, stored_bytes, true_error
 from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import whole_cores
 from dlio_torch.environment.memory import memory_in_all
-from dlio_torch.errors import DlioError, PreconditionError, RunFailed
+from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.ahead import in_order
 from dlio_torch.formats.base import Format
+from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
 
@@ -86,7 +87,7 @@ def generate(
     Raises:
         PreconditionError: too little space, another process is writing this data set, or something else bears the name
             of a file.
-        RunFailed: a file could not be written.
+        DlioError: a file could not be written (see :mod:`dlio_torch.syserrors`).
     """
     start = time.perf_counter()
     folder = layout.data_folder(config, fmt)
@@ -96,7 +97,7 @@ def generate(
         todo = _to_write(jobs, fmt, comm, overwrite=config.generate.overwrite)
         sample_bytes = 0.0
         if comm.rank == 0:
-            sample_bytes = fmt.stored_bytes()  # some formats try it out
+            sample_bytes = stored_bytes(fmt)
             _require_space(jobs, todo, fmt, sample_bytes, folder, overwrite=config.generate.overwrite)
         sample_bytes = comm.broadcast_object(sample_bytes)
         mine = todo[comm.rank :: comm.world_size].tolist()
@@ -251,7 +252,7 @@ def no_room(config: Config, fmt: Format, manifests: Iterable[Manifest]) -> Preco
                 f"memory, {format_size(memory_in_all())}",
                 hint="take smaller samples: lower the shapes and lengths of the format's options",
             )
-        if (size := samples * fmt.stored_bytes()) > total:
+        if (size := samples * stored_bytes(fmt)) > total:
             return PreconditionError(
                 f"dataset.num_files={config.dataset.num_files} with dataset.samples_per_file="
                 f"{config.dataset.samples_per_file}: {folder} would take about {format_size(size)}, and its file "
@@ -293,8 +294,8 @@ def _unwritable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise PreconditionError(
-            f"the data set cannot be written to {folder}: {error.strerror or error}", hint="choose another dataset.root"
+        raise refused(
+            f"the data set cannot be written to {folder}", error, elsewhere="choose another dataset.root"
         ) from error
 
 
@@ -346,7 +347,12 @@ def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool
             give_name(written, path, fsync=fsync)
     except (OSError, RuntimeError) as error:  # h5py raises the latter where closing fails
         _remove(part, fmt)
-        raise RunFailed(f"{job.path} could not be written: {reason(error)}", hint=way_out(error)) from error
+        raise refused(
+            f"{job.path} could not be written",
+            true_error(error, job.path.parent, needed),
+            elsewhere="choose another dataset.root",
+            kept="finished files are kept",
+        ) from error
     except BaseException:
         _remove(part, fmt)
         raise

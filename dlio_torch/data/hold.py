@@ -13,6 +13,7 @@ from dlio_torch.data.loader import Batches, BatchLoader, Source
 from dlio_torch.data.orders import Indices
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.environment.vigil import NO_WATCH, Watch
 from dlio_torch.formats.batch import Batch
 
 
@@ -98,10 +99,11 @@ class HeldLoader(BatchLoader):
         config: the options of ``loader``.
         source: see :class:`BatchLoader`.
         plan: the batches and how long each is held.
+        watch: see :class:`BatchLoader`.
     """
 
-    def __init__(self, config: LoaderConfig, source: Source, plan: HeldPlan) -> None:
-        super().__init__(config, source, plan.fetched)
+    def __init__(self, config: LoaderConfig, source: Source, plan: HeldPlan, *, watch: Watch = NO_WATCH) -> None:
+        super().__init__(config, source, plan.fetched, watch=watch)
         self._plan = plan
 
     def __len__(self) -> int:

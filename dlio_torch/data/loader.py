@@ -8,8 +8,9 @@ option of each: the rank's own process reads ahead, as larcv's queue or TensorFl
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +22,8 @@ from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.pipe import PlacesReader
 from dlio_torch.data.decoupled.workers import WorkersEngine
-from dlio_torch.data.failures import explain, uninterrupted
+from dlio_torch.data.doing import doing
+from dlio_torch.data.failures import NoBatch, explain, uninterrupted
 from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.pipeplan import PipePlan
@@ -29,6 +31,8 @@ from dlio_torch.data.pipes import BatchIndices, EpochBatches
 from dlio_torch.data.replay import ReplayedBatches
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.stream import PipeStream
+from dlio_torch.environment.oom import OomKills
+from dlio_torch.environment.vigil import NO_WATCH, Vigil, Watch
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.batch import Batch
 
@@ -36,8 +40,15 @@ Source = CatchingDataset | PipeStream | ReplayedBatches | DecoupledSource
 """What a loader moves batches from."""
 
 
+_GRACE_S = 30.0  # for an engine to end a wait by itself
+
+
 class Engine(Protocol):
     """What moves batches; gives them, or the errors in their place."""
+
+    @property
+    def workers(self) -> Sequence[BaseProcess]:
+        """The processes that read, where there are any."""
 
     def start(self, epoch: int, step: int) -> Iterator[Item]:
         """The batches of ``epoch`` from ``step`` on; what was left of the epoch before is dropped."""
@@ -54,7 +65,8 @@ class Batches(Iterator[Batch]):
     """
 
     def __init__(self, loader: BatchLoader, items: Iterator[Item], timeout_s: float) -> None:
-        self._take, self._timeout_s = loader.take, timeout_s
+        self._take, self._timeout_s, self._vigil = loader.take, timeout_s, loader.vigil
+        self._who, self._kills = loader.who, loader.kills
         self._next = items.__next__
         #: Let the reader threads start on the next batch; does nothing where others decide that.
         self.read_on: Callable[[], None] = getattr(items, "read_on", _nothing)
@@ -65,10 +77,15 @@ class Batches(Iterator[Batch]):
         Raises:
             DlioError: it could not be read; a worker died; none came within ``loader.timeout_s``.
         """
+        vigil = self._vigil
+        vigil.asked += 1
+        vigil.inside = True
         try:
             return self._take(self._next())
-        except (RuntimeError, OSError) as error:
-            raise explain(error, self._timeout_s) from error
+        except (RuntimeError, OSError, NoBatch) as error:
+            raise explain(error, self._timeout_s, self._who, self._kills) from error
+        finally:
+            vigil.inside = False
 
 
 def _nothing() -> None:
@@ -83,12 +100,20 @@ class BatchLoader:
         source: reads a batch of sample numbers; or the pipes that ``sampler`` is the plan of; or the batches
             themselves.
         sampler: which numbers, in which order.
+        watch: what is done about a wait for a batch that takes long.
 
     Raises:
         PreconditionError: ``loader.pin_memory`` without a GPU.
     """
 
-    def __init__(self, config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan) -> None:
+    def __init__(
+        self,
+        config: LoaderConfig,
+        source: Source,
+        sampler: BatchSampler | PipePlan,
+        *,
+        watch: Watch = NO_WATCH,
+    ) -> None:
         if config.pin_memory and not torch.cuda.is_available():
             raise PreconditionError(
                 "loader.pin_memory=true, and torch finds no GPU to pin memory for", hint="set loader.pin_memory=false"
@@ -101,6 +126,14 @@ class BatchLoader:
         self.number = -1
         self._resume: tuple[int, int] | None = None
         self._items: Iterator[Item] | None = None
+        # Engines with threads and workers have a limit of their own: theirs ends the wait and not only the process.
+        reads_itself = not (config.num_workers or config.read_threads or config.engine == "decoupled")
+        grace_s = 0.0 if reads_itself else _GRACE_S
+        limit_s = config.timeout_s + grace_s if config.timeout_s and watch.give_up is not None else 0.0
+        # Where no Python code runs, those engines cannot end it.
+        outside_limit_s = config.timeout_s if watch.give_up is not None else 0.0
+        self.vigil = Vigil(self._waits_for, replace(watch, limit_s=limit_s, outside_limit_s=outside_limit_s))
+        self.kills = OomKills.now()
         self._engine: Engine
         if isinstance(source, ReplayedBatches):
             self._engine = source
@@ -142,6 +175,7 @@ class BatchLoader:
         if self._items is None or not self._goes_on(number, step):
             with uninterrupted():
                 self._items = self._engine.start(number, step)
+            self.vigil.start()  # after workers were forked, which need none of its threads
         self._epoch, self._taken = number, step
         return Batches(self, self._items, self._timeout_s)
 
@@ -151,6 +185,13 @@ class BatchLoader:
             return False
         steps = len(self._sampler)
         return epoch * steps + step == self._epoch * steps + self._taken
+
+    def who(self) -> str:
+        """What those do that are to bring a batch."""
+        return doing(self._engine.workers)
+
+    def _waits_for(self) -> tuple[str, str]:
+        return f"the batch of step {self._taken + 1} of epoch {self._epoch + 1}", self.who()
 
     def take(self, item: Item) -> Batch:
         """Count a batch as taken, or raise the error that came in its place."""
@@ -180,5 +221,6 @@ class BatchLoader:
 
     def close(self) -> None:
         """End workers and threads."""
+        self.vigil.stop()
         with uninterrupted():
             self._engine.close()

@@ -22,6 +22,7 @@ from dlio_torch.data.failures import no_batch, worker_died
 from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import EpochBatches
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.formats.batch import Batch
 
@@ -42,12 +43,18 @@ class NodesEngine:
         self._dataset = dataset
         self._batches = EpochBatches(sampler)
         self._running: _Running | None = None
+        self._kills = OomKills.now()
+
+    @property
+    def workers(self) -> list[BaseProcess]:
+        """See ``loader.Engine``."""
+        return [] if self._running is None else self._running.workers
 
     def start(self, epoch: int, step: int) -> Iterator[Batch | Made | Failure]:
         """Batches of ``epoch`` from ``step`` on."""
         self.close()
         self._batches.begin(epoch, step)
-        self._running = _Running(self._chain(), self._config)
+        self._running = _Running(self._chain(), self._config, self._kills)
         return self._running
 
     def close(self) -> None:
@@ -102,7 +109,7 @@ class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has
 class _Running(Iterator[Batch | Made | Failure]):
     """One epoch of a chain of nodes, and the thread that watches it."""
 
-    def __init__(self, node: Any, config: LoaderConfig) -> None:
+    def __init__(self, node: Any, config: LoaderConfig, kills: OomKills) -> None:
         self._items = iter(tn.Loader(node, restart_on_stop_iteration=False))
         self._parts = list(_parts(node))
         runners = [runner for part in self._parts for runner in getattr(part, "_workers", ())]
@@ -111,6 +118,7 @@ class _Running(Iterator[Batch | Made | Failure]):
         self._threads: list[threading.Thread] = [thread for thread in threads if thread is not None]
         self._threads += [runner for runner in runners if not config.num_workers]
         self._timeout_s = config.timeout_s
+        self._kills = kills
         self._asked: float | None = None  # when the trainer began to wait
         self._trouble: DlioError | None = None
         self._over = threading.Event()
@@ -134,6 +142,11 @@ class _Running(Iterator[Batch | Made | Failure]):
         finally:
             self._asked = None
         return item
+
+    @property
+    def workers(self) -> list[BaseProcess]:
+        """The processes that read."""
+        return self._workers
 
     def close(self) -> None:
         """End threads and processes; those that hang are killed, or left to end after their read."""
@@ -170,7 +183,7 @@ class _Running(Iterator[Batch | Made | Failure]):
         for worker in self._workers:
             if worker.exitcode:
                 how = f"was killed by {signal.Signals(-worker.exitcode).name}" if worker.exitcode < 0 else "failed"
-                return worker_died(f"process {worker.pid} {how}")
+                return worker_died(f"process {worker.pid} {how}", self._kills)
         asked = self._asked
         if self._timeout_s and asked is not None and time.monotonic() - asked > self._timeout_s:
             return no_batch("loader workers" if self._workers else "reader threads", self._timeout_s)

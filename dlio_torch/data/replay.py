@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 from torch.utils.data import Dataset
@@ -140,6 +141,11 @@ class ReplayedBatches:
     def __init__(self, batches: Sequence[Batch], steps: int | None, *, pin: bool = False) -> None:
         self._batches = [_pinned(one) for one in batches] if pin else batches
         self._steps = steps
+
+    @property
+    def workers(self) -> list[BaseProcess]:
+        """None."""
+        return []
 
     def start(self, epoch: int, step: int) -> Iterator[Batch]:
         """Batches of ``epoch`` from ``step`` on."""

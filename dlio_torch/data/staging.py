@@ -28,14 +28,14 @@ from dlio_torch.data.cachestate import DataFiles
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.shares import files_read
 from dlio_torch.data.stageplace import KEPT, check_place
-from dlio_torch.data.stored import reason
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.meet import host_identity
 from dlio_torch.environment import held
 from dlio_torch.environment.held import PREFIX
-from dlio_torch.errors import DataError, PreconditionError, RunFailed
+from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.base import Format
 from dlio_torch.rundir import replaced
+from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
 
@@ -155,7 +155,7 @@ class Stager:
         Raises:
             PreconditionError: too little space.
             DataError: a file cannot be read.
-            RunFailed: a copy cannot be written.
+            DlioError: a copy cannot be written (see :mod:`dlio_torch.syserrors`).
         """
         every = self._config.stage.every_epoch
         epochs = range(epoch - 1, epoch) if every else range(self._config.train.epochs)
@@ -253,10 +253,10 @@ class Stager:
                 part.unlink()
             if not isinstance(error, OSError):
                 raise
-            raise RunFailed(
-                f"{source} could not be copied to stage.dir={self._config.stage.dir} on host {self._host}: "
-                f"{reason(error)}",
-                hint="free space, or choose another folder",
+            raise refused(
+                f"{source} could not be copied to stage.dir={self._config.stage.dir} on host {self._host}",
+                error,
+                elsewhere="choose another folder",
             ) from error
         self._recorder.add("stage", began, time.perf_counter_ns(), file=str(source), bytes=about.st_size)
         return about.st_size
@@ -266,10 +266,10 @@ class Stager:
         try:
             yield
         except OSError as error:
-            raise PreconditionError(
-                f"stage.dir={self._config.stage.dir} on host {self._host}: {folder} cannot be written: "
-                f"{error.strerror or error}",
-                hint="choose another folder",
+            raise refused(
+                f"stage.dir={self._config.stage.dir} on host {self._host}: {folder} cannot be written",
+                error,
+                elsewhere="choose another folder",
             ) from error
 
 

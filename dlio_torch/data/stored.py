@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import stat
+import tempfile
 from pathlib import Path
+
+from dlio_torch.formats.base import Format
+from dlio_torch.syserrors import errno_of, refused
 
 
 def size_of(path: Path) -> int:
@@ -68,21 +71,32 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def reason(error: OSError | RuntimeError) -> str:
-    """Why something could not be written, in the system's words where it is known what the system said."""
-    # h5py adds a line of a library's own figures to it.
-    number = _errno(error)
-    return os.strerror(number) if number else str(error) or type(error).__name__
+def true_error(error: BaseException, folder: Path, size: float) -> BaseException:
+    """What the system says to a file of ``size`` bytes in ``folder``, where the library that failed keeps it to itself.
+
+    netCDF and Silo tell that something went wrong, and netCDF takes all that it cannot make for a lack of rights.
+    """
+    if errno_of(error) not in (None, errno.EACCES):
+        return error
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, int(size)))
+    except OSError as refusal:
+        return error if refusal.errno in (errno.EOPNOTSUPP, errno.EINVAL) else refusal
+    return error
 
 
-def way_out(error: OSError | RuntimeError) -> str:
-    """What to do about it."""
-    full = _errno(error) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return "free space, or choose another dataset.root; finished files are kept" if full else "see dataset.root"
+def stored_bytes(fmt: Format) -> float:
+    """Bytes of a sample in a file, which some formats try out in the folder of temporary files.
 
-
-def _errno(error: OSError | RuntimeError) -> int | None:
-    if isinstance(error, OSError):
-        return error.errno
-    told = re.search(r"errno = (\d+)", str(error))  # by HDF5, which has it from the system
-    return int(told.group(1)) if told else None
+    Raises:
+        DlioError: there it cannot be tried out.
+    """
+    try:
+        return fmt.stored_bytes()
+    except (OSError, RuntimeError) as error:
+        raise refused(
+            f"dataset.format={fmt.name}: the size of a file cannot be tried out in {tempfile.gettempdir()}",
+            true_error(error, Path(tempfile.gettempdir()), 1 << 20),
+            elsewhere="set TMPDIR to another folder",
+        ) from error

@@ -26,6 +26,7 @@ from dlio_torch.data.streamplan import Numbers, StreamPlan
 from dlio_torch.data.turns import Turns
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
+from dlio_torch.syserrors import unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 
 Record = tuple[int, Sample]  # number of the sample in the data set, and its arrays
@@ -96,7 +97,7 @@ class StreamDataset(SampleDataset):
             if next(samples, None) is not None:
                 raise _miscounted(path, f"more than {len(rows)}", len(rows))
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         finally:
             reader.close()
 
@@ -108,16 +109,12 @@ class StreamDataset(SampleDataset):
             reader.read(0, len(rows), buffer, 0)
             self._recorder.add("read", began, time.perf_counter_ns(), file=path)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         finally:
             reader.close()
         records = list(samples_of(buffer.finish(), self._specs))
         for row in rows:
             yield records[row]
-
-
-def _unreadable(path: str, error: OSError) -> DataError:
-    return DataError(f"{path} cannot be read: {error.strerror or error}", hint="look at the file system")
 
 
 def _miscounted(path: str, found: str, expected: int) -> DataError:

@@ -21,6 +21,10 @@ from typing import NoReturn
 import psutil
 
 
+ERROR = "dlio_torch: error: "
+"""Begins the line that says why a run has failed, as on the command line."""
+
+
 def bounded(work: Callable[[], object], timeout_s: float) -> None:
     """Do ``work`` in a thread of its own and wait ``timeout_s`` seconds for it at most."""
     thread = threading.Thread(target=work, name="dlio_torch-bounded", daemon=True)

@@ -166,7 +166,7 @@ class RankedCommunicator(ABC):
         # Only rank 0 knows of all others: where it does not answer, one rank of each node says so.
         line = line or f"rank {self.rank} waited for {self._timeout_s:g} s in {what}"
         if self.rank <= 1 or self.local_rank == 0:
-            leave.say(line)
+            leave.say(f"{leave.ERROR}{line}")
         if self._channel is not None:
             self._channel.run_hooks(line, RunFailed.exit_code)
         self.fail(line, RunFailed.exit_code)
@@ -203,7 +203,7 @@ def deadline(timeout_s: float, line: str) -> Iterator[None]:
     """
 
     def end(_: str, number: int) -> None:
-        leave.say(line)
+        leave.say(f"{leave.ERROR}{line}")
         leave.end_children()
         leave.leave(1)
 

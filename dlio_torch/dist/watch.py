@@ -231,7 +231,7 @@ class FailureChannel:
                     link.send(type="fail", rank=rank, line=line, exit_code=exit_code)
         # One line for the whole run: rank 0 prints it, or rank 1 where rank 0 has died without a word.
         if self._rank == 0 or (self._rank == 1 and rank == 0 and not told):
-            leave.say(line)
+            leave.say(f"{leave.ERROR}{line}")
         self.run_hooks(line, exit_code)
         self._prepare()
         if self._rank != 0:

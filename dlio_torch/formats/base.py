@@ -25,10 +25,12 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample, samples_of
 from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.formats.shared import Ranks, SharedFile
+from dlio_torch.syserrors import is_damage, unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 
 MpiIo = Literal["no", "places", "library"]
 """How a format is read by MPI-IO: not at all, as stretches of bytes, or by its own library."""
+_TRIED = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -279,7 +281,23 @@ def open_error(path: Path, error: Exception) -> DataError:
         return DataError(f"{path} cannot be opened: permission denied", hint="correct its permissions")
     if isinstance(error, IsADirectoryError):
         return DataError(f"{path} is a folder, not a file", hint="correct dataset.path")
+    if not is_damage(error):
+        return unreadable(path, error)
+    if (refusal := _refusal(path)) is not None:  # which some libraries keep to themselves
+        return unreadable(path, refusal)
     return DataError(
         f"{path} cannot be read: {str(error) or type(error).__name__}",
         hint="the file is damaged, incomplete or of another format",
     )
+
+
+def _refusal(path: Path) -> OSError | None:
+    """Why the system does not give a file, if it does not."""
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.read(_TRIED)
+    except OSError as error:
+        return error
+    return None

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.base import open_error
+from dlio_torch.syserrors import unreadable
 
 INDEX, METADATA, DATA = "md.idx", "md.0", "data.0"
 _HEADER = 64  # bytes; byte 37 is the version, byte 38 tells that a writer is at work, or of BP5 its minor version
@@ -46,6 +47,8 @@ def check_complete(folder: Path) -> None:
             if size < end:
                 raise DataError(f"{folder}/{name} has {size} bytes of {end}: it is incomplete", hint=_HINT)
     except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            raise unreadable(error.filename or folder, error) from error
         raise DataError(f"{folder} is incomplete: {error.strerror}: {error.filename}", hint=_HINT) from error
     except (struct.error, LookupError, OverflowError, ValueError) as error:
         raise DataError(f"{folder}/{INDEX} is damaged or cut", hint=_HINT) from error

@@ -21,6 +21,7 @@ from dlio_torch.formats.bp4_index import read_bp4
 from dlio_torch.formats.bp5_index import read_bp5
 from dlio_torch.formats.bp_block import Block, Unread
 from dlio_torch.formats.bp_folder import INDEX, METADATA
+from dlio_torch.syserrors import unreadable
 
 OTHER_WAY = "set loader.engine=dataloader, which reads through the ADIOS2 library"
 _HINT = "generate or fetch it again"
@@ -79,6 +80,8 @@ def _read(folder: Path, names: Sequence[str]) -> dict[str, list[list[Block]]]:
         read = read_bp4 if index[_VERSION] == 4 else read_bp5
         return read(folder, index, metadata, names)
     except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            raise unreadable(error.filename or folder, error) from error
         raise DataError(f"{folder} is incomplete: {error.strerror}: {error.filename}", hint=_HINT) from error
     except (struct.error, LookupError, ValueError, OverflowError, MemoryError) as error:
         raise DataError(f"{folder}: its index is damaged: {error}", hint=_HINT) from error

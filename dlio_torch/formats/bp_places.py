@@ -117,12 +117,20 @@ def _rows(
     return _Rows(path, size, steps, rows, offsets)
 
 
+def _exactly(descriptor: int, offset: int, size: int) -> bytes:
+    """``size`` bytes at ``offset``, or less where the file ends."""
+    made = os.pread(descriptor, size, offset)
+    while len(made) < size and (more := os.pread(descriptor, size - len(made), offset + len(made))):
+        made += more
+    return made
+
+
 def _read(array: _Rows) -> npt.NDArray[np.int64]:
     """All rows of a small table: (rows, 2)."""
     parts = []
     with os_errors(array.path), array.path.open("rb") as file:
         for offset, count in zip(array.offsets, array.rows, strict=True):
-            parts.append(os.pread(file.fileno(), count * array.size, offset))
+            parts.append(_exactly(file.fileno(), offset, count * array.size))
     content = b"".join(parts)
     if len(content) != sum(array.rows) * array.size:
         raise DataError(f"{array.path} ended while it was read", hint="generate or fetch it again")

@@ -21,6 +21,7 @@ from dlio_torch.formats.base import open_error
 from dlio_torch.formats.cdf_header import read_layout
 from dlio_torch.formats.h5guard import ANY_FILTER, SLACK_BYTES, check_size
 from dlio_torch.formats.locks import library_lock
+from dlio_torch.syserrors import is_damage
 
 if TYPE_CHECKING:
     import netCDF4
@@ -256,6 +257,6 @@ def reading(path: Path) -> Iterator[None]:
     except DlioError:
         raise
     except _DAMAGE as error:
-        known = isinstance(error, FileNotFoundError | PermissionError)
+        known = isinstance(error, FileNotFoundError | PermissionError) or not is_damage(error)
         reason = getattr(error, "strerror", None)  # without the library's own name of the file
         raise open_error(path, error if known or not reason else RuntimeError(reason)) from error

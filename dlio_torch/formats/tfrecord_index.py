@@ -92,14 +92,14 @@ def scan(descriptor: int, checker: Checker, pread: Callable[[int, int, int], byt
     offsets = [0]
     while offsets[-1] < size:
         number, offset = len(offsets) - 1, offsets[-1]
-        length = checker.header(pread(descriptor, HEADER.size, offset), number, offset)
+        length = checker.header(read_exactly(descriptor, offset, HEADER.size, pread), number, offset)
         checker.fits(length, size - offset, number, offset)
         offsets.append(offset + length + FRAMING)
     return Index(np.array(offsets, np.int64))
 
 
 def read_exactly(descriptor: int, offset: int, size: int, pread: Callable[[int, int, int], bytes] = os.pread) -> bytes:
-    """``size`` bytes at ``offset``, or less where the file ends: one call, or more for over 2 GiB."""
+    """``size`` bytes at ``offset``, or less where the file ends: one call, or more where the system gives less."""
     made = pread(descriptor, size, offset)
     while len(made) < size:
         more = pread(descriptor, size - len(made), offset + len(made))

@@ -53,11 +53,16 @@ int64_t dlio_scan_records(int descriptor, int64_t size, int verify, int64_t *off
     while (offsets[*count] < size && *count + 1 < capacity) {
         int64_t at = offsets[*count];
         if (at < first || at + HEADER > last) {
-            ssize_t got = pread(descriptor, window, record < AHEAD / 8 ? AHEAD : HEADER, (off_t)at);
-            if (got < 0)
-                return -errno;
-            first = at;
-            last = at + got;
+            size_t wanted = record < AHEAD / 8 ? AHEAD : HEADER;
+            first = last = at;
+            while (last - at < HEADER && last < size) { /* once, unless the system gives less than it could */
+                ssize_t got = pread(descriptor, window + (last - at), wanted - (size_t)(last - at), (off_t)last);
+                if (got < 0)
+                    return -errno;
+                if (got == 0)
+                    break;
+                last += got;
+            }
         }
         uint64_t length;
         const uint8_t *header = window + (at - first);

@@ -34,8 +34,13 @@ def make_samples(run: Setting, recorder: Recorder) -> Generated | None:
     """Generate the data, where they are generated and lie in files."""
     if run.config.dataset.path is not None or not run.format.needs_files:
         return None
-    with run.progress.task("generating", "files") as update:
-        made = generate(run.config, run.format, run.comm, recorder, update)
+    with run.progress.task("generating", "files") as update, run.vigil("the data set to be written") as vigil:
+
+        def show(done: int, total: int) -> None:
+            vigil.asked += 1
+            update(done, total)
+
+        made = generate(run.config, run.format, run.comm, recorder, show)
     if run.first:
         folder = layout.data_folder(run.config, run.format)
         rate = f", {format_size(made.bytes / made.seconds)}/s" if made.bytes and made.seconds else ""

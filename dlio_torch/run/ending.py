@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 from dlio_torch import runstate
+from dlio_torch.dist import leave
 from dlio_torch.dist.base import Communicator
+from dlio_torch.errors import RunFailed
+from dlio_torch.syserrors import say
+
+_HOOK_S = 1.0
 
 
 class Ending:
@@ -32,6 +38,17 @@ class Ending:
             who = f"rank {self._comm.rank} failed: " if self._comm.world_size > 1 else ""
             runstate.end(self._path, f"{who}{message}", exit_code)
         self._comm.fail(message, exit_code)
+
+    def give_up(self, message: str) -> NoReturn:
+        """End this process now: its main thread is in a call that does not return.  Called by another thread."""
+        code = RunFailed.exit_code
+        self.fail(message, code)
+        for hook in self._comm.on_failure:
+            leave.bounded(lambda hook=hook: hook(message, code), _HOOK_S)  # type: ignore[misc]
+        rank = f"rank {self._comm.rank}: " if self._comm.world_size > 1 else ""
+        say(f"{rank}error: {message}")
+        leave.end_children()
+        leave.leave(code)
 
     def changed(self, line: str) -> None:
         """The end of one set of ranks, for reasons that are none of theirs (see :mod:`dlio_torch.run.elastic`)."""

@@ -34,7 +34,8 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
     if run.first:
         for note in run.composed.notes:
             print(f"scale: {note}", file=sys.stderr)
-    manifests = where_samples_lie(run)
+    with run.vigil("a look at the data"):
+        manifests = where_samples_lie(run)
     samples = manifests["train"]
     if run.config.dataset.path is not None:
         from dlio_torch.data.assemble import fit_steps
@@ -43,7 +44,8 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
     meeting = _meeting(run) if "train" in phases else None
     check_world(run.config, run.comm.world_size, samples.num_samples, samples.num_files, run.composed.sources)
     if "generate" not in phases:
-        use_existing(run, manifests)
+        with run.vigil("a look at the data"):
+            use_existing(run, manifests)
     if "train" in phases:
         from dlio_torch.data.possible import check_possible, check_room, check_specs
         from dlio_torch.train.to_device import needs_gpu
@@ -134,7 +136,8 @@ def _train(
     if everyone is not None:
         from dlio_torch.run.outcome import finish
 
-        summary = finish(run, directory, everyone, made, keeper, calibration)
+        with run.vigil("the results to be written"):
+            summary = finish(run, directory, everyone, made, keeper, calibration)
     au = run.comm.broadcast_object(summary["au"]["mean"] if summary is not None else None)
     least = run.config.train.min_au
     if least and au is not None and au < least:

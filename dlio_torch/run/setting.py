@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
+from dlio_torch.data.doing import doing
 from dlio_torch.dist.base import Communicator
+from dlio_torch.environment.vigil import Vigil, Watch
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
 from dlio_torch.report.progress import Progress
@@ -48,6 +53,36 @@ class Setting:
         mpi_io = self.config.access.io != "posix"
         self.format = registry.create(self.config.dataset, self.config.seed, places=decoupled, mpi_io=mpi_io)
         self.progress = Progress(sys.stderr, enabled=self.config.output.progress and self.first)
+
+    def watch(self, state: Path | None = None) -> Watch:
+        """What is done about waits that take long.
+
+        Args:
+            state: where it is written down how the run ended, by who looks from outside.
+        """
+        rank = f"rank {self.comm.rank}: " if self.comm.world_size > 1 else ""
+        words = [str(state) if state is not None and self.comm.rank <= 1 else "", rank]
+        return Watch(
+            self.config.output.patience_s,
+            give_up=lambda line: self.ending.give_up(f"{line}; look at the file system, or raise loader.timeout_s"),
+            outside=("dlio_torch.data.silence", words),
+        )
+
+    @contextlib.contextmanager
+    def vigil(self, what: str, *, outside: bool = True) -> Iterator[Vigil]:
+        """A context in which a line comes where it takes long; it does not end by that.
+
+        Args:
+            what: is waited for.
+            outside: look from outside where no Python code runs; one at a time does.
+        """
+        watch = replace(self.watch(), give_up=None)
+        vigil = Vigil(lambda: (what, doing([])), watch if outside else replace(watch, outside=None))
+        try:
+            with vigil:
+                yield vigil
+        finally:
+            vigil.stop()
 
     @property
     def first(self) -> bool:

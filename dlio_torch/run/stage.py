@@ -18,7 +18,7 @@ def make_stager(run: Setting, manifests: dict[str, Manifest], recorder: Recorder
     if run.config.stage.dir is None:
         return None
     stager = Stager(run.config, run.format, manifests, run.comm, recorder)
-    with _removed_after_failure(stager):
+    with _removed_after_failure(stager), run.vigil(f"the copies in {stager.folder}"):
         everyone = run.comm.gather_objects(stager.copy(1))
     if everyone is not None:
         print(stage_line(everyone), file=sys.stderr)

@@ -46,7 +46,8 @@ def prepare_cache(
     cache = run.config.cache
     files = DataFiles(run.format, manifests.values()) if stager is None else stager.files
     keeper = CacheKeeper(cache, files, run.comm)
-    found = keeper.prepare(1)
+    with run.vigil("the page cache to be looked at and prepared"):
+        found = keeper.prepare(1)
     if run.first and cache.state != "as_is":
         print(prepared_line(cache.state, found, keeper.size), file=sys.stderr)
     if cache.every_epoch and run.config.trace.posix:
@@ -85,14 +86,20 @@ def train(
     gpu = use_gpu(run.comm.local_rank) if needs_gpu(config) else None
     copies = DeviceCopies(gpu) if gpu is not None and config.train.device == "cuda" else None
     before = tree_counters(begins=True) if config.loader.in_memory else None
-    loaders = assemble(config, run.format, manifests, recorder, run.comm.rank, run.comm.world_size, meeting)
+    ranks = (run.comm.rank, run.comm.world_size)
+    loaders = assemble(config, run.format, manifests, recorder, *ranks, meeting, run.watch(directory.state))
     after = tree_counters() if before is not None else None
     load_io = after - before if after is not None and before is not None else None
     stack.enter_context(closing(loaders.close))
     first, after_step = (1, 0), None
     if run.position is not None:
         first, after_step = run.position.begin(loaders.train, loaders.sampler, run.comm.world_size)
-    checkpointer = Checkpointer(config.checkpoint, directory.checkpoints, run.comm.rank, recorder)
+    # Saves are timed: what is to be done once is done here.
+    saving = None
+    if config.checkpoint.kind != "none":
+        saving = stack.enter_context(run.vigil("a checkpoint to be written", outside=False))
+        saving.inside = False
+    checkpointer = Checkpointer(config.checkpoint, directory.checkpoints, run.comm.rank, recorder, saving)
     emulator = make_emulator(
         config.compute, seed=config.seed, rank=run.comm.rank, spin_tail_ns=calibration.spin_tail_ns
     )

@@ -16,6 +16,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data import layout
 from dlio_torch.data.assemble import fit_steps, train_sampler
+from dlio_torch.data.stored import stored_bytes
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
@@ -184,7 +185,7 @@ class _Survey:
         if amount in self.present:
             return
         if folder not in self.sizes:
-            self.sizes[folder] = fmt.stored_bytes()
+            self.sizes[folder] = stored_bytes(fmt)
         each = self.sizes[folder]
         files = missing = 0
         size = missing_size = 0.0

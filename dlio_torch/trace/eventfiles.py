@@ -88,6 +88,8 @@ class Part:
     notes: list[tuple[Path, str]]
 
 
+ENDED_EARLY = "later spans of this process are missing: there was no room for them"
+"""The note where a process could not record all of its spans."""
 LAYERS = {".spans": "app", ".posix": "posix"}
 """Layer of the events, by the suffix of the file."""
 
@@ -190,7 +192,9 @@ def _read_records(path: Path, names: Sequence[str | None]) -> tuple[np.ndarray[A
             except ValueError as error:
                 raise Unreadable(str(error)) from error
         else:
-            header_bytes = _check_span_header(file.read(HEADER.size))
+            header_bytes, ended_early = _check_span_header(file.read(HEADER.size))
+            if ended_early:
+                notes.append(ENDED_EARLY)
         file.seek(header_bytes)
         records = np.fromfile(file, dtype=_DTYPE)
     if size > header_bytes and (size - header_bytes) % RECORD.size:
@@ -210,15 +214,15 @@ def _read_records(path: Path, names: Sequence[str | None]) -> tuple[np.ndarray[A
     return records[good], notes, account
 
 
-def _check_span_header(data: bytes) -> int:
-    """The size of the header of a span file."""
+def _check_span_header(data: bytes) -> tuple[int, bool]:
+    """The size of the header of a span file, and whether its process could not record all."""
     if len(data) < HEADER.size:
         raise Unreadable(f"it ends within its header, after {len(data)} bytes")
-    magic, version, record_size = HEADER.unpack(data)[:3]
+    magic, version, record_size, *_, ended_early = HEADER.unpack(data)
     if magic == bytes(len(MAGIC)):
         raise Unreadable("its header is empty: the process ended while it made the file")
     if magic != MAGIC:
         raise Unreadable("it is no span file")
     if version != VERSION or record_size != RECORD.size:
         raise Unreadable(f"its version is {version}, this program reads {VERSION}")
-    return HEADER.size
+    return HEADER.size, bool(ended_early)

@@ -16,6 +16,7 @@ machine.  The header holds one reading of it beside the wall clock (the anchor).
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import mmap
@@ -29,17 +30,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dlio_torch.errors import RunFailed
+from dlio_torch.syserrors import refused, warn
 from dlio_torch.trace.process import describe_process
 
 MAGIC = b"DLIOSPAN"
 VERSION = 1
-# magic, version, record size, rank, pid, anchor: monotonic ns, anchor: wall-clock ns, unused
+# magic, version, record size, rank, pid, anchor: monotonic ns, anchor: wall-clock ns, 1: the recording ended early
 HEADER = struct.Struct("<8sIIiiqqq")
 # start ns, end ns, offset, bytes, step, file, tid, op.  The op (0: none) is stored last: a record that
 # was cut short by SIGKILL has none and is left out by the reader.
 RECORD = struct.Struct("<qqqqiIII")
 assert HEADER.size == RECORD.size
+_ENDED_EARLY = struct.Struct("<q")
 # Mappings start at multiples of this, and no record crosses from one into the next.
 _UNIT = math.lcm(RECORD.size, mmap.ALLOCATIONGRANULARITY)
 _LARGEST = 256 * _UNIT
@@ -68,6 +70,7 @@ class Recorder:
     _descriptors: tuple[int, int] | None  # of the records and of the names
     _segment: _Segment
     _mapped: int  # bytes of the records file
+    _header: Any  # mapped
 
     def __init__(self, directory: Path | str, rank: int, enabled: bool = True, role: str = "trainer") -> None:
         self.directory = Path(directory).absolute()
@@ -102,8 +105,8 @@ class Recorder:
             offset: first byte that was touched, -1: not known.
             bytes: number of bytes that were asked for, -1: not known.
 
-        Raises:
-            RunFailed: the file system has no room for the record, or cannot map files.
+        Where the file system has no room for the record, or cannot map files, this process records nothing more: a
+        line says so, and so does the file.
         """
         if not self.enabled:
             return
@@ -112,13 +115,21 @@ class Recorder:
             names = self._names
             op_id, file_id = names[op], names[file]
         except (AttributeError, KeyError):
-            tid, op_id, file_id = self._introduce(op, file)
+            try:
+                tid, op_id, file_id = self._introduce(op, file)
+            except OSError as error:
+                self._end_early(error)
+                return
         # One tuple holds the free slots and their buffer, and next() of a range is atomic under the
         # interpreter lock: threads need no other lock until the segment is full.
         slots, buffer = self._segment
         slot = next(slots, -1)
         while slot < 0:
-            slots, buffer = self._grow(slots)
+            try:
+                slots, buffer = self._grow(slots)
+            except OSError as error:
+                self._end_early(error)
+                return
             slot = next(slots, -1)
         RECORD.pack_into(buffer, slot, start_ns, end_ns, offset, bytes, step, file_id, tid, op_id)
 
@@ -160,6 +171,7 @@ class Recorder:
         self._descriptors = None
         self._segment = _NOTHING
         self._mapped = 0
+        self._header = None
 
     def _introduce(self, op: str, file: str | None) -> tuple[int, int, int]:
         """Ids of this thread and of two names, written to the table of names where they are new."""
@@ -189,26 +201,37 @@ class Recorder:
     def _open(self) -> tuple[int, int]:
         """The files of this process; made at the first call, with header and first segment."""
         if self._descriptors is None:
-            try:
-                self.directory.mkdir(parents=True, exist_ok=True)
-                records_fd, names_fd = _create(self.directory, f"rank{self.rank}-{os.getpid()}")
-            except OSError as error:
-                raise _failure(self.directory, error) from error
+            self.directory.mkdir(parents=True, exist_ok=True)
+            records_fd, names_fd = _create(self.directory, f"rank{self.rank}-{os.getpid()}")
             anchor = (time.perf_counter_ns(), time.time_ns())
-            _write_line(names_fd, {"version": VERSION, "rank": self.rank, **describe_process(self.role, anchor)})
-            self._mapped = 0
-            slots, buffer = self._map(records_fd, _UNIT)
+            try:
+                _write_line(names_fd, {"version": VERSION, "rank": self.rank, **describe_process(self.role, anchor)})
+                self._mapped = 0
+                slots, buffer = self._map(records_fd, _UNIT)
+            except OSError:
+                os.close(records_fd)
+                os.close(names_fd)
+                raise
             HEADER.pack_into(buffer, next(slots), MAGIC, VERSION, RECORD.size, self.rank, os.getpid(), *anchor, 0)
+            self._header = buffer
             self._descriptors, self._segment = (records_fd, names_fd), (slots, buffer)
         return self._descriptors
 
+    def _end_early(self, error: OSError) -> None:
+        """Record nothing more, and say so."""
+        with self._lock:
+            if not self.enabled:
+                return
+            self.enabled = False
+            if self._header is not None:
+                _ENDED_EARLY.pack_into(self._header, HEADER.size - _ENDED_EARLY.size, 1)
+        line = refused(f"spans cannot be recorded in {self.directory}", error, elsewhere="set trace.spans=false")
+        warn(f"{line}; from here on those of process {os.getpid()} are missing")
+
     def _map(self, descriptor: int, size: int) -> _Segment:
-        try:
-            # Without reserved blocks a full disk would end the process with SIGBUS at some later store.
-            os.posix_fallocate(descriptor, self._mapped, size)
-            buffer = mmap.mmap(descriptor, size, offset=self._mapped)
-        except OSError as error:
-            raise _failure(self.directory, error) from error
+        # Without reserved blocks a full disk would end the process with SIGBUS at some later store.
+        os.posix_fallocate(descriptor, self._mapped, size)
+        buffer = mmap.mmap(descriptor, size, offset=self._mapped)
         self._mapped += size
         return iter(range(0, size, RECORD.size)), buffer
 
@@ -277,19 +300,8 @@ def _create(directory: Path, stem: str) -> tuple[int, int]:
 def _write_line(descriptor: int, value: dict[str, Any]) -> None:
     # ASCII escapes carry any file name, undecodable bytes (lone surrogates) included.
     line = json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
-    try:
-        os.write(descriptor, line)
-    except OSError as error:
-        raise RunFailed(
-            f"the names of spans cannot be written: {error.strerror}", hint="set trace.spans=false"
-        ) from error
-
-
-def _failure(directory: Path, error: OSError) -> RunFailed:
-    return RunFailed(
-        f"spans cannot be recorded in {directory}: {error.strerror or error}",
-        hint="free space, choose another output.root, or set trace.spans=false",
-    )
+    if os.write(descriptor, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _call(reference: weakref.WeakMethod[Any]) -> None:

@@ -20,7 +20,10 @@ import numpy as np
 import torch
 
 from dlio_torch.config.schema import CheckpointConfig
-from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
+from dlio_torch.data.stored import true_error
+from dlio_torch.environment.vigil import Vigil
+from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError
+from dlio_torch.syserrors import refused, unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 from dlio_torch.train.state import make_state
 from dlio_torch.units import format_size
@@ -55,6 +58,7 @@ class Checkpointer:
         directory: folder of the checkpoints; made when needed.
         rank: number of this process.
         recorder: records a span ``write``, ``fsync`` or ``read`` per file.
+        vigil: watches how long a save takes; started by who made it.
 
     Raises:
         ConfigError: two files have one name.
@@ -62,9 +66,15 @@ class Checkpointer:
     """
 
     def __init__(
-        self, config: CheckpointConfig, directory: Path | str, rank: int, recorder: Recorder | None = None
+        self,
+        config: CheckpointConfig,
+        directory: Path | str,
+        rank: int,
+        recorder: Recorder | None = None,
+        vigil: Vigil | None = None,
     ) -> None:
         self.config = config
+        self._vigil = vigil
         self.rank = rank
         self.saves = config.kind != "none" and (rank == 0 or config.ranks == "all")
         """Whether this rank saves at all."""
@@ -80,6 +90,8 @@ class Checkpointer:
                 self._state = make_state(config.state_bytes, _temporary(self._path(self._files[0], 0)).name)
             else:
                 self._buffer = memoryview(_payload(max((file.call for file in self._files), default=0)))
+        except OSError as error:
+            raise refused("the size of a checkpoint cannot be tried out", error) from error
         except (MemoryError, RuntimeError) as error:
             raise PreconditionError(
                 f"a checkpoint of {format_size(sum(file.size for file in self._files))} does not fit into memory",
@@ -105,9 +117,15 @@ class Checkpointer:
             Bytes written; 0 on a rank that does not save.
 
         Raises:
-            RunFailed: a file cannot be written; nothing of this checkpoint is left but replaced files.
+            DlioError: a file cannot be written (see :mod:`dlio_torch.syserrors`); nothing of this checkpoint is left
+                but replaced files.
         """
-        return self._save(step, fsync=self.config.fsync) if self.saves else 0
+        if not self.saves:
+            return 0
+        if self._vigil is None:
+            return self._save(step, fsync=self.config.fsync)
+        with self._vigil:
+            return self._save(step, fsync=self.config.fsync)
 
     def prepare_restore(self) -> None:
         """Write the checkpoint that :meth:`restore` reads, as step 0, and drop it from the page cache.
@@ -121,11 +139,15 @@ class Checkpointer:
         self._save(0, fsync=True)
         self._restorable = 0
         for file in self._files:
-            descriptor = os.open(self._path(file, 0), os.O_RDONLY | os.O_CLOEXEC)
+            path = self._path(file, 0)
             try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise refused(f"checkpoint file {path} cannot be opened", error) from error
 
     def restore(self) -> int:
         """Read the checkpoint that was prepared, or else the newest.
@@ -161,7 +183,10 @@ class Checkpointer:
                 raise _cannot_write(path, file.size, error) from error
             done.append(path)
         if fsync and done:
-            _fsync(self.directory)  # the names
+            try:
+                _fsync(self.directory)  # the names
+            except OSError as error:
+                raise refused(f"the checkpoints in {self.directory} cannot be flushed", error) from error
         if step in self._kept:
             self._kept.remove(step)
         self._kept.append(step)
@@ -211,9 +236,7 @@ class Checkpointer:
             try:
                 return read(path, file)
             except OSError as error:
-                raise DataError(
-                    f"checkpoint file {path} cannot be read: {error.strerror}", hint="start the run anew"
-                ) from error
+                raise unreadable(f"checkpoint file {path}", error) from error
 
     def _read_calls(self, path: Path, file: _File) -> int:
         call = min(self.config.restore_read_bytes or file.size, file.size, _LARGEST_CALL)
@@ -286,13 +309,13 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _cannot_write(path: Path, size: int, error: Exception) -> RunFailed:
-    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+def _cannot_write(path: Path, size: int, error: Exception) -> DlioError:
     try:
         free = f"{format_size(shutil.disk_usage(path.parent).free)} are free"
     except OSError:
         free = "its folder cannot be reached"
-    return RunFailed(
-        f"checkpoint file {path} cannot be written: {reason} (it needs {format_size(size)}, {free})",
-        hint="free space, set output.root to another file system, or lower checkpoint.keep",
+    return refused(
+        f"checkpoint file {path} of {format_size(size)} cannot be written ({free})",
+        true_error(error, path.parent, size),
+        elsewhere="set output.root to another file system, or lower checkpoint.keep",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import cycle
 from typing import Any
 
@@ -36,9 +37,13 @@ def _archive_overhead(shapes: list[tuple[int, ...]], file_name: str) -> int:
         # A small part of a large file, and nearly the same for layers of any size.
         shapes = [(16,)] * len(shapes)
     # A file and not a buffer: every record repeats the file's name.
+    state = _state(shapes)
     with temporary_folder() as folder:
         archive = folder / file_name
-        torch.save(_state(shapes), archive)
+        try:
+            torch.save(state, archive)
+        except RuntimeError as error:  # torch does not tell what the system said
+            raise OSError(errno.EIO, "", str(folder)) from error
         return archive.stat().st_size - _elements(shapes) * _COPIES * _BYTES
 
 

@@ -28,7 +28,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio_torch.errors import DataError, RunFailed
+from dlio_torch.errors import DataError, DlioError
+from dlio_torch.syserrors import refused, warn
 
 TIMED = ("fetch", "copy", "compute", "allreduce", "checkpoint")
 """What the trainer times of a step, in the order in which it comes; each has a column ``<part>_ns``."""
@@ -69,12 +70,15 @@ _FLUSH_NS = 10**9
 class StepLog:
     """Records of one rank, as they come.
 
+    Where the journal cannot be written any more, the run goes on with the records in memory alone, and a line says so:
+    :func:`write_steps` has them at the end.
+
     Args:
         path: the CSV file that :meth:`close` writes; the journal is ``<path>.journal`` until then.
         rank: number of this process.
 
     Raises:
-        RunFailed: the journal cannot be made.
+        DlioError: the journal cannot be made (see :mod:`dlio_torch.syserrors`).
     """
 
     def __init__(self, path: Path | str, rank: int = 0) -> None:
@@ -84,6 +88,7 @@ class StepLog:
         self._written: list[bytes] = []
         self._last_flush_ns = time.perf_counter_ns()
         self._journal: int | None = None
+        self._failed = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -127,11 +132,7 @@ class StepLog:
         )
 
     def maybe_flush(self) -> None:
-        """Write what is pending where a second has passed since the last time; call it outside timed parts.
-
-        Raises:
-            RunFailed: the journal cannot be written.
-        """
+        """Write what is pending where a second has passed since the last time; call it outside timed parts."""
         if time.perf_counter_ns() - self._last_flush_ns >= _FLUSH_NS:
             self.flush()
 
@@ -153,20 +154,32 @@ class StepLog:
         if self._journal is None:
             return
         self.flush()
-        os.close(self._journal)
-        self._journal = None
-        write_steps(self.path, {self.rank: self.to_array()})
-        journal_of(self.path).unlink(missing_ok=True)
+        journal, self._journal = self._journal, None
+        try:
+            os.close(journal)
+            write_steps(self.path, {self.rank: self.to_array()})
+            journal_of(self.path).unlink(missing_ok=True)
+        except (OSError, DlioError) as error:
+            self._fail(error)
 
     def _write(self, block: bytes) -> None:
         if self._journal is None:
             raise ValueError("the step log is closed")
+        if self._failed:
+            return
         try:
             done = 0
             while done < len(block):
                 done += os.write(self._journal, block[done:] if done else block)
         except OSError as error:
-            raise _cannot_write(self.path, error) from error
+            self._fail(error)
+
+    def _fail(self, error: OSError | DlioError) -> None:
+        """Go on without the files."""
+        if not self._failed:
+            self._failed = True
+            line = error if isinstance(error, DlioError) else _cannot_write(self.path, error)
+            warn(f"{line}; the run goes on, and a run that is killed now loses its step times")
 
 
 def journal_of(path: Path) -> Path:
@@ -178,7 +191,7 @@ def write_steps(path: Path | str, steps_by_rank: Mapping[int, Steps]) -> None:
     """Write the CSV file of the records of several ranks; it gets its name when it is complete.
 
     Raises:
-        RunFailed: the file cannot be written.
+        DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
@@ -255,5 +268,5 @@ def _nanoseconds(text: str) -> int:
     return int(whole) * 10**9 + int(digits.ljust(9, "0")[:9])
 
 
-def _cannot_write(path: Path, error: OSError) -> RunFailed:
-    return RunFailed(f"step times cannot be written to {path}: {error.strerror}", hint="free space or set output.root")
+def _cannot_write(path: Path, error: OSError) -> DlioError:
+    return refused(f"step times cannot be written to {path}", error, elsewhere="set output.root")

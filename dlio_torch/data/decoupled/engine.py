@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from itertools import islice
+from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from dlio_torch.config.schema import LoaderConfig
@@ -94,6 +95,11 @@ class DecoupledEngine:
         mover = DirectMover(mover, BLOCK) if direct else mover
         self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
         self._epoch: Epoch | None = None
+
+    @property
+    def workers(self) -> list[BaseProcess]:
+        """None: threads read."""
+        return []
 
     def start(self, epoch: int, step: int) -> Epoch:
         """Batches of ``epoch`` from ``step`` on."""

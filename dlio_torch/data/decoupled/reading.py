@@ -26,6 +26,7 @@ from dlio_torch.formats.places.filters import decoded
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.places import Mover, PlaceError
 from dlio_torch.native.swapping import open_swapper
+from dlio_torch.syserrors import unreadable
 from dlio_torch.trace.spans import Recorder
 
 _PART_BYTES = 2 << 20
@@ -165,9 +166,7 @@ class Reading:
             if error.errno == errno.EINVAL:  # of what is asked for here, only a direct read can be invalid
                 raise not_permitted(path) from error
             if error.errno is not None:
-                raise DataError(
-                    f"{path} cannot be read: {os.strerror(error.errno)}", hint="look at the file system"
-                ) from error
+                raise unreadable(path, OSError(error.errno, os.strerror(error.errno))) from error
             raise DataError(
                 f"{path} ends at byte {at + error.got}, asked for {int(lengths[error.piece])} from byte {at} on",
                 hint="the file is damaged or incomplete; remove it and generate again",

@@ -16,6 +16,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -60,6 +61,11 @@ class WorkersEngine:
     def blocks_made(self) -> int:
         """Blocks that all workers have made so far."""
         return sum(region.made for region in self._regions)
+
+    @property
+    def workers(self) -> list[BaseProcess]:
+        """See ``loader.Engine``."""
+        return self._loaders.workers
 
     def start(self, epoch: int, step: int) -> Iterator[Item]:
         """Batches of ``epoch`` from ``step`` on."""

@@ -66,7 +66,7 @@ def _inflated_up_to(stored: Any, size: int, where: str, wbits: int) -> bytes:
     """As :func:`inflated`, without ever holding more than it should give."""
     engine = _inflater(wbits)
     try:
-        made = engine.decompress(stored, size + 1)
+        made: bytes = engine.decompress(stored, size + 1)
     except _DAMAGE as error:
         raise DataError(
             f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"

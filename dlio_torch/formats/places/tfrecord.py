@@ -23,6 +23,7 @@ from dlio_torch.formats.tfrecord_index import Index, read_exactly, read_index, s
 from dlio_torch.formats.tfrecord_io import CRC, FRAMING, HEADER, Checker
 from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.records import NativeRecords, RecordError
+from dlio_torch.syserrors import unreadable
 
 
 class RecordFiles:
@@ -183,9 +184,7 @@ class _TfrecordPlaces(RecordPlaces):
                     return
                 except RecordError as error:
                     if error.errno is not None:
-                        raise DataError(
-                            f"{self.path} cannot be read: {os.strerror(error.errno)}", hint="look at the file system"
-                        ) from error
+                        raise unreadable(self.path, OSError(error.errno, os.strerror(error.errno))) from error
                     failed = done + error.record
             self._put(int(offsets[failed]), int(spans[failed]), to[failed], sizes[failed])
             done = failed + 1

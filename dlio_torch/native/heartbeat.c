@@ -1,0 +1,129 @@
+/* A thread that notices when no Python code runs in this process any more, which no thread of Python can: a library that
+ * holds the interpreter lock (h5py does) may be in a read that never returns.
+ *
+ * A thread of Python beats from time to time.  Where it has not for longer than one has patience for, a program is started
+ * that looks at this process from outside; again after twice as long, and for the last time at the limit. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+enum { WORDS = 8, SECOND = 1000000000, TO_END = 77 };
+
+static _Atomic int64_t last_beat;
+static _Atomic int watching;
+static int64_t patience_ns, limit_ns;
+static char **arguments, **variables; /* the first WORDS words of a command, and its environment */
+static _Atomic int generation; /* of the watching thread: one that was stopped may still sleep */
+static pid_t owner;
+
+static int64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * SECOND + time.tv_nsec;
+}
+
+static void look_from_outside(int64_t silent_ns, int is_last)
+{
+    char pid[24], seconds[24], last[4];
+    char *command[WORDS + 4];
+    int count = 0;
+    pid_t child;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    while (count < WORDS && arguments[count] != NULL) {
+        command[count] = arguments[count];
+        count++;
+    }
+    snprintf(pid, sizeof pid, "%ld", (long)owner);
+    snprintf(seconds, sizeof seconds, "%ld", (long)(silent_ns / SECOND));
+    snprintf(last, sizeof last, "%d", is_last);
+    command[count++] = pid;
+    command[count++] = seconds;
+    command[count++] = last;
+    command[count] = NULL;
+    sigemptyset(&none);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    if (posix_spawnp(&child, command[0], NULL, &attributes, command, variables) == 0) {
+        int status = 0;
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+            ;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == TO_END)
+            _exit(1);
+    }
+    posix_spawnattr_destroy(&attributes);
+}
+
+static void *watch(void *nothing)
+{
+    int64_t due = patience_ns;
+    int said_last = 0, mine = generation;
+    struct timespec pause = {0, SECOND / 4};
+    while (watching && mine == generation) {
+        nanosleep(&pause, NULL);
+        int64_t silent = now() - last_beat;
+        if (silent < SECOND * 2) { /* it beats once a second */
+            due = patience_ns;
+            said_last = 0;
+            continue;
+        }
+        int is_last = limit_ns && silent >= limit_ns && !said_last;
+        if (is_last || (patience_ns && silent >= due)) {
+            due = 2 * silent;
+            said_last |= is_last;
+            look_from_outside(silent, is_last);
+        }
+    }
+    return nothing;
+}
+
+EXPORT void dlio_heart_beat(void)
+{
+    last_beat = now();
+}
+
+/* Watch from now on; 0, or an errno.  All arguments must live on. */
+EXPORT int dlio_heart_start(int64_t patience, int64_t limit, char **command, char **environment)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    if (watching && owner == getpid())
+        return EBUSY;
+    owner = getpid();
+    patience_ns = patience;
+    limit_ns = limit;
+    arguments = command;
+    variables = environment;
+    last_beat = now();
+    watching = 1;
+    generation++;
+    sigfillset(&all); /* signals are for the threads of Python */
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int error = pthread_create(&thread, &attributes, watch, NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        watching = 0;
+    return error;
+}
+
+EXPORT void dlio_heart_stop(void)
+{
+    if (owner == getpid())
+        watching = 0;
+}

@@ -1,0 +1,106 @@
+"""One rule for what the system refuses: its own words, what to do about it, and the exit code.
+
+What a user can put right before the next start is a precondition (exit code 3): no space, a quota, rights, a file
+system that is mounted read-only, a folder that has gone, limits of the process.  All else, a device that fails above
+all, is a failed run (exit code 1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import sys
+from pathlib import Path
+
+from dlio_torch.errors import DataError, DlioError, PreconditionError, RunFailed
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Nothing more can be written here."""
+
+_FILES = "raise the limit of open files (ulimit -n)"
+# What to do where the caller's own advice (another folder) is not all that helps.
+_WAYS = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space, or have the quota raised",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.EACCES: "get the rights to it",
+    errno.EPERM: "get the rights to it",
+    errno.EROFS: "have it mounted for writing",
+    errno.EMFILE: _FILES,
+    errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
+    errno.ENOMEM: "free memory",
+    errno.ENOENT: "something has removed it: make it anew",
+    errno.ENOTDIR: "something has replaced it: make it anew",
+    errno.ESTALE: "something has removed it on the server: make it anew",
+}
+_PRECONDITIONS = frozenset(_WAYS)
+_DEVICE = {errno.EIO: "look at the file system (dmesg)", errno.ENOTCONN: "look at the file system (is it mounted?)"}
+_TOLD = re.compile(r"(?i:errno)(?: =|:)? (\d+)")  # by HDF5, ADIOS2 and Arrow, which have it from the system
+
+
+def errno_of(error: BaseException) -> int | None:
+    """The number that the system gave, also where a library put it into a text of its own."""
+    if isinstance(error, OSError) and error.errno in errno.errorcode:  # netCDF has numbers of its own
+        return error.errno
+    told = _TOLD.search(str(error))
+    return int(told.group(1)) if told and int(told.group(1)) in errno.errorcode else None
+
+
+def reason(error: BaseException) -> str:
+    """Why, in the system's words where it is known what the system said."""
+    number = errno_of(error)
+    text = os.strerror(number) if number else str(error).strip() or type(error).__name__
+    return " ".join(text.split())
+
+
+def way_out(error: BaseException, elsewhere: str = "") -> str:
+    """What to do about it.
+
+    Args:
+        error: what was raised.
+        elsewhere: what else helps, an option that names another place for example.
+    """
+    number = errno_of(error)
+    ways = [_WAYS.get(number or 0) or _DEVICE.get(number or 0) or "", elsewhere]
+    return ", or ".join(way for way in ways if way) or "look at the file system"
+
+
+def refused(what: str, error: BaseException, *, elsewhere: str = "", kept: str = "") -> DlioError:
+    """The line for something that the system does not let us do.
+
+    Args:
+        what: what was being done, with the file: ``<file> cannot be written``.
+        error: what was raised.
+        elsewhere: what else helps (see :func:`way_out`).
+        kept: what is not lost by it.
+
+    Returns:
+        :class:`PreconditionError` or :class:`RunFailed`, by the rule above.
+    """
+    kind = PreconditionError if errno_of(error) in _PRECONDITIONS else RunFailed
+    return kind(f"{what}: {reason(error)}", hint="; ".join(filter(None, [way_out(error, elsewhere), kept])))
+
+
+def unreadable(path: Path | str, error: BaseException) -> DataError:
+    """The one-line error for a file whose bytes the system does not give."""
+    files = "lower loader.max_open_files" if errno_of(error) in (errno.EMFILE, errno.ENFILE) else ""
+    return DataError(f"{path} cannot be read: {reason(error)}", hint=way_out(error, files))
+
+
+def warn(text: str) -> None:
+    """One line on the standard error about what the run goes on without; never raises."""
+    say(f"warning: {text}")
+
+
+def say(text: str) -> None:
+    """One line of ours on the standard error; never raises."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"dlio_torch: {' '.join(text.split())}\n")
+        sys.stderr.flush()
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error of reading says that a file is damaged, rather than that the system does not give it."""
+    return errno_of(error) in (None, errno.EINVAL)

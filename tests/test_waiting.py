@@ -1,0 +1,114 @@
+"""What is known about who waits, who reads, and who was killed: read from the kernel."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from dlio_torch.data import failures
+from dlio_torch.environment.oom import OomKills
+from dlio_torch.environment.tasks import tasks_of
+from dlio_torch.environment.vigil import Vigil, Watch
+from dlio_torch.errors import PreconditionError, RunFailed
+from dlio_torch.syserrors import refused
+
+
+def test_a_thread_tells_which_file_it_reads_and_whether_it_is_stopped(tmp_path: Path) -> None:
+    if platform.machine() not in ("x86_64", "aarch64"):
+        pytest.skip("the numbers of calls are known of two machines")
+    os.mkfifo(tmp_path / "never")
+    program = f"import os; f = os.open({str(tmp_path / 'never')!r}, os.O_RDWR); print(flush=True); os.read(f, 1)"
+    with subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            task = next(tasks_of(process.pid))
+            while task.state == "R":  # until it is in the call
+                task = next(tasks_of(process.pid))
+            if not task.file:
+                pytest.skip("the kernel does not tell this user what its children do")
+            assert str(task).startswith(f"reads {tmp_path / 'never'} (asleep")
+            assert task.is_telling
+            process.send_signal(signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)
+            assert "stopped by a signal (SIGSTOP)" in str(next(tasks_of(process.pid)))
+        finally:
+            process.kill()
+    assert list(tasks_of(process.pid)) == []
+
+
+def counts(root: Path, group: int | None, machine: int | None) -> Path:
+    folder = root / "sys/fs/cgroup/job"
+    (root / "proc/self").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (root / "proc/self/cgroup").write_text("0::/job\n")
+    (root / "proc/self/mountinfo").write_text("31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    for path, count in ((folder / "memory.events", group), (root / "proc/vmstat", machine)):
+        path.unlink(missing_ok=True)
+        if count is not None:
+            path.write_text(f"low 0\noom 9\noom_kill {count}\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((1, 5), (3, 7), "out-of-memory killer has killed 2 process(es) of this control group meanwhile"),
+        ((1, 5), (1, 6), "killed 1 process(es) of this machine meanwhile"),
+        ((1, 5), (1, 5), "has killed nothing meanwhile: somebody sent it"),
+        ((None, None), (None, None), "cannot be found out here"),
+    ],
+)
+def test_what_the_kernel_counted(
+    before: tuple[int | None, ...], after: tuple[int | None, ...], said: str, tmp_path: Path
+) -> None:
+    kills = OomKills.now(counts(tmp_path, *before))
+    assert said in kills.since(counts(tmp_path, *after))
+
+
+def test_a_worker_that_was_killed_is_told_from_one_without_shared_memory() -> None:
+    killed = failures.worker_died("DataLoader worker (pid 7) is killed by signal: Killed", OomKills.now())
+    assert "out-of-memory killer" in str(killed)
+    assert "lower loader.num_workers" in str(killed)
+    full = failures.worker_died("DataLoader worker (pid 7) is killed by signal: Bus error")
+    assert "raise the size of /dev/shm" in str(full)
+
+
+def test_a_long_wait_is_named_and_given_up(capfd: pytest.CaptureFixture[str]) -> None:
+    given_up: list[str] = []
+    over = threading.Event()
+
+    def give_up(line: str) -> None:
+        given_up.append(line)
+        over.set()
+
+    vigil = Vigil(lambda: ("the file", "its reader sleeps"), Watch(0.01, limit_s=0.05, give_up=give_up))
+    with vigil:
+        assert over.wait(30)
+    vigil.stop()
+    assert given_up == ["waiting for the file for 0 s: its reader sleeps"]
+    assert capfd.readouterr().err.splitlines()[0] == "dlio_torch: waiting for the file for 0 s: its reader sleeps"
+    assert "dlio_torch-vigil" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "line"),
+    [
+        (OSError(errno.EDQUOT, "x"), PreconditionError, "x: Disk quota exceeded; free space, or have the quota raised"),
+        (OSError(errno.EIO, "x"), RunFailed, "x: Input/output error; look at the file system (dmesg), or elsewhere"),
+        (RuntimeError("it (errno = 28) broke"), PreconditionError, "x: No space left on device; free space, or"),
+        (RuntimeError("NetCDF: HDF error"), RunFailed, "x: NetCDF: HDF error; elsewhere"),
+    ],
+)
+def test_what_the_system_refuses_has_one_rule(error: Exception, kind: type[Exception], line: str) -> None:
+    found = refused("x", error, elsewhere="elsewhere")
+    assert type(found) is kind
+    assert str(found).startswith(line)
