@@ -26,7 +26,7 @@ from dlio_torch.data import description, layout
 from dlio_torch.data.datasets import SampleDataset
 from dlio_torch.data.generate import PART, Generated, generate
 from dlio_torch.dist.base import Communicator, SingleCommunicator
-from dlio_torch.errors import DataError, PreconditionError, RunFailed
+from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats import registry
 from dlio_torch.formats.base import Format
 from dlio_torch.trace.spans import NULL
@@ -329,7 +329,7 @@ def test_companions_get_their_names_before_the_file(tmp_path: Path, monkeypatch:
 def test_a_write_that_fails_leaves_no_companion(tmp_path: Path) -> None:
     fmt = Accompanied()
     fmt.fails = 7
-    with pytest.raises(RunFailed, match="train_0000001"):
+    with pytest.raises(DlioError, match="train_0000001"):
         generated(config_of(tmp_path, 3, format="raw"), fmt)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
         ".lock",
@@ -344,7 +344,7 @@ def test_a_companion_that_was_not_written_is_a_failure(tmp_path: Path) -> None:
             super().write(path, first_sample, num_samples, pool)
             path.with_name(path.name + ".b").unlink()
 
-    with pytest.raises(RunFailed, match="train_0000000"):
+    with pytest.raises(DlioError, match="train_0000000"):
         generated(config_of(tmp_path, 1, format="raw"), Forgetful())
     assert names(tmp_path) == []
     assert list(tmp_path.rglob(f"*{PART}*")) == []
@@ -420,7 +420,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
     folder = layout.data_folder(config, registry.create(config.dataset, config.seed))
     folder.mkdir()
     (folder / "train").write_text("")
-    with pytest.raises(RunFailed, match=r"train_0000000\.h5 could not be written: (Not a directory|File exists)"):
+    with pytest.raises(DlioError, match=r"train_0000000\.h5 could not be written: (Not a directory|File exists)"):
         generated(config)
 
 
@@ -454,7 +454,7 @@ def test_a_disk_that_fills_up_ends_the_generation_and_keeps_what_is_finished(
 ) -> None:
     free(monkeypatch, 10**9, 10**9, 5)
     with pytest.raises(
-        RunFailed, match=r"0000001\.raw could not be written: No space left on device; free space"
+        PreconditionError, match=r"0000001\.raw could not be written: No space left on device; free space"
     ) as caught:
         generated(config_of(tmp_path, 3, 10, format="raw"), RawFormat())
     assert caught.value.exit_code == 1
@@ -499,7 +499,7 @@ def test_a_failing_rank_does_not_keep_the_others_waiting(tmp_path: Path) -> None
             raise OSError(28, "No space left on device")
 
     config = config_of(tmp_path, 4, format="raw")
-    with pytest.raises(RunFailed, match="0000001"):
+    with pytest.raises(DlioError, match="0000001"):
         run_threads(2, lambda comm: generated(config, Failing() if comm.rank else RawFormat(), comm))
     assert list(tmp_path.rglob(f"*{PART}")) == []
 
@@ -614,7 +614,7 @@ def test_files_are_written_at_once_where_the_format_stands_it(tmp_path: Path) ->
 def test_a_failure_among_several_files_leaves_none_half_written(tmp_path: Path) -> None:
     fmt = Together()
     fmt.fails = 14
-    with pytest.raises(RunFailed, match="train_0000002"):
+    with pytest.raises(DlioError, match="train_0000002"):
         generated(config_of(tmp_path, 40, format="raw"), fmt)
     assert list(tmp_path.rglob(f"*{PART}*")) == []
     assert len(list(tmp_path.rglob("*.raw"))) < 39

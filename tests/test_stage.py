@@ -22,7 +22,7 @@ from dlio_torch.data.shares import files_read
 from dlio_torch.data.staging import Stager
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.environment import held
-from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
+from dlio_torch.errors import ConfigError, DataError, PreconditionError
 from dlio_torch.formats import registry
 from dlio_torch.trace.spans import NULL
 
@@ -163,7 +163,7 @@ def test_what_stands_in_the_way_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(staging.shutil, "copyfile", _full)  # type: ignore[attr-defined]
         with pytest.raises(
-            RunFailed, match=r"train_\d+.h5 could not be copied to stage.dir=.* No space left on device;"
+            PreconditionError, match=r"train_\d+.h5 could not be copied to stage.dir=.* No space left on device;"
         ):
             copies.copy(1)
     assert there(tmp_path) == []

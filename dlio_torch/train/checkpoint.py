@@ -315,7 +315,7 @@ def _cannot_write(path: Path, size: int, error: Exception) -> DlioError:
     except OSError:
         free = "its folder cannot be reached"
     return refused(
-        f"checkpoint file {path} of {format_size(size)} cannot be written ({free})",
+        f"checkpoint file {path} cannot be written (it needs {format_size(size)}, {free})",
         true_error(error, path.parent, size),
         elsewhere="set output.root to another file system, or lower checkpoint.keep",
     )
