@@ -39,6 +39,7 @@ MEMBERS = (
     "fuzz",
     "kill_points",
     "hostile",
+    "soak",
 )
 
 

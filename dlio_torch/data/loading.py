@@ -183,8 +183,13 @@ class Loading:
 
 def _wanted(sampler: Plan, epochs: int) -> list[int]:
     """Every sample that this rank will ask for, by number: what is read into memory."""
-    wanted = np.zeros(0, np.int64)
+    share = sampler.share
+    wanted = np.zeros(len(share), np.bool_)
+    if isinstance(sampler, BatchSampler) and sampler.order in ("sequential", "strided"):
+        epochs = min(epochs, 1)  # each of them is as the first
     for epoch in range(epochs):
-        wanted = np.union1d(wanted, sampler.expected(epoch))
-    numbers: list[int] = wanted.tolist()
+        wanted[sampler.expected(epoch) - share.start] = True
+        if wanted.all():
+            break
+    numbers: list[int] = (np.flatnonzero(wanted) + share.start).tolist()
     return numbers

@@ -22,7 +22,6 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -65,13 +64,14 @@ _COLUMNS = ("rank", *(f"{name[:-3]}_s" if name.endswith("_ns") else name for nam
 # Of runs of versions that copied nothing to a GPU.
 _COLUMNS_BEFORE_COPY = tuple(name for name in _COLUMNS if name != "copy_s")
 _FLUSH_NS = 10**9
+_LARGEST_READ = 1 << 28
 
 
 class StepLog:
     """Records of one rank, as they come.
 
-    Where the journal cannot be written any more, the run goes on with the records in memory alone, and a line says so:
-    :func:`write_steps` has them at the end.
+    Where the journal cannot be written any more, the run goes on with what comes then in memory, and a line says so:
+    :func:`write_steps` has it at the end.
 
     Args:
         path: the CSV file that :meth:`close` writes; the journal is ``<path>.journal`` until then.
@@ -85,13 +85,13 @@ class StepLog:
         self.path = Path(path)
         self.rank = rank
         self._pending: list[bytes] = []
-        self._written: list[bytes] = []
+        self._written = 0  # bytes of records in the journal; they are not kept in memory, too
         self._last_flush_ns = time.perf_counter_ns()
         self._journal: int | None = None
         self._failed = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             self._journal = os.open(journal_of(self.path), flags, 0o666)
         except OSError as error:
             raise _cannot_write(self.path, error) from error
@@ -137,42 +137,61 @@ class StepLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending to the journal."""
+        """Write what is pending to the journal; what it does not take stays in memory."""
         block = b"".join(self._pending)
-        if block:
-            self._write(block)
-            self._written.append(block)
+        if block and self._write(block):
+            self._written += len(block)
             self._pending.clear()
         self._last_flush_ns = time.perf_counter_ns()
 
     def to_array(self) -> Steps:
-        """All records so far."""
-        return np.frombuffer(b"".join(chain(self._written, self._pending)), dtype=STEP_DTYPE)
+        """All records so far, read back from the journal.
+
+        Raises:
+            RunFailed: the journal cannot be read, or something else has cut it.
+        """
+        return np.frombuffer(b"".join((*self._read_back(), *self._pending)), dtype=STEP_DTYPE)
 
     def close(self) -> None:
         """Write the CSV file and remove the journal; a second call does nothing."""
         if self._journal is None:
             return
         self.flush()
-        journal, self._journal = self._journal, None
         try:
-            os.close(journal)
             write_steps(self.path, {self.rank: self.to_array()})
             journal_of(self.path).unlink(missing_ok=True)
         except (OSError, DlioError) as error:
             self._fail(error)
+        finally:
+            os.close(self._journal)
+            self._journal = None
 
-    def _write(self, block: bytes) -> None:
+    def _read_back(self) -> Iterator[bytes]:
+        if self._journal is None:
+            raise ValueError("the step log is closed")
+        at, end = _HEADER.size, _HEADER.size + self._written
+        while at < end:
+            try:
+                block = os.pread(self._journal, min(end - at, _LARGEST_READ), at)
+            except OSError as error:
+                raise _cannot_read_back(self.path, error.strerror or str(error)) from error
+            if not block:
+                raise _cannot_read_back(self.path, f"it ends after {at} of {end} bytes")
+            yield block
+            at += len(block)
+
+    def _write(self, block: bytes) -> bool:
         if self._journal is None:
             raise ValueError("the step log is closed")
         if self._failed:
-            return
+            return False
         try:
             done = 0
             while done < len(block):
                 done += os.write(self._journal, block[done:] if done else block)
         except OSError as error:
             self._fail(error)
+        return not self._failed
 
     def _fail(self, error: OSError | DlioError) -> None:
         """Go on without the files."""
@@ -270,3 +289,9 @@ def _nanoseconds(text: str) -> int:
 
 def _cannot_write(path: Path, error: OSError) -> DlioError:
     return refused(f"step times cannot be written to {path}", error, elsewhere="set output.root")
+
+
+def _cannot_read_back(path: Path, why: str) -> RunFailed:
+    return RunFailed(
+        f"step times cannot be read back from {journal_of(path)}: {why}", hint="leave the run directory alone meanwhile"
+    )
