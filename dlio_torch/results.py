@@ -23,10 +23,10 @@ from dlio_torch.syserrors import warn
 from dlio_torch.trace.calls import CLASSES
 from dlio_torch.trace.chrome import write_trace
 from dlio_torch.trace.eventfiles import ENDED_EARLY
-from dlio_torch.trace.events import EventTable, read_events
+from dlio_torch.trace.events import EventTable, Spent, read_events
 from dlio_torch.trace.horovod import Timeline, read_timeline
 from dlio_torch.trace.recording import Recording
-from dlio_torch.train.steps import Steps, journal_of, write_steps
+from dlio_torch.train.steps import EVAL, Steps, journal_of, write_steps
 
 
 def write_results(
@@ -43,7 +43,8 @@ def write_results(
     Returns:
         The summary with what the events say: ``posix`` (the I/O calls, where they were recorded), ``overlap``
         (rows per rank, -1: over all) and ``stalls``, None where that was not recorded; ``storage`` (how near the run
-        came to what the storage gives); and ``advice``.  ``mpi_io`` gets the calls that MPI-IO itself made.
+        came to what the storage gives); ``trace`` (of each rank, whether and where its events end before the run does);
+        and ``advice``.  ``mpi_io`` gets the calls that MPI-IO itself made.
     """
     events = read_events(directory.events)
     try:
@@ -70,6 +71,7 @@ def write_results(
         "overlap": None if met is None else met.astype(object).where(met.notna(), None).to_dict("records"),
         "stalls": stalls.summary(stalls.attribute(recorded), config.train.warmup_steps) if whole else None,
     }
+    summary["trace"] = [_traced(one, steps.get(one.rank)) for one in events.spent]
     summary["advice"] = advise(gather(summary, config, environment, recorded, steps))
     failed = list(_written(directory, config, summary, steps, events))
     print_report(summary, stream=sys.stdout, run_dir=directory.path, expect=compare(config.expect, summary))
@@ -117,6 +119,25 @@ def _lacks_spans(events: EventTable, world_size: int) -> bool:
     """Whether a process of the run could not record all of its spans."""
     trainers = {process.rank for process in events.processes if process.role == "trainer"}
     return len(trainers) < world_size or any(part.reason == ENDED_EARLY for part in events.skipped)
+
+
+def _traced(spent: Spent, steps: Steps | None) -> dict[str, Any]:
+    """Where the events of a rank end: epoch and step of the last step that began before; None where they do not."""
+    last = None
+    if spent.full_ns and steps is not None:
+        before = steps[(steps["start_ns"] <= spent.full_ns) & (steps["phase"] != EVAL)]
+        last = (int(before["epoch"][-1]), int(before["step"][-1])) if len(before) else (1, 0)
+    epoch, step = last if last is not None else (None, None)
+    return {
+        "rank": spent.rank,
+        "limit_bytes": spent.limit_bytes,
+        "limit_files": spent.limit_files,
+        "bytes": spent.bytes,
+        "files": spent.files,
+        "ends": spent.full_ns != 0,
+        "last_epoch": epoch,
+        "last_step": step,
+    }
 
 
 def _timeline(directory: RunDir) -> Timeline | None:

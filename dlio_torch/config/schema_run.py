@@ -50,12 +50,24 @@ class TraceConfig:
     """What is recorded beside the step times."""
 
     spans: bool = opt(True, "record named intervals of every process and thread")
+    limit_bytes: int = opt(
+        1073741824,
+        "most bytes of events that a rank and its workers record together; then spans and calls end, steps and "
+        "counters go on",
+        unit="B", minimum=65536,
+    )  # fmt: skip
+    limit_files: int = opt(
+        2048, "most files of events of a rank and its workers, two for each process and kind of events", minimum=8
+    )
     posix: bool = opt(False, "record every I/O call of the training on the files of posix_paths")
     posix_paths: list[str] = opt(
         [], "folders, files or patterns whose calls are recorded; empty: the data set and the checkpoints"
     )
     posix_limit_bytes: int = opt(
-        4294967296, "most bytes of recorded calls that a process may write (48 each)", unit="B", minimum=65536
+        4294967296,
+        "most bytes of recorded calls that a process may write (48 each), within limit_bytes",
+        unit="B",
+        minimum=65536,
     )
     profiler: bool = opt(False, "write torch.profiler output for TensorBoard's profiler plugin")
     horovod: bool = opt(

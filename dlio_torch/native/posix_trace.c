@@ -10,6 +10,7 @@
 #include "posix_trace_base.h"
 #include "posix_trace_text.h"
 #include "posix_trace_environment.h"
+#include "posix_trace_budget.h"
 #include "posix_trace_store.h"
 #include "posix_trace_patterns.h"
 #include "posix_trace_paths.h"

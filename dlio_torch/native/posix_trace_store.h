@@ -7,7 +7,7 @@
 
 #define RECORDS_MAGIC "DLIOPOSX"
 enum { FORMAT_VERSION = 1, UNIT = 12288, LARGEST_UNITS = 256, NAMES_UNIT = 16384, NAMES_LARGEST = 1 << 20 };
-enum { LIMIT_REACHED = 1, NO_ROOM = 2, NO_COUNTERS = 4 };
+enum { LIMIT_REACHED = 1, NO_ROOM = 2, NO_COUNTERS = 4, BUDGET_SPENT = 8 };
 
 struct header { /* dlio_torch.trace.posix.accounts._HEADER; the first 48 bytes as in dlio_torch.trace.spans.HEADER */
     char magic[8];
@@ -143,6 +143,8 @@ static int extend_locked(struct output *output, int64_t size)
     struct rlimit most;
     if (L->allocated + size > settings.limit)
         return stop_locked(LIMIT_REACHED);
+    if (!spend_locked(size, 0))
+        return stop_locked(BUDGET_SPENT);
     if (raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &most) == 0 && most.rlim_cur != RLIM_INFINITY &&
         (uint64_t)(output->size + size) > most.rlim_cur)
         return stop_locked(NO_ROOM); /* the kernel would send SIGXFSZ */
@@ -275,6 +277,9 @@ static int open_locked(void)
     if (settings.on == 0)
         return stop_locked(0);
     int32_t rank = rank_of_process();
+    find_budget_locked(rank);
+    if (!spend_locked(0, 2))
+        return stop_locked(0);
     for (int number = 1; number < 10000; number++) {
         char *at = put_text(put_text(L->records.path, settings.directory), "/rank");
         at = put_number(put_text(put_number(at, rank), "-"), L->pid);

@@ -19,6 +19,7 @@ from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
 from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.terminal import NOT_MEASURED, write
+from dlio_torch.report.trace_text import trace_ends
 from dlio_torch.report.verdict import cache_state, percent, verdict
 from dlio_torch.units import format_duration, format_rate, format_size
 
@@ -67,6 +68,8 @@ def print_report(
             draw_advice(console, summary["advice"])
         for warning in (summary.get("cache") or {}).get("warnings", ()):
             console.print(f"warning: {warning}")
+        for line in trace_ends(summary):
+            console.print(f"warning: {line}")
         if run_dir is not None:
             console.print(f"Results: {run_dir}", soft_wrap=True)  # a path stays on one line, to be copied
 
@@ -95,6 +98,12 @@ def _facts(summary: Mapping[str, Any]) -> Table:
             "throughput",
             f"{train['samples_per_s']:.4g} samples/s, {train['mib_per_s']:.4g} MiB/s of tensors "
             f"({format_size(train['bytes'])} delivered)",
+        )
+    if (resumed := summary.get("resumed")) is not None:
+        table.add_row(
+            "resumed",
+            f"after step {resumed['step']} of epoch {resumed['epoch']}, checkpoint {resumed['checkpoint_step']} of "
+            f"{resumed['run']}",
         )
     settings = (summary.get("ranks_by") or {}).get("settings")
     if settings:

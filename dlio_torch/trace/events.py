@@ -26,10 +26,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dlio_torch.trace import budget
+from dlio_torch.trace.budget import Spent
 from dlio_torch.trace.eventfiles import LAYERS, Part, Process, Unreadable, read_part
 from dlio_torch.trace.posix.accounts import ProcessIo, UnrecordedProcess, merge, without_recorded
 
-__all__ = ["COLUMNS", "EventTable", "Process", "ProcessIo", "Skipped", "UnrecordedProcess", "read_events"]
+__all__ = ["COLUMNS", "EventTable", "Process", "ProcessIo", "Skipped", "Spent", "UnrecordedProcess", "read_events"]
 
 COLUMNS = ("rank", "pid", "tid", "layer", "op", "file", "offset", "bytes", "start_ns", "end_ns", "step")
 
@@ -54,6 +56,7 @@ class EventTable:
         anchor_time_ns: ...and the wall-clock time (since 1970) at that moment.
         accounts: what each process moved in all, where its calls were recorded.
         unrecorded: processes that recorded ones waited for, and that were not recorded themselves.
+        spent: of each rank that had a budget, what of it was used, and when it was used up, by that rank's own clock.
     """
 
     frame: pd.DataFrame
@@ -63,6 +66,7 @@ class EventTable:
     anchor_time_ns: int = 0
     accounts: tuple[ProcessIo, ...] = ()
     unrecorded: tuple[UnrecordedProcess, ...] = ()
+    spent: tuple[Spent, ...] = ()
 
 
 def read_events(directory: Path | str, rank: int | None = None) -> EventTable:
@@ -78,6 +82,8 @@ def read_events(directory: Path | str, rank: int | None = None) -> EventTable:
     stem = "rank*" if rank is None else f"rank{rank}-*"
     parts: list[Part] = []
     skipped: list[Skipped] = []
+    spent = _spent(Path(directory), rank, skipped)
+    over = {one.rank: one.full_ns for one in spent if one.full_ns}
     # Spans first: what they say of a process (its role) is more than what its calls can say.
     for path in [path for suffix in LAYERS for path in sorted(Path(directory).glob(stem + suffix))]:
         try:
@@ -86,9 +92,11 @@ def read_events(directory: Path | str, rank: int | None = None) -> EventTable:
             skipped.append(Skipped(path, str(error)))
             continue
         skipped += [Skipped(*note) for note in part.notes]
+        if (end := over.get(part.process.rank)) is not None:
+            part.records = part.records[part.records["start_ns"] <= end]
         parts.append(part)
     if not parts:
-        return EventTable(_frame([]), (), tuple(skipped))
+        return EventTable(_frame([]), (), tuple(skipped), spent=spent)
     processes = _merged(parts)
     place = {(process.rank, process.pid): number for number, process in enumerate(processes)}
     parts.sort(key=lambda part: place[part.process.rank, part.process.pid])
@@ -102,7 +110,32 @@ def read_events(directory: Path | str, rank: int | None = None) -> EventTable:
             part.records["end_ns"] += shift
     anchor = (reference.monotonic_ns, reference.time_ns)
     accounts = merge(part.account for part in parts if part.account is not None)
-    return EventTable(_frame(parts), tuple(processes), tuple(skipped), *anchor, accounts, _unrecorded(parts))
+    return EventTable(_frame(parts), tuple(processes), tuple(skipped), *anchor, accounts, _unrecorded(parts), spent)
+
+
+def _spent(directory: Path, rank: int | None, skipped: list[Skipped]) -> tuple[Spent, ...]:
+    """What the budgets of the ranks say; that one is used up is noted."""
+    found: list[Spent] = []
+    for path in budget.files(directory, rank):
+        try:
+            one = budget.read(path)
+        except OSError as error:
+            skipped.append(Skipped(path, str(error)))
+            continue
+        if one is None:
+            skipped.append(Skipped(path, "it is damaged"))
+            continue
+        found.append(one)
+        if one.full_ns:
+            skipped.append(
+                Skipped(
+                    path,
+                    f"spans and calls of rank {one.rank} end before the run does: {one.files} files and {one.bytes} "
+                    f"bytes of events were there (trace.limit_files={one.limit_files}, "
+                    f"trace.limit_bytes={one.limit_bytes})",
+                )
+            )
+    return tuple(found)
 
 
 def _unrecorded(parts: Sequence[Part]) -> tuple[UnrecordedProcess, ...]:

@@ -9,6 +9,8 @@ A shared mapping belongs to the kernel as soon as a record is stored, so a proce
 or ``os._exit`` (as loader workers do) loses nothing.  A name is in the ``.names`` file before the
 first record that refers to it.  :mod:`dlio_torch.trace.events` reads both.
 
+What the processes of a rank may record together is bounded by :mod:`dlio_torch.trace.budget`, where there is one.
+
 The clock is ``time.perf_counter_ns()``: on Linux CLOCK_MONOTONIC, one clock for all processes of a
 machine.  The header holds one reading of it beside the wall clock (the anchor).
 """
@@ -31,6 +33,7 @@ from types import TracebackType
 from typing import Any
 
 from dlio_torch.syserrors import refused, warn
+from dlio_torch.trace.budget import Budget
 from dlio_torch.trace.process import describe_process
 
 MAGIC = b"DLIOSPAN"
@@ -48,6 +51,7 @@ _LARGEST = 256 * _UNIT
 
 _Segment = tuple[Iterator[int], Any]
 _NOTHING: _Segment = (iter(()), b"")
+_DROPPED = (0, 1, 0)  # ids of a record that goes nowhere
 
 
 class Recorder:
@@ -71,6 +75,10 @@ class Recorder:
     _segment: _Segment
     _mapped: int  # bytes of the records file
     _header: Any  # mapped
+    _failed: bool
+    _budget: Budget | None
+    _kept: int  # bytes of the budget that were taken before their use
+    _uses_kept: bool
 
     def __init__(self, directory: Path | str, rank: int, enabled: bool = True, role: str = "trainer") -> None:
         self.directory = Path(directory).absolute()
@@ -133,6 +141,39 @@ class Recorder:
             slot = next(slots, -1)
         RECORD.pack_into(buffer, slot, start_ns, end_ns, offset, bytes, step, file_id, tid, op_id)
 
+    def keep(self, count: int) -> bool:
+        """Take room for ``count`` records that are added within :meth:`kept`, however full it is by then.
+
+        Returns:
+            Whether there was room; if not, nothing is recorded any more, by no process of the rank.
+        """
+        if not self.enabled:
+            return False
+        with self._lock:
+            if not self._spend(count * RECORD.size):
+                return False
+            self._kept += count * RECORD.size
+            return True
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[int]:
+        """A context in which records may be added for which :meth:`keep` has taken room.
+
+        Gives the time (monotonic ns) when the recording was over; 0 where it goes on.  What began later is not to be
+        added.
+        """
+        with self._lock:
+            full_ns = 0 if self._budget is None else self._budget.full_ns
+            enabled = self.enabled or (self._kept > 0 and not self._failed)
+            was, self.enabled, self._uses_kept = self.enabled, enabled, True
+            if not was:
+                self._segment = _NOTHING
+        try:
+            yield full_ns
+        finally:
+            with self._lock:
+                self.enabled, self._uses_kept = was and self.enabled, False
+
     def span(
         self, op: str, *, step: int = -1, file: str | None = None, offset: int = -1, bytes: int = -1
     ) -> Span | NullSpan:
@@ -150,6 +191,9 @@ class Recorder:
         with self._lock:
             descriptors, self._descriptors = self._descriptors, None
             self._segment, self._names, self._thread = _NOTHING, {None: 0}, threading.local()
+            if self._budget is not None:
+                self._budget.close()
+                self._budget = None
             for descriptor in descriptors or ():
                 os.close(descriptor)
 
@@ -161,6 +205,10 @@ class Recorder:
 
     def _forget(self) -> None:
         """Start anew without touching what this process inherited (called after fork, in the child)."""
+        inherited = getattr(self, "_budget", None)
+        if inherited is not None:
+            inherited.close()
+        self._budget, self._kept, self._uses_kept, self._failed = None, 0, False, False
         for descriptor in getattr(self, "_descriptors", None) or ():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -176,36 +224,68 @@ class Recorder:
     def _introduce(self, op: str, file: str | None) -> tuple[int, int, int]:
         """Ids of this thread and of two names, written to the table of names where they are new."""
         with self._lock:
-            names_fd = self._open()[1]
+            opened = self._open()
+            if opened is None:
+                return _DROPPED
+            names_fd = opened[1]
             tid = getattr(self._thread, "tid", None)
             if tid is None:
                 tid = threading.get_native_id()
-                _write_line(names_fd, {"tid": tid, "thread": threading.current_thread().name})
+                if not self._tell(names_fd, {"tid": tid, "thread": threading.current_thread().name}):
+                    return _DROPPED
                 self._thread.tid = tid
             for name in (op, file):
                 if name not in self._names:
                     number = len(self._names)
-                    _write_line(names_fd, {"id": number, "name": name})
+                    if not self._tell(names_fd, {"id": number, "name": name}):
+                        return _DROPPED
                     self._names[name] = number
             return tid, self._names[op], self._names[file]
+
+    def _tell(self, descriptor: int, value: dict[str, Any]) -> bool:
+        line = _line(value)
+        if not self._spend(len(line)):
+            return False
+        _write_line(descriptor, line)
+        return True
+
+    def _spend(self, size: int, files: int = 0) -> bool:
+        """Take bytes of the budget; where it is used up, what comes next in this process goes nowhere."""
+        if self._budget is None:
+            self._budget = Budget(self.directory, self.rank)
+        if self._uses_kept and self._kept:
+            self._kept = max(0, self._kept - size)
+            return True
+        if self._budget.take(size, files):
+            return True
+        self.enabled = False
+        self._segment = iter(range(0, _UNIT, RECORD.size)), bytearray(_UNIT)
+        return False
 
     def _grow(self, full: Iterator[int]) -> _Segment:
         with self._lock:
             if self._segment[0] is not full:  # another thread was faster
                 return self._segment
-            records_fd = self._open()[0]
-            if self._segment[0] is full:
-                self._segment = self._map(records_fd, min(max(_UNIT, self._mapped), _LARGEST))
+            opened = self._open()
+            if opened is not None and self._segment[0] is full:
+                size = min(max(_UNIT, self._mapped), _LARGEST)
+                if self._uses_kept and self._kept:
+                    size = min(size, max(_UNIT, -(-self._kept // _UNIT) * _UNIT))
+                if self._spend(size):
+                    self._segment = self._map(opened[0], size)
             return self._segment
 
-    def _open(self) -> tuple[int, int]:
-        """The files of this process; made at the first call, with header and first segment."""
+    def _open(self) -> tuple[int, int] | None:
+        """The files of this process, made at the first call, with header and first segment; None where it may not."""
         if self._descriptors is None:
+            if not self._spend(_UNIT, files=2):
+                return None
             self.directory.mkdir(parents=True, exist_ok=True)
             records_fd, names_fd = _create(self.directory, f"rank{self.rank}-{os.getpid()}")
             anchor = (time.perf_counter_ns(), time.time_ns())
+            head = {"version": VERSION, "rank": self.rank, **describe_process(self.role, anchor)}
             try:
-                _write_line(names_fd, {"version": VERSION, "rank": self.rank, **describe_process(self.role, anchor)})
+                _write_line(names_fd, _line(head))
                 self._mapped = 0
                 slots, buffer = self._map(records_fd, _UNIT)
             except OSError:
@@ -222,7 +302,7 @@ class Recorder:
         with self._lock:
             if not self.enabled:
                 return
-            self.enabled = False
+            self.enabled, self._failed = False, True
             if self._header is not None:
                 _ENDED_EARLY.pack_into(self._header, HEADER.size - _ENDED_EARLY.size, 1)
         line = refused(f"spans cannot be recorded in {self.directory}", error, elsewhere="set trace.spans=false")
@@ -297,9 +377,12 @@ def _create(directory: Path, stem: str) -> tuple[int, int]:
         return records_fd, os.open(f"{path}.names", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
 
 
-def _write_line(descriptor: int, value: dict[str, Any]) -> None:
+def _line(value: dict[str, Any]) -> bytes:
     # ASCII escapes carry any file name, undecodable bytes (lone surrogates) included.
-    line = json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
+    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _write_line(descriptor: int, line: bytes) -> None:
     if os.write(descriptor, line) < len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

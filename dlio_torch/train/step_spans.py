@@ -16,14 +16,22 @@ def record_spans(recorder: Recorder, steps: Steps, numbers: Sequence[int]) -> No
         steps: the records, of training and evaluation.
         numbers: of the batch of each recorded training step.
     """
-    if not recorder.enabled:
-        return
+    with recorder.kept() as full_ns:
+        if recorder.enabled:
+            _record(recorder, steps, numbers, full_ns)
+
+
+def _record(recorder: Recorder, steps: Steps, numbers: Sequence[int], full_ns: int) -> None:
     done = 0
     for row in steps:
+        at = int(row["start_ns"])
+        if full_ns and at > full_ns:
+            return
         evaluates = row["phase"] == EVAL
         done += not evaluates
+        if done > len(numbers):
+            return
         number = -1 if evaluates else numbers[done - 1]
-        at = int(row["start_ns"])
         for op in TIMED:
             end = at + int(row[f"{op}_ns"])
             if end > at:

@@ -20,7 +20,7 @@ RECORD_BYTES = 48
 # counting began and at the snapshot.
 _HEADER = struct.Struct("<8sIIiiqqq" + "II" + "4q" + "3q" + "5q" + "5q")
 HEADER_BYTES = 240  # with room for more
-_LIMIT_REACHED, _NO_ROOM, _NO_COUNTERS = 1, 2, 4
+_LIMIT_REACHED, _NO_ROOM, _NO_COUNTERS, _BUDGET_SPENT = 1, 2, 4, 8
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,8 @@ def parse_header(data: bytes) -> tuple[ProcessIo, int, list[str]]:
     left_out = f"{dropped} later calls were left out" if dropped else "later calls, if any, were left out"
     if flags & _LIMIT_REACHED:
         notes.append(f"the limit of {limit} bytes for each process was reached: {left_out}")
+    if flags & _BUDGET_SPENT:
+        notes.append(f"the limit of all processes of the rank together was reached: {left_out}")
     if flags & _NO_ROOM:
         notes.append(f"the file could not grow (disk full, or folder removed): {left_out}")
     return account, size, notes
