@@ -12,6 +12,7 @@
     trace.json.gz     the merged trace for Perfetto
     horovod.json      Horovod's own timeline
     checkpoints/      what the run saved
+    position.rank<r>.json  where a saving rank was when each checkpoint was complete
     tensorboard/      what TensorBoard is pointed at
     report.html       the report, one file
 
@@ -182,6 +183,10 @@ class RunDir:
     def steps(self, rank: int | None = None) -> Path:
         """Step times: of all ranks (``steps.csv``), or the file of one rank."""
         return self.path / ("steps.csv" if rank is None else f"steps.rank{rank}.csv")
+
+    def position(self, rank: int) -> Path:
+        """Where a rank was when its checkpoints were complete (JSON)."""
+        return self.path / f"position.rank{rank}.json"
 
     def missing(self) -> tuple[str, ...]:
         """Names of the parts that every finished run (or trace) has and this one lacks, or has empty."""

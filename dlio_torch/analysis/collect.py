@@ -14,6 +14,7 @@ from dlio_torch.data.cachestate import DataSize, Prepared
 from dlio_torch.data.staging import Staged
 from dlio_torch.environment import IoCounters
 from dlio_torch.environment.cores import IDLE_LEAST_S
+from dlio_torch.train.order import whole
 from dlio_torch.train.result import EpochFigures, TrainResult
 
 
@@ -59,6 +60,8 @@ def collect(
         reads.calls_per_sample  read calls (syscr) / samples delivered
         reads.mean_bytes        rchar / syscr
         load.mean_bytes         the same for the time in which the data set was read into memory
+        order[].crc32           CRC-32 of the sample numbers of an epoch's steps, in global order
+                                (:mod:`dlio_torch.train.order`)
 
     They are the kernel's counts of the ranks' processes and their loader workers: the trainer's own
     few reads are among them, page faults of mapped files are not.
@@ -108,6 +111,7 @@ def collect(
             "calls_per_sample": _ratio(syscr, samples),
             "mean_bytes": _ratio(rchar, syscr),
         },
+        "order": _order(results),
         "mpi_io": of_ranks([rank.mpi_io for rank in ranks]),
         "verified_samples": samples if config.verify else None,
         "gpu": results[0].gpu,
@@ -135,6 +139,22 @@ def collect(
         ],
     }
     return summarise([result.steps for result in results], config=config, extra=extra)
+
+
+def _order(results: Sequence[TrainResult]) -> list[dict[str, Any]]:
+    """For each epoch the checksum of its order, from the first step on that this run did."""
+    rows = []
+    for epochs in zip(*(result.epochs for result in results), strict=True):
+        crc, part = whole([one.order for one in epochs]), epochs[0].order
+        rows.append(
+            {
+                "epoch": epochs[0].epoch,
+                "first_step": epochs[0].first_step,
+                "steps": part.steps if part is not None else None,
+                "crc32": f"{crc:08x}" if crc is not None else None,
+            }
+        )
+    return rows
 
 
 def _stage(config: Config, ranks: Sequence[RankResult]) -> dict[str, Any] | None:

@@ -263,3 +263,6 @@ class GenerateConfig:
     )
     overwrite: bool = opt(False, "write finished files again")
     fsync: bool = opt(True, "flush each file to the device before it gets its final name")
+    checksum: bool = opt(
+        False, "read all files afterwards, write the SHA-256 of each to dlio_torch.sha256, and print one of them all"
+    )

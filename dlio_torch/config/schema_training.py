@@ -43,6 +43,11 @@ class TrainConfig:
     eval_ranks: Literal["all", "first"] = opt("all", "which ranks evaluate")
     eval_steps: int = opt(0, "steps of an evaluation; 0: as many as the data give", minimum=0)
     eval_batch_size: int = opt(0, "samples of an evaluation batch of a rank; 0: as in training", minimum=0)
+    resume: str | None = opt(
+        None,
+        "run directory after whose last complete checkpoint this run goes on, with the next sample; as many ranks, the "
+        "same data and order",
+    )
     min_au: float = opt(0.0, "least accelerator utilisation (0 to 1); below it the exit code is 4", minimum=0)
 
 

@@ -175,6 +175,18 @@ def _train(config: Config, check: Check) -> None:
     train, data = config.train, config.dataset
     if train.min_au > 1:
         check.fail(["train.min_au"], "a utilisation is 0 to 1", "set 0.9 for 90 %")
+    if train.resume is not None and config.loader.replay != "none":
+        check.fail(
+            ["train.resume", "loader.replay"],
+            "a replay gives no samples to go on with",
+            "set loader.replay=none, or train.resume=null",
+        )
+    if train.resume is not None and not config.loader.in_order:
+        check.fail(
+            ["train.resume", "loader.in_order"],
+            "which batches were taken is not known where they come in any order",
+            "set loader.in_order=true, or train.resume=null",
+        )
     for interval in ("eval_every_epochs", "eval_every_steps"):
         if not getattr(train, interval) or data.path is not None:
             continue

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
 from dlio_torch.data import description, layout
+from dlio_torch.data.checksum import CHECKSUMS, make_checksums
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.stored import flush, give_name, in_the_way, remove, size_of, stored_bytes, true_error
 from dlio_torch.data.together import check_seen
@@ -56,13 +57,15 @@ class Generated:
         written: files written now.
         reused: files that were already there.
         bytes: bytes written now.
-        seconds: wall time.
+        seconds: wall time, without the checksum's.
+        checksum: of the data set, where it was asked for; see :mod:`dlio_torch.data.checksum`.
     """
 
     written: int
     reused: int
     bytes: int
     seconds: float
+    checksum: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,14 @@ def generate(
             error.leave_at_once = True  # HDF5 crashes where a file is freed that could not be closed
             raise
         comm.barrier()
-    total = comm.broadcast_object(sum(comm.gather_objects(size) or []))
-    return Generated(len(todo), len(jobs) - len(todo), total, time.perf_counter() - start)
+        total = comm.broadcast_object(sum(comm.gather_objects(size) or []))
+        seconds, checksum = time.perf_counter() - start, None
+        if config.generate.checksum:
+            manifests = list(layout.generated(config, fmt).values())
+            checksum = make_checksums(folder, manifests, fmt, comm, config.generate.num_workers or whole_cores())
+        elif len(todo) and comm.rank == 0:
+            (folder / CHECKSUMS).unlink(missing_ok=True)  # that of other files
+    return Generated(len(todo), len(jobs) - len(todo), total, seconds, checksum)
 
 
 def _writing(

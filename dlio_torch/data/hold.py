@@ -47,10 +47,13 @@ class HeldPlan:
         """Sample numbers of the batch that serves ``step``."""
         return self.fetched.batch(epoch, step // self.hold)
 
-    def expected(self, epoch: int) -> Indices:
-        """Numbers of the samples that the steps of ``epoch`` use, ascending, each as often as it is used."""
-        samples, counts = np.unique(self.fetched.expected(epoch), return_counts=True)
+    def expected(self, epoch: int, first: int = 0) -> Indices:
+        """Numbers of the samples that the steps of ``epoch`` from ``first`` on use, ascending, repeated."""
+        begun, used = divmod(first, self.hold)
+        samples, counts = np.unique(self.fetched.expected(epoch, begun), return_counts=True)
         counts *= self.hold
+        if used:
+            np.subtract.at(counts, np.searchsorted(samples, self.fetched.batch(epoch, begun)), used)
         unused = len(self.fetched) * self.hold - self._steps
         if unused:
             np.subtract.at(counts, np.searchsorted(samples, self.batch(epoch, self._steps - 1)), unused)
@@ -64,12 +67,14 @@ class HeldBatches(Batches):
         batches: what is fetched.
         hold: steps that a batch is used for.
         steps: steps of the epoch that are still to be done.
+        used: steps that the first batch has served before.
     """
 
-    def __init__(self, batches: Batches, hold: int, steps: int) -> None:
+    def __init__(self, batches: Batches, hold: int, steps: int, used: int = 0) -> None:
         self._batches = batches
         self._hold = hold
         self._steps = steps
+        self._used = used
         self._again = 0  # steps that the batch of before still serves
         self._batch: Batch | None = None
         self.read_on = batches.read_on
@@ -84,7 +89,8 @@ class HeldBatches(Batches):
             raise StopIteration
         if self._batch is None or not self._again:
             self._batch = None  # its memory is free while the next one is read
-            self._batch, self._again = next(self._batches), self._hold
+            self._batch, self._again = next(self._batches), self._hold - self._used
+            self._used = 0
         self._again -= 1
         self._steps -= 1
         return self._batch
@@ -105,6 +111,7 @@ class HeldLoader(BatchLoader):
     def __init__(self, config: LoaderConfig, source: Source, plan: HeldPlan, *, watch: Watch = NO_WATCH) -> None:
         super().__init__(config, source, plan.fetched, watch=watch)
         self._plan = plan
+        self._used = 0
 
     def __len__(self) -> int:
         """Steps of an epoch."""
@@ -113,5 +120,10 @@ class HeldLoader(BatchLoader):
     def epoch(self, number: int) -> HeldBatches:
         """The steps of epoch ``number``."""
         batches = super().epoch(number)
-        hold = self._plan.hold
-        return HeldBatches(batches, hold, len(self._plan) - self._taken * hold)
+        hold, used, self._used = self._plan.hold, self._used, 0
+        return HeldBatches(batches, hold, len(self._plan) - self._taken * hold - used, used)
+
+    def begin_at(self, epoch: int, step: int) -> None:
+        """See :class:`BatchLoader`; a batch that was held for a part of its steps is fetched again for the others."""
+        fetched, self._used = divmod(step, self._plan.hold)
+        super().begin_at(epoch, fetched)

@@ -219,6 +219,10 @@ class BatchLoader:
         copy.copy(self._sampler).load_state_dict(state)  # a copy: it is asked whether the state is its own
         self._resume = (int(state["epoch"]), int(state["step"]))
 
+    def begin_at(self, epoch: int, step: int) -> None:
+        """Have the next epoch of this number (from 0) begin after ``step`` steps of it."""
+        self.load_state_dict({**self.state_dict(), "epoch": epoch, "step": step})
+
     def close(self) -> None:
         """End workers and threads."""
         self.vigil.stop()

@@ -42,8 +42,8 @@ class Plan(Protocol):
     def batch(self, epoch: int, step: int) -> Indices:
         """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
 
-    def expected(self, epoch: int) -> Indices:
-        """Numbers of the samples that the rank gets in ``epoch``, ascending, each as often as it gets it."""
+    def expected(self, epoch: int, first: int = 0) -> Indices:
+        """Numbers of the samples that the rank gets in ``epoch`` from step ``first`` on, ascending, repeated."""
 
 
 def turns(batches: Sequence[int]) -> Iterator[int]:
@@ -118,9 +118,9 @@ class PipePlan(ABC):
         """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
         return np.asarray(next(self.batches(epoch, step)), np.int64)
 
-    def expected(self, epoch: int) -> Indices:
-        """Numbers of the samples that this rank gets in ``epoch``, ascending, each as often as it gets it."""
-        return np.sort(np.fromiter((sample for batch in self.batches(epoch) for sample in batch), np.int64))
+    def expected(self, epoch: int, first: int = 0) -> Indices:
+        """Numbers of the samples that this rank gets in ``epoch`` from step ``first`` on, ascending, repeated."""
+        return np.sort(np.fromiter((sample for batch in self.batches(epoch, first) for sample in batch), np.int64))
 
     def places(self, epoch: int, step: int) -> list[tuple[int, int]]:
         """For each loader worker, its part and how many of the part's batches come before ``step``."""

@@ -190,10 +190,15 @@ class BatchSampler(Sampler[list[int]]):
         """Indices of this rank's batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
         return self.batch_maker(epoch)(step)
 
-    def expected(self, epoch: int) -> Indices:
-        """Numbers of the samples that this rank reads in ``epoch``, ascending, each as often as it is read."""
+    def expected(self, epoch: int, first: int = 0) -> Indices:
+        """Numbers of the samples that this rank reads in ``epoch``, ascending, each as often as it is read.
+
+        Args:
+            epoch: from 0.
+            first: the step (from 0) from which on they count.
+        """
         make = self.batch_maker(epoch)
-        return np.sort(np.concatenate([make(step) for step in range(self._steps)]))
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *(make(step) for step in range(first, self._steps))]))
 
     @property
     def share(self) -> range:

@@ -52,6 +52,8 @@ def make_samples(run: Setting, recorder: Recorder) -> Generated | None:
             f"{made.reused} reused{by}",
             file=sys.stderr,
         )
+        if made.checksum is not None:
+            print(f"data: sha256 {made.checksum}", file=sys.stderr)
     return made
 
 

@@ -171,6 +171,7 @@ def _check(config: Config, sources: dict[str, str]) -> None:
         "loader.replay": (config.loader.replay, "none"),
         "stage.dir": (config.stage.dir, None),
         "trace.horovod": (config.trace.horovod, False),
+        "train.resume": (config.train.resume, None),
     }
     for key, (value, needed) in wrong.items():
         if value != needed:

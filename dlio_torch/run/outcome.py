@@ -12,6 +12,7 @@ from dlio_torch.analysis.collect import RankResult, collect
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.data import layout
 from dlio_torch.data.cachestate import CacheKeeper
+from dlio_torch.data.checksum import known_checksum
 from dlio_torch.data.generate import Generated
 from dlio_torch.results import write_results
 from dlio_torch.run.setting import Setting
@@ -38,8 +39,10 @@ def finish(
             "path": str(Path(config.dataset.path or layout.data_folder(config, run.format)).absolute()),
             "real_input": config.dataset.path is not None,
             "layout": run.details,
+            "sha256": known_checksum(layout.data_folder(config, run.format)) if config.dataset.path is None else None,
         },
         "generate": asdict(made) if made is not None else None,
+        "resumed": run.resumed.about() if run.resumed is not None else None,
         "calibration": calibration.to_dict(),
     }
     in_memory = config.loader.in_memory or config.loader.replay in ("samples", "batches")

@@ -21,8 +21,10 @@ from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.environment import describe
 from dlio_torch.errors import ThresholdMissed
 from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
+from dlio_torch.run.resume import Resumed, check_same, find, identity
 from dlio_torch.run.setting import Setting
 from dlio_torch.rundir import RunDir, writing
+from dlio_torch.trace import budget
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         sampler = check_possible(run.config, manifests, run.comm.rank, run.comm.world_size, sources)
         check_specs(run.format, sampler)
         check_room(run.config, run.format, sampler, sources)
+        run.resumed = _resumed(run, manifests)
         if run.config.stage.dir is not None:
             check_place(run.config, run.format, [one.folder for one in manifests.values()])
     if "generate" in phases and run.config.dataset.path is None and run.format.needs_files and run.first:
@@ -63,13 +66,37 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         if (problem := no_room(run.config, run.format, manifests.values())) is not None:
             raise problem
     directory = _run_directory(run) if "train" in phases else None
-    recorder = NULL
-    if directory is not None and run.config.trace.spans:
+    recorder, trace = NULL, run.config.trace
+    if directory is not None and (trace.spans or trace.posix):
+        budget.make(directory.events, run.comm.rank, trace.limit_bytes, trace.limit_files)
+    if directory is not None and trace.spans:
         recorder = Recorder(directory.events, run.comm.rank)
     made = make_samples(run, recorder) if "generate" in phases else None
     if directory is None:
         return None
     return _train(run, directory, manifests, recorder, made, meeting)
+
+
+def _resumed(run: Setting, manifests: dict[str, Manifest]) -> Resumed | None:
+    """Where the run goes on that ``train.resume`` names; compared with this one before anything is written."""
+    resumed = find(run.config, run.comm)
+    if resumed is None:
+        return None
+    from dlio_torch.data.assemble import train_sampler
+    from dlio_torch.data.hold import HeldPlan
+
+    comm = run.comm
+    plan = train_sampler(run.config, manifests["train"], comm.rank, comm.world_size)
+    pattern = (plan.fetched if isinstance(plan, HeldPlan) else plan).state_dict()["pattern"]
+    check_same(resumed, identity(run.config, run.format, comm.world_size, pattern, len(plan)), run.config)
+    if run.first:
+        epoch, step = resumed.begins(run.config)
+        print(
+            f"resumed: {resumed.run}, after the checkpoint of its step {resumed.checkpoint}; "
+            f"next is step {step + 1} of epoch {epoch}",
+            file=sys.stderr,
+        )
+    return resumed
 
 
 def _meeting(run: Setting) -> Meeting | None:

@@ -19,6 +19,7 @@ from dlio_torch.formats.base import Format
 from dlio_torch.report.progress import Progress
 from dlio_torch.run.ending import Ending
 from dlio_torch.run.position import Position
+from dlio_torch.run.resume import Resumed
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Setting:
         comm: the ranks.
         ending: takes down how the run ends.
         position: of an elastic run: where it goes on; ``None``: at the beginning, with ranks that stay.
+        resumed: where another run's last checkpoint was, and this one goes on (``train.resume``).
         config: the configuration, its steps fitted to the data once these are known.
         format: reads and writes the data.
         progress: shown by rank 0.
@@ -41,6 +43,7 @@ class Setting:
     comm: Communicator
     ending: Ending
     position: Position | None = None
+    resumed: Resumed | None = None
     config: Config = field(init=False)
     format: Format = field(init=False)
     progress: Progress = field(init=False)
@@ -83,6 +86,11 @@ class Setting:
                 yield vigil
         finally:
             vigil.stop()
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch that the training begins with, or goes on in; from 1."""
+        return 1 if self.resumed is None else self.resumed.begins(self.config)[0]
 
     @property
     def first(self) -> bool:

@@ -19,7 +19,7 @@ def make_stager(run: Setting, manifests: dict[str, Manifest], recorder: Recorder
         return None
     stager = Stager(run.config, run.format, manifests, run.comm, recorder)
     with _removed_after_failure(stager), run.vigil(f"the copies in {stager.folder}"):
-        everyone = run.comm.gather_objects(stager.copy(1))
+        everyone = run.comm.gather_objects(stager.copy(run.first_epoch))
     if everyone is not None:
         print(stage_line(everyone), file=sys.stderr)
     return stager

@@ -23,6 +23,7 @@ from dlio_torch.data.staging import Stager
 from dlio_torch.environment.preparing import Outside
 from dlio_torch.report.cache_text import prepared_line
 from dlio_torch.run.closing import closing
+from dlio_torch.run.resume import identity
 from dlio_torch.run.setting import Setting
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.posix.within import patterns, recording
@@ -30,6 +31,7 @@ from dlio_torch.trace.profiler import ProfilerSession
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.position import Positions
 from dlio_torch.train.result import Seen
 from dlio_torch.train.steps import StepLog
 from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
@@ -47,7 +49,7 @@ def prepare_cache(
     files = DataFiles(run.format, manifests.values()) if stager is None else stager.files
     keeper = CacheKeeper(cache, files, run.comm)
     with run.vigil("the page cache to be looked at and prepared"):
-        found = keeper.prepare(1)
+        found = keeper.prepare(run.first_epoch)
     if run.first and cache.state != "as_is":
         print(prepared_line(cache.state, found, keeper.size), file=sys.stderr)
     if cache.every_epoch and run.config.trace.posix:
@@ -94,12 +96,26 @@ def train(
     first, after_step = (1, 0), None
     if run.position is not None:
         first, after_step = run.position.begin(loaders.train, loaders.sampler, run.comm.world_size)
+    order, steps = str(loaders.train.state_dict()["pattern"]), len(loaders.train)
+    mine, resumed = identity(config, run.format, run.comm.world_size, order, steps), run.resumed
+    if resumed is not None:
+        first = resumed.begins(config)
+        if 0 < first[1] < steps:
+            loaders.train.begin_at(first[0] - 1, first[1])
     # Saves are timed: what is to be done once is done here.
     saving = None
     if config.checkpoint.kind != "none":
         saving = stack.enter_context(run.vigil("a checkpoint to be written", outside=False))
         saving.inside = False
-    checkpointer = Checkpointer(config.checkpoint, directory.checkpoints, run.comm.rank, recorder, saving)
+    checkpointer = Checkpointer(
+        config.checkpoint,
+        directory.checkpoints,
+        run.comm.rank,
+        recorder,
+        saving,
+        positions=Positions(directory.position(run.comm.rank), mine),
+        restores=None if resumed is None else (RunDir(resumed.run).checkpoints, resumed.checkpoint),
+    )
     emulator = make_emulator(
         config.compute, seed=config.seed, rank=run.comm.rank, spin_tail_ns=calibration.spin_tail_ns
     )
@@ -128,10 +144,11 @@ def train(
             recorder=recorder,
             profiler=profiler,
             progress=update,
-            restore=config.checkpoint.restore,
+            restore=config.checkpoint.restore or resumed is not None,
             came=_counted(loaders.sampler, first) if config.verify else None,
             before_epoch=_before_epoch(config, keeper, stager),
             first=first,
+            evaluated=None if resumed is None else (resumed.place.evaluations, resumed.place.eval_steps),
             after_step=after_step,
         )
         result = trainer.run()
@@ -158,11 +175,13 @@ def _before_epoch(config: Config, keeper: CacheKeeper | None, stager: Stager | N
 
 
 def _counted(sampler: Plan, first: tuple[int, int]) -> Callable[[int, Seen], None]:
-    """With ``verify``: asks at the end of an epoch whether each sample came as often as the access pattern says."""
+    """With ``verify``: asks at the end of an epoch whether each sample came as often as the access pattern says.
+
+    Of an epoch that goes on in its middle, these are the samples of the steps that were left.
+    """
 
     def check(epoch: int, came: Seen) -> None:
-        if epoch == first[0] and first[1]:
-            return  # other ranks have read a part of this epoch
-        check_counts(epoch, came, sampler.expected(epoch - 1))
+        before = first[1] if epoch == first[0] else 0
+        check_counts(epoch, came, sampler.expected(epoch - 1, before))
 
     return check

@@ -25,6 +25,7 @@ from dlio_torch.environment.vigil import Vigil
 from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError
 from dlio_torch.syserrors import refused, unreadable
 from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.train.position import Place, Positions
 from dlio_torch.train.state import make_state
 from dlio_torch.units import format_size
 
@@ -59,6 +60,8 @@ class Checkpointer:
         rank: number of this process.
         recorder: records a span ``write``, ``fsync`` or ``read`` per file.
         vigil: watches how long a save takes; started by who made it.
+        positions: takes down where the training was at each checkpoint that is kept.
+        restores: folder and step of the checkpoint of another run, which :meth:`restore` reads.
 
     Raises:
         ConfigError: two files have one name.
@@ -72,6 +75,8 @@ class Checkpointer:
         rank: int,
         recorder: Recorder | None = None,
         vigil: Vigil | None = None,
+        positions: Positions | None = None,
+        restores: tuple[Path, int] | None = None,
     ) -> None:
         self.config = config
         self._vigil = vigil
@@ -80,6 +85,8 @@ class Checkpointer:
         """Whether this rank saves at all."""
         self.directory = Path(directory) / f"rank-{rank}" if config.ranks == "all" else Path(directory)
         self._recorder = NULL if recorder is None else recorder
+        self._positions = positions
+        self._restores = restores
         self._kept: list[int] = []  # steps whose checkpoints lie in the folder, oldest first
         self._restorable: int | None = None
         self._files = _files_of(config)
@@ -110,8 +117,12 @@ class Checkpointer:
         by_epoch = self.config.every_epochs > 0 and last_of_epoch and epoch % self.config.every_epochs == 0
         return self.saves and (by_step or by_epoch)
 
-    def save(self, step: int) -> int:
+    def save(self, step: int, place: Place | None = None) -> int:
         """Write the checkpoint of ``step``, then delete the ones that are not kept.
+
+        Args:
+            step: training steps done since the run began.
+            place: where the training is; taken down when the checkpoint is complete.
 
         Returns:
             Bytes written; 0 on a rank that does not save.
@@ -123,9 +134,9 @@ class Checkpointer:
         if not self.saves:
             return 0
         if self._vigil is None:
-            return self._save(step, fsync=self.config.fsync)
+            return self._save(step, fsync=self.config.fsync, place=place)
         with self._vigil:
-            return self._save(step, fsync=self.config.fsync)
+            return self._save(step, fsync=self.config.fsync, place=place)
 
     def prepare_restore(self) -> None:
         """Write the checkpoint that :meth:`restore` reads, as step 0, and drop it from the page cache.
@@ -133,7 +144,7 @@ class Checkpointer:
         A job that restores was started anew, so its reads come from storage; where the file system does
         not drop cached pages, they come from the cache.  Do this outside of timed parts.
         """
-        if not self.saves:
+        if not self.saves or self._restores is not None:
             return
         # Pages that are not on the device yet cannot be dropped.
         self._save(0, fsync=True)
@@ -150,7 +161,7 @@ class Checkpointer:
                 raise refused(f"checkpoint file {path} cannot be opened", error) from error
 
     def restore(self) -> int:
-        """Read the checkpoint that was prepared, or else the newest.
+        """Read the checkpoint of another run that was named, the one that was prepared, or else the newest.
 
         ``kind=files`` reads each file with read(2) calls of ``restore_read_bytes`` (0: the whole file);
         ``kind=torch`` with ``torch.load(weights_only=True)``.
@@ -163,6 +174,10 @@ class Checkpointer:
         """
         if not self.saves:
             return 0
+        if self._restores is not None:
+            folder, saved = self._restores
+            folder = folder / f"rank-{self.rank}" if self.config.ranks == "all" else folder
+            return sum(self._read(folder / self._path(file, saved).name, file) for file in self._files)
         step = self._restorable if self._restorable is not None else (self._kept[-1] if self._kept else None)
         if step is None:
             raise DataError(f"there is no checkpoint in {self.directory} to restore", hint="prepare or save one first")
@@ -170,7 +185,7 @@ class Checkpointer:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def _save(self, step: int, *, fsync: bool) -> int:
+    def _save(self, step: int, *, fsync: bool, place: Place | None = None) -> int:
         total = 0
         done: list[Path] = []
         for file in self._files:
@@ -190,10 +205,12 @@ class Checkpointer:
         if step in self._kept:
             self._kept.remove(step)
         self._kept.append(step)
-        if self.config.keep:
-            while len(self._kept) > self.config.keep:
-                old = self._kept.pop(0)
-                self._discard([self._path(file, old) for file in self._files if "{step}" in file.name])
+        surplus = max(0, len(self._kept) - self.config.keep) if self.config.keep else 0
+        old, self._kept = self._kept[:surplus], self._kept[surplus:]
+        if self._positions is not None and place is not None:
+            self._positions.write(step, place, [step] if self._fixed() else self._kept)
+        for number in old:
+            self._discard([self._path(file, number) for file in self._files if "{step}" in file.name])
         return total
 
     def _write(self, path: Path, file: _File, step: int, *, fsync: bool) -> int:

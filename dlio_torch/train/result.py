@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.environment import IoCounters
+from dlio_torch.train.order import OrderPart
 from dlio_torch.train.steps import Steps
 
 Seen = npt.NDArray[np.int64]
@@ -24,12 +25,16 @@ class EpochFigures:
         io: what the kernel counted; ``None`` where it does not tell.
         idle_core_s: seconds that cores were idle meanwhile, added up over those that the rank may run on; ``None``
             where the kernel does not tell.
+        order: what this rank's batches contribute to the checksum of the order of samples.
+        first_step: the first step (from 1) that this run did of the epoch.
     """
 
     epoch: int
     seconds: float
     io: IoCounters | None
     idle_core_s: float | None = None
+    order: OrderPart | None = None
+    first_step: int = 1
 
 
 @dataclass

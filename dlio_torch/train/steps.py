@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio_torch.errors import DataError, DlioError
+from dlio_torch.errors import DataError, DlioError, RunFailed
 from dlio_torch.syserrors import refused, warn
 
 TIMED = ("fetch", "copy", "compute", "allreduce", "checkpoint")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from array import array
 from collections.abc import Callable
 
 import numpy as np
@@ -23,11 +24,14 @@ from dlio_torch.trace.profiler import ProfilerSession
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.order import OrderChecksum
+from dlio_torch.train.position import Place
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
 from dlio_torch.train.step_spans import record_spans
-from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, StepLog
+from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP, StepLog
 from dlio_torch.train.to_device import DeviceCopies
 
+_ROOM = 256  # steps
 Progress = Callable[[int, int], None]
 # Step of the epoch and of the run, readings of the clock, samples and bytes: what becomes a record; and the
 # number of the batch.
@@ -55,6 +59,9 @@ class Trainer:
         before_epoch: called on all ranks before an epoch, with its number, from the second one on; what it takes
             is a pause.
         first: the epoch to begin with (from 1), and its steps that were done before; the loader begins there, too.
+            Where these are all of them, only the evaluation of that epoch is left.
+        evaluated: of a run that goes on after a checkpoint, evaluations that were begun before it, and their steps;
+            one that was due after its step comes first.
         after_step: called on all ranks after each step, with the epoch, its steps so far, and whether all are done.
     """
 
@@ -76,6 +83,7 @@ class Trainer:
         came: Callable[[int, Seen], None] | None = None,
         before_epoch: Callable[[int], object] | None = None,
         first: tuple[int, int] = (1, 0),
+        evaluated: tuple[int, int] | None = None,
         after_step: Callable[[int, int, bool], object] | None = None,
     ) -> None:
         self._config = config
@@ -102,9 +110,11 @@ class Trainer:
         self._after_step = after_step
         self._before = (first[0] - 1) * len(loader) + first[1]
         self._done = self._before  # training steps of the whole run
-        self._numbers: list[int] = []  # of the batch of each recorded training step
-        self._eval_done = 0
-        self._eval_epoch = 0
+        self._numbers = array("q")  # of the batch of each training step, as long as spans are recorded
+        self._order = OrderChecksum(comm.rank, comm.world_size)
+        self._room = 0  # steps for whose spans the recorder has kept room
+        self._evaluates_first = evaluated is not None
+        self._eval_epoch, self._eval_done = evaluated or (0, 0)
 
     def run(self) -> TrainResult:
         """Train all epochs.
@@ -146,7 +156,12 @@ class Trainer:
                 self._comm.barrier()
                 before, idle, began = tree_counters(begins=True), idle_core_s(), time.perf_counter_ns()
                 seen: list[Seen] | None = [] if self._came is not None else None
-                self._epoch(epoch, seen, result)
+                if epoch == self._first[0] and self._first[1]:
+                    every_steps = self._config.eval_every_steps
+                    if every_steps and self._evaluates_first and self._done % every_steps == 0:
+                        self._evaluate(epoch)
+                if epoch > self._first[0] or self._first[1] < len(self._loader):
+                    self._epoch(epoch, seen, result)
                 every = self._config.eval_every_epochs
                 if every and epoch % every == 0:
                     self._evaluate(epoch)
@@ -155,7 +170,9 @@ class Trainer:
                 self._recorder.add("epoch", began, ended)
                 io = after - before if after is not None and before is not None else None
                 idle = idle_then - idle if idle_then is not None and idle is not None else None
-                result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, idle))
+                first = self._first[1] + 1 if epoch == self._first[0] else 1
+                order = self._order.end()
+                result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, idle, order, first))
                 if self._came is not None and seen is not None:
                     self._came(epoch, np.concatenate([np.zeros(0, np.int64), *seen]))
                     result.pauses.append((ended, time.perf_counter_ns()))
@@ -171,7 +188,7 @@ class Trainer:
         total = steps * self._config.epochs
         batches = self._loader.epoch(epoch - 1)
         fetch, read_on = self._fetch(batches), batches.read_on
-        copies, after_step = self._copies, self._after_step
+        copies, after_step, order = self._copies, self._after_step, self._order
         batch: Batch | None = None
         last: _Step | None = None  # a step that is done and not recorded yet
         try:
@@ -195,8 +212,10 @@ class Trainer:
                     done, last = last, None
                     self._record(epoch, done)
                 samples, size = len(batch[INDEX]), batch_bytes(batch)
+                numbers = batch[INDEX].numpy()
+                order.add(numbers)
                 if seen is not None:
-                    seen.append(batch[INDEX].numpy().copy())
+                    seen.append(numbers.copy())
                 flush()
                 show(self._done, total)
                 shadow = clock() - copied
@@ -210,7 +229,8 @@ class Trainer:
                 self._done += 1
                 saved = reduced
                 if due is not None and due(epoch, self._done, step == steps):
-                    result.checkpoint_bytes += self._checkpointer.save(self._done)
+                    place = Place(epoch, step, self._eval_epoch, self._eval_done)
+                    result.checkpoint_bytes += self._checkpointer.save(self._done, place)
                     result.checkpoints += 1
                     saved = clock()
                 last = (
@@ -246,7 +266,16 @@ class Trainer:
             samples=samples,
             bytes=size,
         )
-        self._numbers.append(n)
+        self._keep_room()
+        if self._room:
+            self._numbers.append(n)
+
+    def _keep_room(self) -> None:
+        """Have the recorder keep room for the spans of the step that is recorded; in pieces: it costs a lock."""
+        if self._room:
+            self._room -= 1
+        if not self._room and self._recorder.keep(_ROOM * len(TIMED)):
+            self._room = _ROOM
 
     def _fetch(self, batches: Batches) -> Callable[[], Batch]:
         """``next(batches)``, inside the profiler's annotation where it is on."""
@@ -276,6 +305,7 @@ class Trainer:
             requested = self._requested_eval_ns(self._eval_done)
             computed_ns = self._emulator.spend(requested)
             self._eval_done += 1
+            self._keep_room()
             self._log.append(
                 epoch,
                 step,

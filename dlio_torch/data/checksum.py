@@ -1,0 +1,96 @@
+"""A checksum of the data set as it lies on the disk, which two sites can compare.
+
+``dlio_torch.sha256`` in the folder of the data set has a line for each file, by name, as sha256sum(1) writes it: so
+``sha256sum --check dlio_torch.sha256`` finds what has changed.  The checksum of the data set is the SHA-256 of this
+text.  The bytes of generated files depend on the configuration and the seed, and on the version of the library that
+writes them; not on place, time, host, threads or ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from dlio_torch.data.layout import Manifest
+from dlio_torch.data.stored import give_name
+from dlio_torch.dist.base import Communicator
+from dlio_torch.errors import PreconditionError, RunFailed
+from dlio_torch.formats.base import Format
+
+CHECKSUMS = "dlio_torch.sha256"
+_PIECE = 1 << 20
+
+
+def make_checksums(folder: Path, manifests: list[Manifest], fmt: Format, comm: Communicator, threads: int) -> str:
+    """Read all files of a data set, each rank its share, and write their checksums; that of the data set, on all ranks.
+
+    Raises:
+        RunFailed: a file cannot be read, or the checksums not be written.
+    """
+    paths = [
+        one
+        for manifest in manifests
+        for number in range(comm.rank, manifest.num_files, comm.world_size)
+        for path in fmt.files(manifest.path(number))
+        for one in _below(path)
+    ]
+    with ThreadPoolExecutor(threads) as pool:
+        mine = list(zip((path.relative_to(folder).as_posix() for path in paths), pool.map(_digest, paths), strict=True))
+    everyone = comm.gather_objects(mine)
+    found = None
+    if everyone is not None:
+        lines = sorted(line for one in everyone for line in one)
+        text = "".join(f"{digest}  {name}\n" for name, digest in lines)
+        part = folder / f".{CHECKSUMS}.{os.getpid()}.part"
+        try:
+            part.write_text(text, encoding="utf-8")
+            give_name(part, folder / CHECKSUMS, fsync=False)
+        except OSError as error:
+            raise RunFailed(
+                f"{folder / CHECKSUMS} cannot be written: {error.strerror}", hint="free space, or check permissions"
+            ) from error
+        found = hashlib.sha256(text.encode()).hexdigest()
+    checksum: str | None = comm.broadcast_object(found)
+    assert checksum is not None
+    return checksum
+
+
+def known_checksum(folder: Path) -> str | None:
+    """The checksum of a data set as it was when it was last taken; ``None`` where it never was.
+
+    Raises:
+        PreconditionError: it cannot be read.
+    """
+    try:
+        return hashlib.sha256((folder / CHECKSUMS).read_bytes()).hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise PreconditionError(
+            f"{folder / CHECKSUMS} cannot be read: {error.strerror}", hint="remove it, or correct its permissions"
+        ) from error
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """The file, or the files of what some libraries call a file and is a folder."""
+    if not path.is_dir():
+        yield path
+        return
+    for one in sorted(path.rglob("*")):
+        if not one.is_dir():
+            yield one
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_PIECE))
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                digest.update(buffer[:count])
+    except OSError as error:
+        raise RunFailed(f"{path} cannot be read: {error.strerror}", hint="generate again") from error
+    return digest.hexdigest()

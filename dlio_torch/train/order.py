@@ -1,0 +1,127 @@
+"""A checksum of the order in which samples were used, cheap enough to be taken in every run.
+
+It is the CRC-32 (zlib's) of the sample numbers of an epoch as little-endian int64, in global order: step by step, in
+each step rank by rank.  So it does not depend on engine, workers or prefetching, and where ranks share global batches
+(``access.partition=batches``) not on their number either.
+
+A rank takes the CRC-32 of each of its batches, about a microsecond.  CRC-32 is linear over GF(2): that of two texts one
+after the other is that of the first, carried over as many zero bytes as the second has, xor that of the second.  What
+each rank's batches contribute to the whole is therefore known from their places alone, and ranks are put together by
+xor.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_POLYNOMIAL = 0xEDB88320  # CRC-32 of zlib, bit 31 is the power 0
+_ITEM_BYTES = 8
+_Vector = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class OrderPart:
+    """What the batches of one rank contribute to the checksum of an epoch.
+
+    Attributes:
+        crc: to be put together with those of the other ranks by xor; ``None`` where batches differed in size.
+        steps: of the epoch that were done, without those of a run before.
+        samples: of all these steps.
+    """
+
+    crc: int | None
+    steps: int
+    samples: int
+
+
+class OrderChecksum:
+    """Takes the sample numbers of the batches of a rank.
+
+    Args:
+        rank: of this process.
+        world_size: ranks.
+    """
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self._rank, self._world_size = rank, world_size
+        self._begin()
+
+    def _begin(self) -> None:
+        self._crcs = array("I")
+        self._size: int | None = None
+        self._samples = 0
+        self._alike = True
+
+    def add(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Take the next batch."""
+        self._crcs.append(zlib.crc32(numbers.data if _LITTLE else numbers.astype("<i8").data))
+        size = len(numbers)
+        self._samples += size
+        if size != self._size:
+            self._alike = self._size is None
+            self._size = size
+
+    def end(self) -> OrderPart:
+        """What came since the last call; begins anew."""
+        steps, samples, size = len(self._crcs), self._samples, self._size or 0
+        crc = None
+        if self._alike:
+            crcs = np.frombuffer(self._crcs, np.uint32) if steps else np.zeros(0, np.uint32)
+            crc = _contribution(crcs, size * _ITEM_BYTES, self._rank, self._world_size)
+        self._begin()
+        return OrderPart(crc, steps, samples)
+
+
+def whole(parts: Sequence[OrderPart | None]) -> int | None:
+    """The checksum of an epoch from the parts of all ranks; ``None`` where one of them is not known."""
+    crc = 0
+    for part in parts:
+        if part is None or part.crc is None or (part.steps, part.samples) != (parts[0].steps, parts[0].samples):  # type: ignore[union-attr]
+            return None
+        crc ^= part.crc
+    return crc if parts and parts[0] is not None and parts[0].steps else None
+
+
+_LITTLE = sys.byteorder == "little"
+
+
+def _contribution(crcs: _Vector, size: int, rank: int, world_size: int) -> int:
+    """Xor of the CRCs of some batches of ``size`` bytes, each carried over all that comes behind it."""
+    over = _zeros(size * world_size)
+    while len(crcs) > 1:
+        if len(crcs) % 2:  # a text of no bytes before the first contributes nothing
+            crcs = np.concatenate([np.zeros(1, np.uint32), crcs])
+        crcs = _carry(over, crcs[0::2]) ^ crcs[1::2]
+        over = _carry(over, over)
+    behind = _zeros(size * (world_size - 1 - rank))
+    return int(_carry(behind, crcs)[0]) if len(crcs) else 0
+
+
+def _carry(operator: _Vector, crcs: _Vector) -> _Vector:
+    """Apply a linear map, given by what it makes of each of the 32 bits, to each CRC."""
+    result = np.zeros(len(crcs), np.uint32)
+    for bit in range(32):
+        result ^= np.where(crcs >> np.uint32(bit) & np.uint32(1), operator[bit], np.uint32(0))
+    return result
+
+
+def _zeros(count: int) -> _Vector:
+    """The map of a CRC to that of the same text with ``count`` zero bytes behind it."""
+    result: _Vector = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32)).astype(np.uint32)
+    # One zero bit shifts the register, and what falls out at the end comes back as the polynomial.
+    power = np.concatenate([[_POLYNOMIAL], result[:-1]]).astype(np.uint32)
+    for _ in range(3):
+        power = _carry(power, power)  # a byte
+    while count:
+        if count & 1:
+            result = _carry(power, result)
+        power = _carry(power, power)
+        count >>= 1
+    return result
