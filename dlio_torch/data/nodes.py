@@ -169,8 +169,10 @@ class _Running(Iterator[Batch | Made | Failure]):
             part._workers = []  # collected in a process that is forked later, it would look for its workers there
             for name in ("_in_q", "_intermed_q") if self._workers else ():
                 if hasattr(part, name):
-                    getattr(part, name).close()
-                    getattr(part, name).cancel_join_thread()
+                    _close(getattr(part, name))
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
 
     def _look(self) -> None:
         while not self._over.wait(_WATCH_S):
@@ -218,6 +220,14 @@ def _parts(node: Any) -> Iterator[Any]:
         if running is not None:
             yield running
         node = getattr(node, "source", None)
+
+
+def _close(queue: Any) -> None:
+    """Close both ends of a queue: until it is collected, epochs later, it would keep the one that nobody wrote to."""
+    queue.cancel_join_thread()
+    queue.close()
+    if getattr(queue, "_thread", None) is None:  # else the thread that writes closes it
+        queue._writer.close()
 
 
 def _join(runners: Sequence[threading.Thread] | Sequence[BaseProcess]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import time
 from itertools import islice
 from multiprocessing.process import BaseProcess
@@ -34,6 +35,7 @@ _TOLD = 16  # groups of which the system is told on a cold cache, at most
 _CLOSING_S = 2.0
 _ENDLESS = 1 << 40  # steps
 _GROUPS_KEPT = 64  # groups of a stream whose order is known again, more than are under way
+_SCATTERED = ("shuffled", "strided")  # orders in which each sample of a batch may lie in a file of its own
 _STREAMED = 64  # most batches of a group of a stream: its order is worked out sample by sample
 
 
@@ -126,7 +128,12 @@ class DecoupledEngine:
         if shares > 1:  # each worker gets some, and parts come in groups of the same size
             least = len(steps) // shares if left is None else min(filter(None, left), default=0)
             each = max(1, min(each, least // _SHARES))
+        room = self._room()
+        if room is not None:
+            each = min(each, max(1, room // (self._threads + 1)))
         told = max(1, min(_TOLD, int(self._config.prefetch_bytes // (each * size))))
+        if room is not None:
+            told = max(1, min(told, room // each - self._threads))
         if not isinstance(plan, PipePlan):
             return BatchGroups(source, steps, each, size, plan.batch_maker(epoch), *means, self._share, told)
         each = min(each, _STREAMED)
@@ -138,6 +145,15 @@ class DecoupledEngine:
             return KeptGroups(source, steps, each, size, plan.part_entries(epoch, part, done), *means)
         batches = PlannedBatches(islice(plan.part_batches(epoch, part), done, None), 0, each * _GROUPS_KEPT)
         return BatchGroups(source, steps, each, size, batches, *means, ahead=told)
+
+    def _room(self) -> int | None:
+        """Batches that may be planned at once, so that their files can all be open; ``None``: as many as one likes."""
+        plan, files = self._sampler, self._source.manifest.num_files
+        if isinstance(plan, PipePlan) or getattr(plan, "order", "") not in _SCATTERED or files <= self._files.limit:
+            return None
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        each = len(self._source.fmt.specs()) if self._source.fmt.name == "npy" else 1
+        return max(1, (most // 2 - self._files.limit) // (plan.batch_size * each))
 
     def close(self) -> None:
         """End the threads; one that is inside a read for more than two seconds is left to end after it."""

@@ -1,0 +1,154 @@
+"""Same seed and configuration: the same bytes of the data set, and the same order of samples, wherever and however."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ranks import clean_environ, run_ranks
+
+from dlio_torch import cli
+from dlio_torch.config.resources import shipped
+from dlio_torch.data.checksum import CHECKSUMS
+from dlio_torch.train.order import OrderChecksum, OrderPart, whole
+
+SMALL = ["scale=tiny", "generate.checksum=true", "generate.fsync=false", "output.progress=false"]
+RECIPES = {"larcv3": "cosmic_tagger", "hdf5_volume": "ffn"}  # what the generic recipe has no fields for
+KINDS = sorted(path.stem for path in (shipped() / "conf" / "dataset").glob("*.yaml") if path.stem != "synthetic")
+GENERATE = """
+import json, os, sys
+from dlio_torch.cli import main
+for kind, recipe in json.loads(sys.argv[1]).items():
+    words = [f"recipe={recipe}", f"dataset={kind}", f"dataset.root={os.getcwd()}/{kind}"]
+    code = main(["generate", *words, *sys.argv[2:]])
+    print(kind, code, flush=True)
+"""
+
+
+def checksums(root: Path) -> str:
+    """What was taken of the one data set below a folder."""
+    [found] = root.rglob(CHECKSUMS)
+    return found.read_text(encoding="utf-8")
+
+
+def recipe_of(kind: str) -> str:
+    return RECIPES.get(kind, "minimal")
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All formats, made by another process: other folder, threads, hash seed, time zone and locale."""
+    folder = tmp_path_factory.mktemp("a folder with another name")
+    environ = clean_environ() | {"PYTHONHASHSEED": "77", "TZ": "Asia/Kathmandu", "LC_ALL": "C"}
+    kinds = json.dumps({kind: recipe_of(kind) for kind in KINDS})
+    words = [sys.executable, "-c", GENERATE, kinds, *SMALL, "generate.num_workers=3"]
+    subprocess.run(words, cwd=folder, env=environ, check=True, capture_output=True, timeout=600)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_files_of_every_format_are_the_same_bytes(kind: str, elsewhere: Path, tmp_path: Path) -> None:
+    if not list((elsewhere / kind).rglob(CHECKSUMS)):
+        pytest.skip("what this format needs is not installed")
+    words = ["generate", f"recipe={recipe_of(kind)}", f"dataset={kind}", *SMALL, "generate.num_workers=1"]
+    assert cli.main([*words, f"dataset.root={tmp_path}"]) == 0
+    found = checksums(tmp_path)
+    assert len(found.splitlines()) > 1
+    assert found == checksums(elsewhere / kind)
+
+
+def test_ranks_write_the_same_bytes_and_print_the_same_checksum(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["generate", "recipe=minimal", *SMALL, "dataset.num_files=5", "dataset.fields.0.shape=[8]"]
+    both = run_ranks("torch", 2, ["-m", "dlio_torch", *words, f"dataset.root={tmp_path}/two"])
+    assert [one.exit_code for one in both] == [0, 0]
+    capsys.readouterr()
+    assert cli.main([*words, f"dataset.root={tmp_path}/one"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "sha256" in line]
+    assert said == [line for line in both[0].stderr.splitlines() if "sha256" in line]
+    assert checksums(tmp_path / "one") == checksums(tmp_path / "two")
+
+
+def test_sha256sum_reads_the_checksums_and_another_seed_gives_others(tmp_path: Path) -> None:
+    words = ["generate", "recipe=minimal", *SMALL, "dataset.fields.0.shape=[8]"]
+    for seed in (1, 2):
+        assert cli.main([*words, f"seed={seed}", f"dataset.root={tmp_path}/{seed}"]) == 0
+    assert checksums(tmp_path / "1") != checksums(tmp_path / "2")
+    [listed] = (tmp_path / "1").rglob(CHECKSUMS)
+    check = ["sha256sum", "--check", "--quiet", CHECKSUMS]
+    assert subprocess.run(check, cwd=listed.parent, check=False).returncode == 0
+    damaged = next(listed.parent.rglob("*.h5"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\1")
+    done = subprocess.run(check, cwd=listed.parent, check=False, capture_output=True, text=True)
+    assert (done.returncode, damaged.name in done.stdout) == (1, True)
+
+
+def test_checksums_of_other_files_do_not_stay(tmp_path: Path) -> None:
+    words = ["generate", "recipe=minimal", *SMALL, "dataset.fields.0.shape=[8]", f"dataset.root={tmp_path}"]
+    assert cli.main(words) == 0
+    [listed] = tmp_path.rglob(CHECKSUMS)
+    assert cli.main([*words, "generate.checksum=false"]) == 0
+    assert listed.exists(), "nothing was written"
+    assert cli.main([*words, "generate.checksum=false", "generate.overwrite=true"]) == 0
+    assert not listed.exists()
+
+
+# --- the order --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ranks", "steps", "size"), [(1, 1, 4), (1, 7, 3), (4, 9, 5), (3, 16, 2), (2, 257, 8)])
+def test_the_checksum_of_the_order_is_the_crc_of_the_sample_numbers(ranks: int, steps: int, size: int) -> None:
+    numbers = np.random.default_rng(steps).integers(0, 1 << 40, (steps, ranks, size)).astype("<i8")
+    parts = []
+    for rank in range(ranks):
+        order = OrderChecksum(rank, ranks)
+        order.add(np.zeros(3, np.int64))  # of an epoch before
+        order.end()
+        for step in range(steps):
+            order.add(np.ascontiguousarray(numbers[step, rank]))
+        parts.append(order.end())
+    assert whole(parts) == zlib.crc32(numbers.tobytes())
+
+
+def test_what_cannot_be_put_together_has_no_checksum() -> None:
+    order = OrderChecksum(0, 1)
+    for size in (4, 4, 3, 3):
+        order.add(np.arange(size))
+    part = order.end()
+    assert (part.crc, part.steps, part.samples) == (None, 4, 14)
+    assert whole([part]) is None
+    assert whole([OrderPart(1, 2, 8), OrderPart(1, 3, 12)]) is None
+    assert whole([OrderPart(1, 2, 8), None]) is None
+    assert whole([OrderChecksum(0, 1).end()]) is None
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_one_rank_and_two_read_the_same_global_order_whatever_moves_the_batches(tmp_path: Path) -> None:
+    words = [
+        "recipe=minimal", "scale=tiny", "train.epochs=2", "train.batch_size=8", "train.batch_scope=global",
+        "compute.step_s=0", "dataset.fields.0.shape=[8]", f"dataset.root={tmp_path}/data", "output.progress=false",
+    ]  # fmt: skip
+    workers = ["loader=workers", "loader.prefetch_factor=3"]
+    engines = [["loader=main_process"], workers, ["loader=decoupled"], ["loader=threads", "loader.style=pipe"]]
+    orders = []
+    for number, engine in enumerate(engines):
+        assert cli.main([*words, *engine, f"output.dir={tmp_path}/{number}"]) == 0
+        orders.append(summary(tmp_path / str(number))["order"])
+    both = run_ranks("torch", 2, ["-m", "dlio_torch", *words, *workers, f"output.dir={tmp_path}/two"])
+    assert [one.exit_code for one in both] == [0, 0], both[0].stderr
+    orders.append(summary(tmp_path / "two")["order"])
+    assert all(order == orders[0] for order in orders)
+    assert [row["epoch"] for row in orders[0]] == [1, 2]
+    assert orders[0][0]["crc32"] != orders[0][1]["crc32"], "each epoch has an order of its own"
+    assert summary(tmp_path / "0")["dataset"]["sha256"] is None, "nobody has taken it"
+    assert os.listdir(tmp_path / "data")
