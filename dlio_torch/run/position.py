@@ -41,7 +41,7 @@ class Position:
         steps = min(self.samples // batch, len(sampler))
         self.samples = steps * batch
         if steps:
-            loader.begin_at(self.epoch - 1, steps)
+            loader.load_state_dict({**loader.state_dict(), "epoch": self.epoch - 1, "step": steps})
 
         def after_step(epoch: int, step: int, last: bool) -> None:
             self._reached(epoch, step * batch, last)
