@@ -6,6 +6,7 @@ watches the chain of nodes and ends it.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -172,7 +173,11 @@ class _Running(Iterator[Batch | Made | Failure]):
                     _close(getattr(part, name))
         for worker in self._workers:
             worker.close()
-        self._workers = []
+        had_workers, self._workers, self._parts, self._items = bool(self._workers), [], [], iter(())
+        if had_workers:
+            # torchdata's nodes refer to each other in circles, and to batches in shared memory: until somebody looks
+            # for circles, some epochs later, each epoch would leave its descriptors open.
+            gc.collect()
 
     def _look(self) -> None:
         while not self._over.wait(_WATCH_S):
