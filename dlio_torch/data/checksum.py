@@ -17,8 +17,8 @@ from pathlib import Path
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.stored import give_name
 from dlio_torch.dist.base import Communicator
-from dlio_torch.errors import PreconditionError, RunFailed
 from dlio_torch.formats.base import Format
+from dlio_torch.syserrors import refused, unreadable
 
 CHECKSUMS = "dlio_torch.sha256"
 _PIECE = 1 << 20
@@ -28,7 +28,8 @@ def make_checksums(folder: Path, manifests: list[Manifest], fmt: Format, comm: C
     """Read all files of a data set, each rank its share, and write their checksums; that of the data set, on all ranks.
 
     Raises:
-        RunFailed: a file cannot be read, or the checksums not be written.
+        DataError: a file cannot be read.
+        DlioError: the checksums cannot be written (see :mod:`dlio_torch.syserrors`).
     """
     paths = [
         one
@@ -49,9 +50,7 @@ def make_checksums(folder: Path, manifests: list[Manifest], fmt: Format, comm: C
             part.write_text(text, encoding="utf-8")
             give_name(part, folder / CHECKSUMS, fsync=False)
         except OSError as error:
-            raise RunFailed(
-                f"{folder / CHECKSUMS} cannot be written: {error.strerror}", hint="free space, or check permissions"
-            ) from error
+            raise refused(f"{folder / CHECKSUMS} cannot be written", error) from error
         found = hashlib.sha256(text.encode()).hexdigest()
     checksum: str | None = comm.broadcast_object(found)
     assert checksum is not None
@@ -62,16 +61,14 @@ def known_checksum(folder: Path) -> str | None:
     """The checksum of a data set as it was when it was last taken; ``None`` where it never was.
 
     Raises:
-        PreconditionError: it cannot be read.
+        DataError: it cannot be read.
     """
     try:
         return hashlib.sha256((folder / CHECKSUMS).read_bytes()).hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise PreconditionError(
-            f"{folder / CHECKSUMS} cannot be read: {error.strerror}", hint="remove it, or correct its permissions"
-        ) from error
+        raise unreadable(folder / CHECKSUMS, error) from error
 
 
 def _below(path: Path) -> Iterator[Path]:
@@ -92,5 +89,5 @@ def _digest(path: Path) -> str:
             while count := file.readinto(buffer):
                 digest.update(buffer[:count])
     except OSError as error:
-        raise RunFailed(f"{path} cannot be read: {error.strerror}", hint="generate again") from error
+        raise unreadable(path, error) from error
     return digest.hexdigest()

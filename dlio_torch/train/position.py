@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.errors import DataError, RunFailed
+from dlio_torch.errors import DataError
+from dlio_torch.syserrors import refused
 
 VERSION = 1
 
@@ -73,7 +74,7 @@ class Positions:
         """Take down that the checkpoint of ``step`` is complete; forget those that are not in ``kept``.
 
         Raises:
-            RunFailed: the file cannot be written.
+            DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
         """
         self.places[step] = place
         self.places = {number: self.places[number] for number in kept if number in self.places}
@@ -87,9 +88,7 @@ class Positions:
             temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
             os.replace(temporary, self.path)
         except OSError as error:
-            raise RunFailed(
-                f"{self.path} cannot be written: {error.strerror}", hint="free space, or set output.root"
-            ) from error
+            raise refused(f"{self.path} cannot be written", error, elsewhere="set output.root") from error
 
 
 def read(path: Path) -> Positions | None:
