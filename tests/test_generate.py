@@ -457,7 +457,7 @@ def test_a_disk_that_fills_up_ends_the_generation_and_keeps_what_is_finished(
         PreconditionError, match=r"0000001\.raw could not be written: No space left on device; free space"
     ) as caught:
         generated(config_of(tmp_path, 3, 10, format="raw"), RawFormat())
-    assert caught.value.exit_code == 1
+    assert caught.value.exit_code == 3
     assert [path.name for path in tmp_path.rglob("*.raw*")] == ["train_0000000.raw"]
 
 
@@ -484,7 +484,7 @@ except Exception as error:
 def test_a_write_that_the_system_refuses_is_one_line(tmp_path: Path, name: str) -> None:
     writer = python(LIMITED, tmp_path, name)
     _, message = writer.communicate()
-    assert writer.returncode == 1, message
+    assert writer.returncode == 3, message
     assert len(message.splitlines()) == 1
     assert "train_0000000" in message
     assert "could not be written" in message

@@ -53,6 +53,7 @@ def start(counter: Path) -> Iterator[Start]:
         ("stage", [(0.4, signal.SIGKILL, "group")]),
         ("checkpoint, files", [(0.8, signal.SIGINT, "group")]),
         ("train, workers", [(0.7, signal.SIGKILL, "other")]),
+        ("train, nodes", [(0.7, signal.SIGKILL, "main")]),
     ],
 )
 def test_what_is_killed_leaves_nothing_broken_and_can_be_done_again(

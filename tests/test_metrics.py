@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dlio_torch.analysis.metrics import PARTS, SHARES, summarise
 from dlio_torch.config.schema import CheckpointConfig, ComputeConfig, Config, TrainConfig
-from dlio_torch.errors import DataError, RunFailed
+from dlio_torch.errors import DataError
 from dlio_torch.train.steps import (
     EVAL,
     STEP_DTYPE,
@@ -405,7 +405,17 @@ def test_damaged_values_and_missing_files_are_named(tmp_path: Path) -> None:
         read_steps(tmp_path / "other.csv")
 
 
-def test_a_full_device_is_named(tmp_path: Path) -> None:
+def test_a_full_device_is_named_and_steps_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal_of(tmp_path / "steps.csv").symlink_to("/dev/full")
-    with pytest.raises(RunFailed, match=r"steps\.csv: No space left"):
-        StepLog(tmp_path / "steps.csv")
+    log = StepLog(tmp_path / "steps.csv")
+    for step in (1, 2):
+        log.append(
+            1, step, TRAIN, start_ns=step, fetch_ns=0, copy_ns=0, compute_ns=1, requested_ns=1, allreduce_ns=0,
+            checkpoint_ns=0, samples=4, bytes=10,
+        )  # fmt: skip
+        log.flush()
+    said = capsys.readouterr().err
+    assert re.search(r"steps\.csv: No space left .*the run goes on", said)
+    assert len(said.splitlines()) == 1
+    log.close()
+    assert read_steps(tmp_path / "steps.csv")[0]["step"].tolist() == [1, 2]

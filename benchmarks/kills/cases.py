@@ -66,6 +66,7 @@ CASES = (
     _writing("generate, two files each", "dataset=tfrecord_indexed", weight=1),
     _reading("train, workers", "loader=workers", weight=3, others=True),
     _reading("train, decoupled workers", "loader=decoupled", "loader.num_workers=2", weight=3, others=True),
+    _reading("train, nodes", "loader.num_workers=2", "loader.engine=nodes", others=True),
     _reading("train, in memory", "loader=in_memory", weight=1),
     _reading("train, stream", "dataset=tfrecord", "access=stream", "loader=workers", others=True),
     _reading("train, two ranks", ranks=2, weight=1, others=True),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -22,7 +20,7 @@ from dlio_torch.data.failures import WorkerSignals, begin_worker
 from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
-from dlio_torch.environment.held import temporary_folder
+from dlio_torch.data.worker_process import workers_folder
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.formats.batch import Batch
 
@@ -60,9 +58,7 @@ class DataLoaderEngine:
         self._running: list[Any] = []  # torch's iterators
         self._let_go: Callable[[], object] = _nothing
         if self._has_workers:
-            stack = contextlib.ExitStack()
-            folder = str(stack.enter_context(temporary_folder()))
-            self._let_go = weakref.finalize(self, _close_here, stack, os.getpid())
+            folder, self._let_go = workers_folder(self)
             for loader in loaders:
                 loader.worker_init_fn = partial(begin_worker, folder=folder)
         self._kills = OomKills.now() if self._has_workers else OomKills(None, None)
@@ -101,11 +97,6 @@ class DataLoaderEngine:
         for iterator in running:
             if self._has_workers:
                 _shut_down(iterator)
-
-
-def _close_here(stack: contextlib.ExitStack, owner: int) -> None:
-    if os.getpid() == owner:  # not in a worker that was forked
-        stack.close()
 
 
 def _shut_down(iterator: Any) -> None:

@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -19,10 +20,11 @@ import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure
-from dlio_torch.data.failures import no_batch, worker_died
+from dlio_torch.data.failures import begin_worker, no_batch, worker_died
 from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import EpochBatches
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.worker_process import InWorker, workers_folder
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.formats.batch import Batch
@@ -44,7 +46,11 @@ class NodesEngine:
         self._dataset = dataset
         self._batches = EpochBatches(sampler)
         self._running: _Running | None = None
+        self._let_go: Callable[[], object]
         self._kills = OomKills.now()
+        self._folder, self._let_go = "", _nothing
+        if config.num_workers:
+            self._folder, self._let_go = workers_folder(self)
 
     @property
     def workers(self) -> list[BaseProcess]:
@@ -53,13 +59,17 @@ class NodesEngine:
 
     def start(self, epoch: int, step: int) -> Iterator[Batch | Made | Failure]:
         """Batches of ``epoch`` from ``step`` on."""
-        self.close()
+        self._end()
         self._batches.begin(epoch, step)
         self._running = _Running(self._chain(), self._config, self._kills)
         return self._running
 
     def close(self) -> None:
         """End threads and processes."""
+        self._end()
+        self._let_go()
+
+    def _end(self) -> None:
         if self._running is not None:
             self._running.close()
             self._running = None
@@ -72,7 +82,7 @@ class NodesEngine:
             # for each worker and the rest waits in the prefetcher.
             node = tn.ParallelMapper(
                 node,
-                read,
+                InWorker(read, partial(begin_worker, 0, self._folder)),
                 num_workers=config.num_workers,
                 in_order=config.in_order,
                 method="process",
@@ -91,6 +101,10 @@ class NodesEngine:
         if ahead:
             node = tn.Prefetcher(node, ahead)
         return tn.PinMemory(node) if config.pin_memory else node
+
+
+def _nothing() -> None:
+    """Nothing to remove."""
 
 
 class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has no types
