@@ -9,6 +9,7 @@ from __future__ import annotations
 
 LONGEST = 2000
 """Characters of the longest message; of a longer one the middle is left out."""
+_LONGEST_WORD = 500
 
 
 def harmless(text: str) -> str:
@@ -54,8 +55,12 @@ def one_line(text: str) -> str:
     Values of the user, and names of files of others, are part of messages; none of them may move the cursor,
     change colours, or fill the screen.
     """
-    text = harmless(" ".join(text.split()))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 2 :]}"
+    words = (_cut(word, _LONGEST_WORD, "[...]") for word in text.split())  # a value, say: what is said of it stays
+    return _cut(harmless(" ".join(words)), LONGEST, " [...] ")
+
+
+def _cut(text: str, most: int, sign: str) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}{sign}{text[-most // 2 :]}"
 
 
 def _rebuild(cls: type[DlioError], message: str, hint: str | None) -> DlioError:

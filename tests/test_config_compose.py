@@ -328,7 +328,8 @@ def test_a_written_configuration_can_still_be_changed_but_not_scaled(tmp_path: P
             reload(tmp_path, made, argument)
 
 
-AWKWARD = st.text(st.sampled_from("aB0.:#'\"\\${}[]&*!|>%@`~- \t,?äλ") | st.characters(codec="utf-8"), max_size=20)
+PUNCTUATION = st.sampled_from("aB0.:#'\"\\${}[]&*!|>%@`~- \t,?äλ")
+AWKWARD = st.text(PUNCTUATION | st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)

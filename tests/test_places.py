@@ -156,7 +156,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "lzf": ({"chunks": (2, 5), "compression": "lzf"}, "filter 32000"),
     "no fill value": ({"chunks": (2, 5), "fill_time": "never"}, "never written"),
     "contiguous, no fill value": ({"fill_time": "never"}, "never written"),
-    "external": ({"external": [("beside", 0, 80)]}, "no stretch of bytes"),
+    "external": ({"external": [("beside", 0, 80)]}, "lie in another file, 'beside'"),
 }
 
 
