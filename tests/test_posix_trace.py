@@ -207,7 +207,7 @@ def test_descriptors_that_share_a_file_share_its_position(folder: Folder) -> Non
 
 
 def test_names(folder: Folder) -> None:
-    """Relative to the working directory or a descriptor, through links, of any bytes; what is not printed is escaped."""
+    """Relative to the working directory or a descriptor, through links, of any bytes; some are escaped."""
     folder.run(r"""
         os.mkdir("d")
         os.symlink("d", "link")
