@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +23,7 @@ from dlio_torch.formats.batch import BatchBuffer
 from dlio_torch.formats.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.megatron_index import read_index
 from dlio_torch.formats.registry import create
+from dlio_torch.native.build import find_compiler
 
 TEXT = {"length_mean": 300, "length_stdev": 90}
 
@@ -316,3 +319,26 @@ def test_system_calls_of_documents(tmp_path: Path) -> None:
                 pieces.append((low, high - low))
     assert len(pieces) > 6
     assert list(zip(results(calls, "lseek"), results(calls, "read"), strict=True)) == pieces
+
+
+CUT = """
+import os, sys
+from pathlib import Path
+from dlio_torch.formats.binfile import MappedFile
+path = Path(sys.argv[1])
+file = MappedFile(path)
+into = memoryview(bytearray(10))
+file.read(0, into)
+os.truncate(path, 0)
+file.read(0, into)
+"""
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="without a compiler nobody can say a word")
+def test_a_file_that_is_cut_while_it_is_mapped_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a b.bin"
+    path.write_bytes(bytes(9000))
+    done = subprocess.run([sys.executable, "-c", CUT, path], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 3
+    problem = "was cut while it was mapped, or its storage failed; generate or fetch it again"
+    assert done.stderr == f"dlio_torch: error: {path} {problem}\n"

@@ -86,6 +86,8 @@ def worker_died(what: str, kills: OomKills | None = None) -> WorkerDied:
             free = format_size(shutil.disk_usage(_SHARED).free)
             what += f" (of {_SHARED}, through which workers hand batches over, {free} are free)"
         hint = f"raise the size of {_SHARED}, or lower loader.num_workers, loader.prefetch_factor or train.batch_size"
+    if "exit code" in what:
+        hint = "see what it said before"
     return WorkerDied(f"a loader worker died: {what}", hint=hint)
 
 
@@ -128,7 +130,8 @@ def _death(error: BaseException, kills: OomKills) -> RunFailed | None:
         if isinstance(cause, WorkerDied):
             return cause
         if "exited unexpectedly" in text or "is killed by signal" in text:
-            found = worker_died(text.splitlines()[-1].strip().rstrip("."), kills)
+            # torch goes on with advice on its own.
+            found = worker_died(text.splitlines()[-1].partition(" Details are lost")[0].strip().rstrip("."), kills)
         cause = cause.__cause__
     return found
 

@@ -11,6 +11,7 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.directfile import DirectReads, open_direct
 from dlio_torch.formats.pyfile import refusing
+from dlio_torch.native.mapping import guard_mapped
 
 
 class BinFile(ABC):
@@ -98,6 +99,7 @@ class MappedFile(BinFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        guard_mapped()
         with refusing(path):
             self._file = path.open("rb")
             try:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.pyfile import refusing, written_whole
+from dlio_torch.native.mapping import guard_mapped
 
 SUFFIX = ".idx"
 CODES = {
@@ -131,6 +132,7 @@ def read_index(path: Path) -> Index:
                 f"the file has {size}",
                 hint="the file is damaged or incomplete",
             )
+        guard_mapped()
         mapped = np.memmap(path, mode="r", order="C").data
         at = _HEADER.size
         lengths = np.frombuffer(mapped, "<i4", sequences, at)
