@@ -32,6 +32,7 @@ _WAYS = {
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
     errno.ENOMEM: "free memory",
     errno.ENOENT: "something has removed it: make it anew",
+    errno.EEXIST: "move away what stands there",
     errno.ENOTDIR: "something has replaced it: make it anew",
     errno.ESTALE: "something has removed it on the server: make it anew",
 }

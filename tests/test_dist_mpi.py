@@ -21,7 +21,7 @@ def test_mpiexec_returns_the_code_of_the_rank_and_keeps_its_line() -> None:
 def test_the_death_of_rank_0_ends_the_others() -> None:
     first, second = run_ranks("mpi", 2, [PROGRAM, "killed", "0"])
     assert (first.exit_code, second.exit_code) == (-9, 1)
-    assert re.fullmatch(r"rank 0 \(pid \d+, host .+\) died\n", second.stderr)
+    assert re.fullmatch(r"dlio_torch: error: rank 0 \(pid \d+, host .+\) died\n", second.stderr)
 
 
 def test_a_rank_that_ends_before_mpi_starts_is_not_waited_for() -> None:

@@ -127,7 +127,7 @@ def test_a_rank_that_ends_without_a_word_is_reported(
         if number != dying:
             assert rank.ended.wait(20)
             assert rank.exit_code == 1
-    line = f"rank {dying} (pid {os.getpid()}, host {socket.gethostname()}) died"
+    line = f"dlio_torch: error: rank {dying} (pid {os.getpid()}, host {socket.gethostname()}) died"
     assert capfd.readouterr().err.splitlines() == [line]
 
 
@@ -172,9 +172,8 @@ def test_ranks_that_did_not_come_are_named(
     for rank in ranks:
         assert rank.ended.wait(20)
         assert rank.exit_code == 1
-    line = (
-        f"rank 1 (pid {os.getpid()}, host {socket.gethostname()}) did not come to barrier (collective 7) within 4 s: "
-    )
+    who = f"rank 1 (pid {os.getpid()}, host {socket.gethostname()})"
+    line = f"dlio_torch: error: {who} did not come to barrier (collective 7) within 4 s: "
     why = "its last one ended 5 s ago, now in read (x.py:1); if it is only slow, raise dist.timeout_s"
     assert capfd.readouterr().err.splitlines() == [line + why]
 

@@ -20,7 +20,10 @@ from dlio_torch.train.steps import read_steps
 BASE = ("recipe=minimal", "scale=tiny", "output.progress=false", "compute=none", "output.dir=run")
 CHECKPOINT = ("checkpoint=torch", "checkpoint.every_steps=2", "checkpoint.state_bytes=100KiB")
 # The check before the first byte is written is passed, as where another program fills the disk meanwhile.
-ROOMY = "import shutil, os; shutil.disk_usage = lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)"
+ROOMY = (
+    "import shutil; from dlio_torch.data import generate; generate.no_room = lambda *_: None; "
+    "shutil.disk_usage = lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)"
+)
 
 
 @pytest.fixture(scope="module")

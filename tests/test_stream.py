@@ -298,8 +298,9 @@ def test_repeat_goes_through_whole_passes(samples: int, steps: int, pool: int) -
 
 
 def test_what_is_kept_in_memory_is_known_beforehand() -> None:
-    assert StreamPlan([4, 9], batch_size=1, pool=7, parts=3).held_samples == 21
-    assert StreamPlan([4, 9], batch_size=1, interleave=2, whole=True).held_samples == 18
+    assert StreamPlan([40, 9], batch_size=1, pool=7, parts=3).held_samples == 21
+    assert StreamPlan([4, 9], batch_size=1, pool=7, parts=3).held_samples == 13  # there are no more
+    assert StreamPlan([4, 9, 9], batch_size=1, interleave=2, whole=True).held_samples == 18
 
 
 def test_what_the_data_cannot_give_is_refused() -> None:

@@ -75,7 +75,7 @@ def reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
         pytest.param("horovod", "1:checkpoint:kill", [1, -9], KILLED, id="killed-in-checkpoint", marks=HOROVOD),
         pytest.param("torch", "1:generate:stop", [1, 1], ABSENT.format(1, "barrier"), id="stopped-in-generation"),
         pytest.param("torch", "0:step:stop", [1, 1], ABSENT.format(0, GRADIENT), id="rank-0-stopped"),
-        pytest.param("torch", "1:generate:full", [1, 1], FULL, id="full"),
+        pytest.param("torch", "1:generate:full", [3, 3], FULL, id="full"),
         pytest.param("single", "0:results:full", [3], ".*summary.json cannot be written: File.*", id="results"),
     ],
 )

@@ -35,7 +35,8 @@ class DamageContract(ReadingContract):
             path, file = self._copy(fmt, tmp_path, largest)
             _flip(file, sizes[largest] * part // 64)
             found.append(self._outcome(fmt, path, sound))
-        assert any(found), f"no flipped bit of {largest} was found"
+        # Where samples have places, another check flips a byte that is one of theirs.
+        assert any(found) or fmt.has_places, f"no flipped bit of {largest} was found"
 
     def test_a_file_that_is_cut_anywhere(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt = self._made(config)
@@ -45,9 +46,13 @@ class DamageContract(ReadingContract):
                 path, file = self._copy(fmt, tmp_path, name)
                 os.truncate(file, cut)
                 found = self._outcome(fmt, path, sound)
-                if not isinstance(found, str):
+                if not isinstance(found, str) and self.knows_its_length(config):
                     assert not found, f"{name} cut at byte {cut} of {size} gave other samples"
                     assert cut > size // 2, f"{name} cut at byte {cut} of {size} was not refused"
+
+    def knows_its_length(self, config: DatasetConfig) -> bool:
+        """Whether a file tells how long it is; if not, only ``verify`` can tell that it was cut."""
+        return True
 
     def test_the_place_of_a_byte_is_that_byte(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt, row = self._made(config), self.num_samples - 1
@@ -65,7 +70,7 @@ class DamageContract(ReadingContract):
                 _flip(self._named(path, byte[2]), int(byte[1]))
             else:
                 assert part is not None, f"the place of a byte is {place!r}"
-                _flip(self._named(path, part[3]), int(part[2]) + int(part[1]) // 2)
+                _flip(self._named(path, part[3]), int(part[2]), int(part[1]))
             found = self._outcome(fmt, path, sound)
             if isinstance(found, str):
                 continue  # a checksum has found it
@@ -125,9 +130,10 @@ def _bytes(sample: Sample) -> list[bytes]:
     return [array.tobytes() for array in sample.values()]
 
 
-def _flip(file: Path, at: int) -> None:
+def _flip(file: Path, at: int, count: int = 1) -> None:
+    """A bit of each of ``count`` bytes."""
     with file.open("r+b") as opened:
         opened.seek(at)
-        byte = opened.read(1)[0]
+        there = opened.read(count)
         opened.seek(at)
-        opened.write(bytes([byte ^ 16]))
+        opened.write(bytes(byte ^ 16 for byte in there))
