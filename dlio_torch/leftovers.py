@@ -195,7 +195,7 @@ def _left_copies(config: Config) -> list[Path]:
 def _stage_of(file: Path) -> str | None:
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))["stage"]["dir"]
-    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError):
         return None
     return found if isinstance(found, str) else None
 
@@ -203,7 +203,7 @@ def _stage_of(file: Path) -> str | None:
 def _settings(study: Path) -> list[str]:
     try:
         found = yaml.safe_load(study.read_text(encoding="utf-8"))["study"]["settings"]
-    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError):
         return []
     return [str(one) for one in found] if isinstance(found, list) else []
 
@@ -211,7 +211,7 @@ def _settings(study: Path) -> list[str]:
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
