@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dlio_torch import __version__
 from dlio_torch.commands.arguments import FLAGS, VERBS, Command, help_of, parse
 from dlio_torch.dist.launcher import Launch, detect
-from dlio_torch.errors import ConfigError, DlioError, RankFailed, one_line
+from dlio_torch.errors import ConfigError, DlioError, PreconditionError, RankFailed, one_line
 from dlio_torch.interrupts import kind_of, raised
+from dlio_torch.syserrors import NO_SPACE, refused, silence_output
 
 __all__ = ["DEBUG_VARIABLE", "ENDED_BY_SIGNAL", "FLAGS", "VERBS", "main"]
 
@@ -62,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return kind.exit_code
     except BrokenPipeError:
         # The reader of our output has left (`ls | head`): nothing is wrong, and nothing can be said.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         return 1
     except MemoryError as error:
         _debug()
@@ -73,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:
         _debug()
+        if isinstance(error, OSError) and error.filename is None and error.errno in NO_SPACE:
+            # Files of ours have names: this is what the standard output has been sent to.
+            _complain(refused("the standard output cannot be written", error, elsewhere="send it elsewhere"), launch)
+            return PreconditionError.exit_code
         text = one_line(f"{type(error).__name__}: {error}")
         _say_error(f"unexpected {text}; this is a bug, rerun with {DEBUG_VARIABLE}=1 for the traceback", launch)
         return 1
@@ -102,8 +106,10 @@ def _complain(error: DlioError, launch: Launch | None) -> None:
 
 def _say_error(text: str, launch: Launch | None = None) -> None:
     rank = f"rank {launch.rank}: " if launch is not None and launch.world_size > 1 else ""
-    with contextlib.suppress(OSError, ValueError):
+    try:
         sys.stdout.flush()
+    except (OSError, ValueError):
+        silence_output()  # else the interpreter tries again at its end, and fails with a code of its own
     # One write call, so that the lines of several ranks do not mix.
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"dlio_torch: {rank}{text}\n")

@@ -19,7 +19,7 @@ from dlio_torch.errors import DataError, DlioError
 from dlio_torch.report.console import print_report
 from dlio_torch.report.expect import compare
 from dlio_torch.rundir import RunDir
-from dlio_torch.syserrors import warn
+from dlio_torch.syserrors import refused, silence_output, warn
 from dlio_torch.trace.calls import CLASSES
 from dlio_torch.trace.chrome import write_trace
 from dlio_torch.trace.eventfiles import ENDED_EARLY
@@ -74,14 +74,22 @@ def write_results(
     summary["trace"] = [_traced(one, steps.get(one.rank)) for one in events.spent]
     summary["advice"] = advise(gather(summary, config, environment, recorded, steps))
     failed = list(_written(directory, config, summary, steps, events))
-    print_report(summary, stream=sys.stdout, run_dir=directory.path, expect=compare(config.expect, summary))
+    above = "; the figures are printed above"
+    try:
+        print_report(summary, stream=sys.stdout, run_dir=directory.path, expect=compare(config.expect, summary))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # it is sent to a file on the same full disk, say
+        silence_output()
+        above = ""
+        failed.append(("the standard output", refused("the figures cannot be printed", error)))
     if config.trace.spans and not whole:
         warn("spans are missing, so nothing is said of overlap and of what steps waited for")
     if failed:
-        sys.stdout.flush()
         first, *others = failed
         missing = f"; nor could {', '.join(name for name, _ in others)} be written" if others else ""
-        raise type(first[1])(f"{first[1].message}{missing}; the figures are printed above", hint=first[1].hint)
+        raise type(first[1])(f"{first[1].message}{missing}{above}", hint=first[1].hint)
     return summary
 
 

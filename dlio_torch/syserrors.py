@@ -90,6 +90,12 @@ def unreadable(path: Path | str, error: BaseException) -> DataError:
     return DataError(f"{path} cannot be read: {reason(error)}", hint=way_out(error, files))
 
 
+def silence_output() -> None:
+    """Let what is still to be printed go nowhere: the standard output takes nothing any more."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def warn(text: str) -> None:
     """One line on the standard error about what the run goes on without; never raises."""
     say(f"warning: {text}")

@@ -437,3 +437,18 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
         "from dlio_torch import cli; sys.exit(cli.main(['ls']))"
     )
     assert process(tmp_path, code).stderr == ""
+
+
+def test_an_output_that_takes_nothing_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dlio_torch", "ls"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert done.returncode == 3
+    problem = "the standard output cannot be written: No space left on device; free space, or send it elsewhere"
+    assert done.stderr == f"dlio_torch: error: {problem}\n"

@@ -202,8 +202,10 @@ def test_a_headspace_that_was_killed_goes_on_where_it_was(
         command, cwd=tmp_path, env=clean_environ(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
+        study = psutil.Process(process.pid)
         _until(lambda: len(_lines(place)) == 1 and len(list((place / "trials").glob("*.log"))) == 2, process)
-        runs = psutil.Process(process.pid).children(recursive=True)
+        _until(lambda: bool(study.children()), process)  # its log is made before the run is started
+        runs = study.children(recursive=True)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

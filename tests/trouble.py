@@ -2,8 +2,8 @@
 
 ``TROUBLE=<rank>:<place>:<what>`` says which rank, where (in the middle of a ``step``, of ``generate``, of a
 ``checkpoint``, before the ``results``) and what: ``kill`` and ``stop`` are signals to itself, ``full`` means that it
-can write nothing beyond 1,500 bytes of a file any more, ``cut=DEVICE`` takes its network away.  Where it is ``stop`` or
-``cut``, ranks that go on wait ``PATIENCE_S`` for the others from that place on.
+can write nothing beyond 1,500 bytes of a file (``full=<bytes>``) any more, ``cut=DEVICE`` takes its network away.
+Where it is ``stop`` or ``cut``, ranks that go on wait ``PATIENCE_S`` for the others from that place on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def act(what: str) -> None:
     if name in ("kill", "stop"):
         os.kill(os.getpid(), signal.SIGKILL if name == "kill" else signal.SIGSTOP)
     elif name == "full":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_BYTES, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(value or FULL_BYTES), resource.RLIM_INFINITY))
     elif name == "cut":
         subprocess.run(["ip", "link", "set", value, "down"], check=True)
 
