@@ -61,7 +61,9 @@ class LoaderConfig:
     num_workers: int = opt(
         0, "worker processes of a rank; 0: read in the rank's own process", minimum=0, maximum=MOST_THREADS
     )
-    prefetch_factor: int | None = opt(None, "batches that each worker reads ahead; null: torch's default", minimum=1)
+    prefetch_factor: int | None = opt(
+        None, "batches that each worker reads ahead; null: torch's default", minimum=1, maximum=MOST_THREADS
+    )
     persistent_workers: bool = opt(False, "keep workers between epochs")
     pin_memory: bool = opt(False, "copy batches to page-locked memory")
     in_order: bool = opt(True, "deliver batches in the sampler's order")
@@ -75,7 +77,9 @@ class LoaderConfig:
         minimum=0,
         maximum=MOST_THREADS,
     )
-    prefetch_batches: int = opt(1, "batches that the reader threads keep ahead of the trainer", minimum=1)
+    prefetch_batches: int = opt(
+        1, "batches that the reader threads keep ahead of the trainer", minimum=1, maximum=MOST_THREADS
+    )
     prefetch_bytes: int = opt(
         16777216,
         "engine=decoupled: bytes of batches that are read ahead, at least one batch; workers share them evenly",
