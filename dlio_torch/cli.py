@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except MemoryError as error:
         _debug()
-        said = f" ({error})" if str(error) else ""
+        # Of one in a loader worker, torch tells the whole traceback, the error at its end.
+        said = f" ({str(error).strip().splitlines()[-1]})" if str(error).strip() else ""
         text = f"error: not enough memory{said}; take smaller batches or samples, fewer workers, or a smaller scale"
         _say_error(one_line(text), launch)
         return 1

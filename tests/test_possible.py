@@ -76,7 +76,7 @@ def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixt
 
 def test_running_out_of_memory_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(*_: object) -> int:
-        raise MemoryError("Unable to allocate 1.02 GiB")
+        raise MemoryError("Caught in a worker.\nOriginal Traceback:\n  File x\nUnable to allocate 1.02 GiB\n")
 
     monkeypatch.setattr(cli, "_dispatch", fail)
     assert cli.main(["ls"]) == 1

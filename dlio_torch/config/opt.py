@@ -8,6 +8,9 @@ from typing import Any
 MOST_THREADS = 65536
 """Processes or threads of a rank: more are a slip of the pen, and no system starts them."""
 
+MOST_CHUNK_ROWS = 1 << 24
+"""Rows of a chunk: HDF5 takes chunks below 4 GiB."""
+
 LARGEST_CALL = 0x7FFFF000
 """Bytes that Linux transfers in one call at the most: a larger buffer is never filled by one."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dlio_torch.config.opt import LARGEST_CALL, MOST_THREADS, opt
+from dlio_torch.config.opt import LARGEST_CALL, MOST_CHUNK_ROWS, MOST_THREADS, opt
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,14 @@ class Larcv3Config:
     image_shares: list[float] = opt(
         [], "parts of an event's voxels in its images, which then grow together; empty: equal and independent"
     )
-    extents_chunk: int = opt(10, "rows of a chunk of 'extents'", minimum=1)
-    table_chunk: int = opt(100, "rows of a chunk of 'voxel_extents', 'image_meta' and 'Events/event_id'", minimum=1)
-    voxels_chunk: int = opt(1000, "rows of a chunk of 'voxels'", minimum=1)
+    extents_chunk: int = opt(10, "rows of a chunk of 'extents'", minimum=1, maximum=MOST_CHUNK_ROWS)
+    table_chunk: int = opt(
+        100,
+        "rows of a chunk of 'voxel_extents', 'image_meta' and 'Events/event_id'",
+        minimum=1,
+        maximum=MOST_CHUNK_ROWS,
+    )
+    voxels_chunk: int = opt(1000, "rows of a chunk of 'voxels'", minimum=1, maximum=MOST_CHUNK_ROWS)
     compression_level: int = opt(1, "deflate level of every array", minimum=0)
     chunk_cache_bytes: int = opt(1048576, "HDF5 chunk cache of each open array (rdcc_nbytes)", unit="B", minimum=0)
     table_cache_chunks: int = opt(
