@@ -175,5 +175,5 @@ def _show(value: Any, option: Option) -> str:
             return format_size(value)
         if option.unit == "s":
             return format_duration(value)
-        return f"{value:g}"
+        return str(value) if isinstance(value, int) else f"{value:g}"
     return str(as_text(value)) or "empty"
