@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ def test_every_option_is_documented_in_one_line_and_explained(option: fields.Opt
     assert "\n" not in option.doc
     assert not option.doc.endswith(".")
     assert option.doc in describe.explain(option.key)
+    for name, bound in (("minimum", option.minimum), ("maximum", option.maximum)):
+        # What explain says is what is refused.
+        said = re.search(rf"^  {name}  (\S+)$", describe.explain(option.key), re.MULTILINE)
+        if option.kind not in ("group", "list"):
+            assert (None if said is None else float(said[1])) == bound
     assert option.unit in (None, "B", "s")
     if option.name.endswith("_bytes"):
         assert option.unit == "B"

@@ -42,8 +42,9 @@ def explain(key: str, composed: Composed | None = None) -> str:
     if option.unit:
         example = "262144, 256KiB or 1.5MB" if option.unit == "B" else "0.5, 500ms or 2min"
         lines.append(f"  unit     {'bytes' if option.unit == 'B' else 'seconds'}; write {example}")
-    if option.minimum is not None:
-        lines.append(f"  minimum  {option.minimum:g}")
+    for name, bound in (("minimum", option.minimum), ("maximum", option.maximum)):
+        if bound is not None:
+            lines.append(f"  {name}  {str(bound).removesuffix('.0')}")
     parent = lookup(path[:-1])
     if parent is None or parent.kind != "values":
         lines.append(f"  default  {dump_scalar(option.default)}")
@@ -64,6 +65,7 @@ def explain_data(key: str, composed: Composed | None = None) -> dict[str, Any]:
             "choices": list(leaf.choices),
             "unit": leaf.unit,
             "minimum": leaf.minimum,
+            "maximum": leaf.maximum,
             "default": leaf.default,
         }
         values = dict(_values(leaf, composed))
