@@ -80,10 +80,10 @@ def test_descriptors_and_threads_are_those_of_the_first_epochs(
     places = [f"dataset.root={tmp_path}/data", f"output.dir={tmp_path}/run"]
     assert cli.main([*SMALL, *more, *places, f"train.epochs={epochs}"]) == 0
     assert len(looks.found) == epochs
-    # Readers may be ahead by a file or two when the trainer looks; what is left of an epoch adds up.
-    descriptors, threads = zip(*looks.found, strict=True)
-    assert max(descriptors[3:]) <= max(descriptors[:3]) + 3
-    assert max(threads[3:]) <= max(threads[:3])
+    # Readers may be ahead by a file or two when the trainer looks, and a thread may be about to end; what is left of
+    # an epoch adds up.
+    for counts in zip(*looks.found, strict=True):
+        assert min(counts[-3:]) <= max(counts[:3]) + 2, counts
 
 
 def test_steps_are_not_kept_in_memory(tmp_path: Path) -> None:
