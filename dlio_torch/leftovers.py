@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dlio_torch import native, runstate
+from dlio_torch.config.resources import read_document
 from dlio_torch.config.schema import Config
 from dlio_torch.data.generate import LOCK, PART
 from dlio_torch.data.stageplace import KEPT, place
@@ -194,16 +193,16 @@ def _left_copies(config: Config) -> list[Path]:
 
 def _stage_of(file: Path) -> str | None:
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))["stage"]["dir"]
-    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError):
+        found = read_document(file, str(file), file.name).tree["stage"]["dir"]
+    except (OSError, ConfigError, TypeError, KeyError):
         return None
     return found if isinstance(found, str) else None
 
 
 def _settings(study: Path) -> list[str]:
     try:
-        found = yaml.safe_load(study.read_text(encoding="utf-8"))["study"]["settings"]
-    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError):
+        found = read_document(study, str(study), study.name).tree["study"]["settings"]
+    except (OSError, ConfigError, TypeError, KeyError):
         return []
     return [str(one) for one in found] if isinstance(found, list) else []
 

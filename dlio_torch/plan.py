@@ -10,11 +10,10 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data import layout
 from dlio_torch.data.assemble import eval_sampler, fit_steps
-from dlio_torch.data.generate import no_room
-from dlio_torch.data.hold import HeldPlan
+from dlio_torch.data.hold import fetched_by
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import Plan
-from dlio_torch.data.possible import check_possible, check_specs, held_bytes, lacking
+from dlio_torch.data.possible import check_possible, check_specs, held_bytes, lacking, no_room
 from dlio_torch.data.stored import stored_bytes
 from dlio_torch.dist.launcher import detect
 from dlio_torch.dist.registry import check_mpi4py
@@ -82,7 +81,7 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     if config.stage.dir is not None:
         who = "the ranks of a node read" if config.stage.per == "node" else "each rank reads"
         yield f"stage: what {who} is copied to {config.stage.dir} before it is read"
-    fetched = sampler.fetched if isinstance(sampler, HeldPlan) else sampler
+    fetched = fetched_by(sampler)
     samples = len(fetched) * epochs * sampler.batch_size
     compute = 0.0 if config.compute.mode == "none" else steps * epochs * config.compute.step_s
     yield f"ranks: {world_size}"

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +29,11 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data import description, layout
 from dlio_torch.data.checksum import CHECKSUMS, make_checksums
 from dlio_torch.data.layout import Manifest
+from dlio_torch.data.possible import OTHER_ROOT
 from dlio_torch.data.stored import flush, give_name, in_the_way, remove, size_of, stored_bytes, true_error
 from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import whole_cores
-from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.ahead import in_order
 from dlio_torch.formats.base import Format
@@ -41,7 +41,6 @@ from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
 
-_OTHER_ROOT = "choose another dataset.root, or a smaller scale"
 PART = ".part"
 LOCK = ".lock"
 _FLUSHING = 4  # files under way for each thread: most of the time of a small one is spent waiting for the device
@@ -230,45 +229,8 @@ def _require_space(
     if needed > free:
         raise PreconditionError(
             f"{folder} needs {format_size(int(needed))} and the file system has {format_size(free)} left",
-            hint=_OTHER_ROOT,
+            hint=OTHER_ROOT,
         )
-
-
-def no_room(config: Config, fmt: Format, manifests: Iterable[Manifest]) -> PreconditionError | None:
-    """What a file system lacks on which the data could not lie even if it were empty; ``None``: nothing.
-
-    No file is looked for, so that the answer takes no longer for data of more files than there are on earth.
-    """
-    folder = layout.data_folder(config, fmt)
-    try:
-        system = os.statvfs(next(path for path in (folder, *folder.absolute().parents) if path.is_dir()))
-    except (OSError, ValueError, StopIteration):  # whoever makes the folder says what is wrong with it
-        return None
-    files = samples = 0
-    for manifest in manifests:
-        files, samples = files + manifest.num_files, samples + manifest.num_samples
-    if system.f_files and files > system.f_files:
-        return PreconditionError(
-            f"dataset.num_files={config.dataset.num_files}: {folder} would hold {files} files, and its file system has "
-            f"room for {system.f_files} in all",
-            hint=_OTHER_ROOT,
-        )
-    total = system.f_frsize * system.f_blocks
-    if total and samples * fmt.sample_bytes() > total:  # as tensors; only then a trial tells what a file takes
-        if fmt.sample_bytes() > memory_in_all():
-            return PreconditionError(
-                f"dataset.format={fmt.name}: a sample has {format_size(fmt.sample_bytes())}, more than this machine's "
-                f"memory, {format_size(memory_in_all())}",
-                hint="take smaller samples: lower the shapes and lengths of the format's options",
-            )
-        if (size := samples * stored_bytes(fmt)) > total:
-            return PreconditionError(
-                f"dataset.num_files={config.dataset.num_files} with dataset.samples_per_file="
-                f"{config.dataset.samples_per_file}: {folder} would take about {format_size(size)}, and its file "
-                f"system has {format_size(total)} in all",
-                hint=_OTHER_ROOT,
-            )
-    return None
 
 
 @contextlib.contextmanager

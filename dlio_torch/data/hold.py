@@ -6,12 +6,14 @@ the loader for nothing.
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.loader import Batches, BatchLoader, Source
 from dlio_torch.data.orders import Indices
-from dlio_torch.data.pipeplan import PipePlan
+from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.environment.vigil import NO_WATCH, Watch
 from dlio_torch.formats.batch import Batch
@@ -58,6 +60,19 @@ class HeldPlan:
         if unused:
             np.subtract.at(counts, np.searchsorted(samples, self.batch(epoch, self._steps - 1)), unused)
         return np.repeat(samples, counts)
+
+
+@overload
+def fetched_by(plan: BatchSampler | PipePlan | HeldPlan) -> BatchSampler | PipePlan: ...
+
+
+@overload
+def fetched_by(plan: Plan) -> Plan: ...
+
+
+def fetched_by(plan: Plan) -> Plan:
+    """The batches that are fetched for a plan, each of which may serve several steps."""
+    return plan.fetched if isinstance(plan, HeldPlan) else plan
 
 
 class HeldBatches(Batches):

@@ -12,7 +12,7 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
 from dlio_torch.data.datasets import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.hold import HeldPlan
+from dlio_torch.data.hold import fetched_by
 from dlio_torch.data.lanes import LanesPlan, LanesStart
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import Source
@@ -70,7 +70,7 @@ class Loading:
 
     def source(self, manifest: Manifest, plan: Plan, epochs: int) -> Source:
         """What gives the batches of a plan; reads them into memory where ``loader.in_memory`` asks for that."""
-        plan = plan.fetched if isinstance(plan, HeldPlan) else plan
+        plan = fetched_by(plan)
         if self._meeting is not None:
             return CatchingDataset(self._by_mpiio(manifest, plan, self._meeting), self._recorder)
         if self._config.loader.engine == "decoupled":
@@ -94,7 +94,7 @@ class Loading:
         Raises:
             DataError: what is to be kept cannot be read.
         """
-        plan = plan.fetched if isinstance(plan, HeldPlan) else plan
+        plan = fetched_by(plan)
         # Nothing but the reading, and no spans: only the training is of interest.
         reading = Loading(self._config, self._format, NULL)
         if isinstance(plan, PipePlan):

@@ -28,7 +28,10 @@ from dlio_torch.trace import budget
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
+    from dlio_torch.data.hold import HeldPlan
     from dlio_torch.data.mpiio.meeting import Meeting
+    from dlio_torch.data.pipeplan import PipePlan
+    from dlio_torch.data.sampler import BatchSampler
 
 
 def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
@@ -57,11 +60,11 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         sampler = check_possible(run.config, manifests, run.comm.rank, run.comm.world_size, sources)
         check_specs(run.format, sampler)
         check_room(run.config, run.format, sampler, sources)
-        run.resumed = _resumed(run, manifests)
+        run.resumed = _resumed(run, sampler)
         if run.config.stage.dir is not None:
             check_place(run.config, run.format, [one.folder for one in manifests.values()])
     if "generate" in phases and run.config.dataset.path is None and run.format.needs_files and run.first:
-        from dlio_torch.data.generate import no_room
+        from dlio_torch.data.possible import no_room
 
         if (problem := no_room(run.config, run.format, manifests.values())) is not None:
             raise problem
@@ -77,18 +80,15 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
     return _train(run, directory, manifests, recorder, made, meeting)
 
 
-def _resumed(run: Setting, manifests: dict[str, Manifest]) -> Resumed | None:
+def _resumed(run: Setting, plan: BatchSampler | PipePlan | HeldPlan) -> Resumed | None:
     """Where the run goes on that ``train.resume`` names; compared with this one before anything is written."""
     resumed = find(run.config, run.comm)
     if resumed is None:
         return None
-    from dlio_torch.data.assemble import train_sampler
-    from dlio_torch.data.hold import HeldPlan
+    from dlio_torch.data.hold import fetched_by
 
-    comm = run.comm
-    plan = train_sampler(run.config, manifests["train"], comm.rank, comm.world_size)
-    pattern = (plan.fetched if isinstance(plan, HeldPlan) else plan).state_dict()["pattern"]
-    check_same(resumed, identity(run.config, run.format, comm.world_size, pattern, len(plan)), run.config)
+    pattern = fetched_by(plan).state_dict()["pattern"]
+    check_same(resumed, identity(run.config, run.format, run.comm.world_size, pattern, len(plan)), run.config)
     if run.first:
         epoch, step = resumed.begins(run.config)
         print(
