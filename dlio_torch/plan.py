@@ -13,7 +13,8 @@ from dlio_torch.data.assemble import eval_sampler, fit_steps
 from dlio_torch.data.hold import fetched_by
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import Plan
-from dlio_torch.data.possible import check_possible, check_specs, held_bytes, lacking, no_room
+from dlio_torch.data.possible import check_possible, check_specs, held_bytes, lacking
+from dlio_torch.data.room import no_room
 from dlio_torch.data.stored import stored_bytes
 from dlio_torch.dist.launcher import detect
 from dlio_torch.dist.registry import check_mpi4py

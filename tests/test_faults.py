@@ -21,7 +21,7 @@ BASE = ("recipe=minimal", "scale=tiny", "output.progress=false", "compute=none",
 CHECKPOINT = ("checkpoint=torch", "checkpoint.every_steps=2", "checkpoint.state_bytes=100KiB")
 # The check before the first byte is written is passed, as where another program fills the disk meanwhile.
 ROOMY = (
-    "import shutil; from dlio_torch.data import possible; possible.no_room = lambda *_: None; "
+    "import shutil; from dlio_torch.data import room; room.no_room = lambda *_: None; "
     "shutil.disk_usage = lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)"
 )
 

@@ -29,7 +29,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data import description, layout
 from dlio_torch.data.checksum import CHECKSUMS, make_checksums
 from dlio_torch.data.layout import Manifest
-from dlio_torch.data.possible import OTHER_ROOT
+from dlio_torch.data.room import OTHER_ROOT
 from dlio_torch.data.stored import flush, give_name, in_the_way, remove, size_of, stored_bytes, true_error
 from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlio_torch.config.check import Check
 from dlio_torch.config.schema import Config
-from dlio_torch.data import layout
 from dlio_torch.data.assemble import eval_sampler, train_sampler
 from dlio_torch.data.hold import HeldPlan, fetched_by
 from dlio_torch.data.lanes import LanesPlan
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.data.stored import stored_bytes
 from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.base import Format
@@ -29,7 +27,6 @@ from dlio_torch.units import format_duration, format_size
 
 LONGEST_S = 366 * 86400.0
 """A run that must take longer is a slip of the pen."""
-OTHER_ROOT = "choose another dataset.root, or a smaller scale"
 _OWN_STEP_S = 1e-5  # what a step takes at the least, with no compute and no reading
 _WORKER_BYTES = 4 << 20  # memory of its own that a worker process takes at the least
 
@@ -159,43 +156,6 @@ def lacking(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, st
         key = "checkpoint.state_bytes" if config.checkpoint.kind == "torch" else "checkpoint.files"
         text = f"{format_size(wanted.state_bytes)} are kept in memory, and this machine has {format_size(memory)}"
         return _lacks(check, [key], text, "take a smaller state, smaller write_bytes, or a smaller scale")
-    return None
-
-
-def no_room(config: Config, fmt: Format, manifests: Iterable[Manifest]) -> PreconditionError | None:
-    """What a file system lacks on which the data could not lie even if it were empty; ``None``: nothing.
-
-    No file is looked for, so that the answer takes no longer for data of more files than there are on earth.
-    """
-    folder = layout.data_folder(config, fmt)
-    try:
-        system = os.statvfs(next(path for path in (folder, *folder.absolute().parents) if path.is_dir()))
-    except (OSError, ValueError, StopIteration):  # whoever makes the folder says what is wrong with it
-        return None
-    files = samples = 0
-    for manifest in manifests:
-        files, samples = files + manifest.num_files, samples + manifest.num_samples
-    if system.f_files and files > system.f_files:
-        return PreconditionError(
-            f"dataset.num_files={config.dataset.num_files}: {folder} would hold {files} files, and its file system has "
-            f"room for {system.f_files} in all",
-            hint=OTHER_ROOT,
-        )
-    total = system.f_frsize * system.f_blocks
-    if total and samples * fmt.sample_bytes() > total:  # as tensors; only then a trial tells what a file takes
-        if fmt.sample_bytes() > memory_in_all():
-            return PreconditionError(
-                f"dataset.format={fmt.name}: a sample has {format_size(fmt.sample_bytes())}, more than this machine's "
-                f"memory, {format_size(memory_in_all())}",
-                hint="take smaller samples: lower the shapes and lengths of the format's options",
-            )
-        if (size := samples * stored_bytes(fmt)) > total:
-            return PreconditionError(
-                f"dataset.num_files={config.dataset.num_files} with dataset.samples_per_file="
-                f"{config.dataset.samples_per_file}: {folder} would take about {format_size(size)}, and its file "
-                f"system has {format_size(total)} in all",
-                hint=OTHER_ROOT,
-            )
     return None
 
 

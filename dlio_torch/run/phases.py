@@ -64,7 +64,7 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         if run.config.stage.dir is not None:
             check_place(run.config, run.format, [one.folder for one in manifests.values()])
     if "generate" in phases and run.config.dataset.path is None and run.format.needs_files and run.first:
-        from dlio_torch.data.possible import no_room
+        from dlio_torch.data.room import no_room
 
         if (problem := no_room(run.config, run.format, manifests.values())) is not None:
             raise problem
