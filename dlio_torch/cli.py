@@ -74,8 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:
         _debug()
-        if isinstance(error, OSError) and error.filename is None and error.errno in NO_SPACE:
-            # Files of ours have names: this is what the standard output has been sent to.
+        if isinstance(error, OSError) and error.errno in NO_SPACE and _from_output(error):
             _complain(refused("the standard output cannot be written", error, elsewhere="send it elsewhere"), launch)
             return PreconditionError.exit_code
         text = one_line(f"{type(error).__name__}: {error}")
@@ -115,6 +114,17 @@ def _say_error(text: str, launch: Launch | None = None) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"dlio_torch: {rank}{text}\n")
         sys.stderr.flush()
+
+
+def _from_output(error: OSError) -> bool:
+    """Whether it was the standard output that has no space.
+
+    Files of ours have names.  Without one it is what we print to, unless it comes out of a library, which made
+    something without a name, shared memory for example.
+    """
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    own = str(innermost.f_globals.get("__name__")).partition(".")[0] == __package__
+    return error.filename is None and own
 
 
 def _debug() -> None:

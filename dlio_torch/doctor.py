@@ -29,7 +29,7 @@ from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config, StorageConfig
 from dlio_torch.dist.registry import check_horovod
 from dlio_torch.environment import describe, limits_store
-from dlio_torch.environment.held import temporary_folder
+from dlio_torch.environment.held import SHARED_MEMORY, temporary_folder
 from dlio_torch.environment.limits import LEAST_REQUEST, Request
 from dlio_torch.errors import MissingPackageError, PreconditionError
 from dlio_torch.units import format_duration, format_rate, format_size
@@ -92,7 +92,10 @@ def _print(checks: list[Check]) -> None:
     table = Table("check", "", "finding", box=None, pad_edge=False)
     for check in checks:
         table.add_row(check.name, check.verdict, check.text)
-    Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
+    with console.capture() as text:
+        console.print(table)
+    print(text.get(), end="")  # by us, as all that is printed: rich would end the program with a code of its own
 
 
 def _machine(environment: dict[str, Any]) -> Iterator[Check]:
@@ -106,9 +109,9 @@ def _machine(environment: dict[str, Any]) -> Iterator[Check]:
         yield Check(
             "open files", "note" if few else "ok", f"limit {files}" + ("; raise it: ulimit -n 4096" if few else "")
         )
-    shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
+    shm = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
     small = shm < _SMALL_SHM
-    text = f"{format_size(shm)} free in /dev/shm"
+    text = f"{format_size(shm)} free in {SHARED_MEMORY}"
     yield Check("shared memory", "note" if small else "ok", text + ("; loader workers need more" if small else ""))
 
 

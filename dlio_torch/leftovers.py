@@ -28,7 +28,6 @@ from dlio_torch.environment import held
 from dlio_torch.errors import ConfigError
 from dlio_torch.rundir import RunDir, folder_name, unfinished
 
-SHARED_MEMORY = Path("/dev/shm")
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 """Names of run directories below ``output.root``."""
 _OLD_S = 3600.0  # nothing is written for so long into a folder of caches
@@ -55,7 +54,7 @@ class Left:
         return f"{len(self.paths)} {self.what}, first {self.paths[0]}; {self.remedy}"
 
 
-def find(config: Config, *, shared: Path = SHARED_MEMORY, cwd: Path | None = None) -> list[Left]:
+def find(config: Config, *, shared: Path = held.SHARED_MEMORY, cwd: Path | None = None) -> list[Left]:
     """All that was left in the folders of a configuration, and of this user on this machine.
 
     Args:

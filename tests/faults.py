@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -19,6 +20,8 @@ import pytest
 from ranks import clean_environ
 
 _HERE = Path(__file__).parent
+BASE = ("recipe=minimal", "scale=tiny", "output.progress=false", "compute=none", "output.dir=run")
+"""Words of a small run."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,18 @@ class Ended:
     def lines(self) -> list[str]:
         """The lines that say what is wrong."""
         return [line for line in self.err.splitlines() if line.startswith("dlio_torch: ")]
+
+
+def check(ended: Ended, code: int, line: str) -> None:
+    """It ended with this code and one line of errors, and left nothing running."""
+    assert ended.code == code, ended
+    assert all(ended.failed), "the fault was never met"
+    assert "Traceback" not in ended.err
+    assert "unexpected" not in ended.err
+    assert ended.left == []
+    errors = [one for one in ended.lines if "error: " in one]
+    assert len(errors) == (code != 0), ended.err
+    assert re.search(line, errors[0] if errors else ended.err), ended.err
 
 
 def rule(calls: str, path: str | Path, what: int | str, first: int = 1, times: int = 0) -> str:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import Ended, FaultServer, rule
+from faults import BASE, FaultServer, check, rule
 
 from dlio_torch import runstate
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.events import read_events
 from dlio_torch.train.steps import read_steps
 
-BASE = ("recipe=minimal", "scale=tiny", "output.progress=false", "compute=none", "output.dir=run")
 CHECKPOINT = ("checkpoint=torch", "checkpoint.every_steps=2", "checkpoint.state_bytes=100KiB")
 # The check before the first byte is written is passed, as where another program fills the disk meanwhile.
 ROOMY = (
@@ -30,18 +29,6 @@ ROOMY = (
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
     with FaultServer(tmp_path_factory.mktemp("faults")) as made:
         yield made
-
-
-def check(ended: Ended, code: int, line: str) -> None:
-    """It ended with this code and one line of errors, and left nothing running."""
-    assert ended.code == code, ended
-    assert all(ended.failed), "the fault was never met"
-    assert "Traceback" not in ended.err
-    assert "unexpected" not in ended.err
-    assert ended.left == []
-    errors = [one for one in ended.lines if "error: " in one]
-    assert len(errors) == (code != 0), ended.err
-    assert re.search(line, errors[0] if errors else ended.err), ended.err
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ from multiprocessing import resource_sharer
 from types import FrameType, TracebackType
 from typing import Any
 
+from dlio_torch.data.handover import LOWER, report_failures
+from dlio_torch.data.worker_process import enter
+from dlio_torch.environment.held import SHARED_MEMORY
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.units import format_size
-
-_SHARED = "/dev/shm"
 
 
 @contextlib.contextmanager
@@ -79,13 +80,13 @@ def worker_died(what: str, kills: OomKills | None = None) -> WorkerDied:
         known = f" ({kills.since()})" if kills is not None else ""
         return WorkerDied(
             f"a loader worker died: {what}{known}",
-            hint="if it took too much memory, lower loader.num_workers, loader.prefetch_factor or train.batch_size",
+            hint=f"if it took too much memory, {LOWER}",
         )
     if re.search(r"SIGBUS|Bus error", what):
         with contextlib.suppress(OSError):
-            free = format_size(shutil.disk_usage(_SHARED).free)
-            what += f" (of {_SHARED}, through which workers hand batches over, {free} are free)"
-        hint = f"raise the size of {_SHARED}, or lower loader.num_workers, loader.prefetch_factor or train.batch_size"
+            free = format_size(shutil.disk_usage(SHARED_MEMORY).free)
+            what += f" (of {SHARED_MEMORY}, through which workers hand batches over, {free} are free)"
+        hint = f"raise the size of {SHARED_MEMORY}, or {LOWER}"
     if "exit code" in what:
         hint = "see what it said before"
     return WorkerDied(f"a loader worker died: {what}", hint=hint)
@@ -151,6 +152,8 @@ def begin_worker(worker: int, folder: str) -> None:
         folder: of the trainer.
     """
     without_last_words(worker)
+    report_failures()
+    enter(folder)
     if len(folder) <= _LONGEST_FOLDER:
         tempfile.tempdir = folder
 

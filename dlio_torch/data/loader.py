@@ -24,6 +24,7 @@ from dlio_torch.data.decoupled.pipe import PlacesReader
 from dlio_torch.data.decoupled.workers import WorkersEngine
 from dlio_torch.data.doing import doing
 from dlio_torch.data.failures import NoBatch, explain, uninterrupted
+from dlio_torch.data.handover import not_started
 from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.pipeplan import PipePlan
@@ -169,12 +170,19 @@ class BatchLoader:
         return len(self._sampler)
 
     def epoch(self, number: int) -> Batches:
-        """The batches of epoch ``number``; after :meth:`load_state_dict` those that were not taken yet."""
+        """The batches of epoch ``number``; after :meth:`load_state_dict` those that were not taken yet.
+
+        Raises:
+            PreconditionError: the workers cannot be started.
+        """
         step = self._resume[1] if self._resume is not None and self._resume[0] == number else 0
         self._resume = None
         if self._items is None or not self._goes_on(number, step):
             with uninterrupted():
-                self._items = self._engine.start(number, step)
+                try:
+                    self._items = self._engine.start(number, step)
+                except OSError as error:
+                    raise not_started(error) from None
             self.vigil.start()  # after workers were forked, which need none of its threads
         self._epoch, self._taken = number, step
         return Batches(self, self._items, self._timeout_s)

@@ -12,10 +12,10 @@ import copy
 from collections.abc import Iterator
 from itertools import islice
 
-import torch
 from torch.utils.data import IterableDataset, IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.data.datasets import CatchingDataset, Failure
+from dlio_torch.data.handover import shared_numbers
 from dlio_torch.data.making import Made
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.formats.batch import Batch
@@ -37,7 +37,7 @@ class EpochBatches:
         self._share = share
         self._shares = shares
         # Shared memory: workers that persist learn of a new epoch, and of a position to resume at.
-        self._position = torch.zeros(2, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._position = shared_numbers(2)
 
     def begin(self, epoch: int, step: int = 0) -> None:
         """The next iteration is ``epoch``, from batch ``step`` on."""

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import torch
 from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.datasets import Failure, SampleDataset
+from dlio_torch.data.handover import shared_numbers
 from dlio_torch.data.making import Made, Making
 from dlio_torch.data.patterns import in_batches
 from dlio_torch.data.pipeplan import PipePlan
@@ -153,7 +153,7 @@ class RecordBatches(IterDataPipe[list[Record]]):
         self._plan = plan
         self._start = start
         # Shared memory: workers that persist learn of a new epoch, and of a position to resume at.
-        self._position = torch.zeros(2, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._position = shared_numbers(2)
 
     def begin(self, epoch: int, step: int = 0) -> None:
         """The next iteration is ``epoch``, from batch ``step`` on."""

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "dlio_torch-"
+SHARED_MEMORY = Path("/dev/shm")
+"""Where shared memory with a name lies."""
 _LOCK = ".lock"
 _MARK = b"dlio_torch: copies of a run\n"
 # <data set>-<hash of its place>.<token of the run>, or the token of a temporary folder: short, as sockets lie in it

@@ -1,0 +1,116 @@
+"""Loader workers that the system takes away: what is said, what ends, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults import BASE, Ended, FaultServer, check, rule
+
+from dlio_torch import runstate
+from dlio_torch.environment.cgroups import own_groups
+from dlio_torch.environment.held import SHARED_MEMORY
+
+MIB = 1 << 20
+WORKERS = ("loader.num_workers=2", "output.patience_s=0.5", "loader.timeout_s=2")
+SAMPLES_OF_100_MIB = ("dataset=synthetic", "dataset.fields.0.shape=[25,1024,1024]", "train.batch_size=1")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
+    with FaultServer(tmp_path_factory.mktemp("lost")) as made:
+        yield made
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group for memory below that of the tests."""
+    for one in own_groups("memory", Path("/")):
+        made = one.folder / f"dlio_torch-{secrets.token_hex(4)}"
+        limit = made / ("memory.max" if one.version == 2 else "memory.limit_in_bytes")
+        try:
+            made.mkdir()
+        except OSError as error:
+            pytest.skip(f"this user cannot make a control group: {error}")
+        try:
+            if not limit.exists():
+                pytest.skip("a control group of its own would not limit memory")
+            limit.write_text(str(160 * MIB))
+            yield made
+        finally:
+            made.rmdir()
+        return
+    pytest.skip("there are no control groups for memory")
+
+
+def segments(ended: Ended) -> list[str]:
+    """What the worker of the message has left in shared memory."""
+    pid = re.search(r"died: .*?(?:pid|process) (\d+)", ended.err)
+    assert pid is not None, ended.err
+    return [name for name in os.listdir(SHARED_MEMORY) if name.startswith(f"torch_{pid[1]}_")]
+
+
+def test_the_kernel_kills_a_worker_for_its_memory(server: FaultServer, group: Path, tmp_path: Path) -> None:
+    enter = f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
+    # What is foreseen is refused: here the memory goes to what no plan knows of.
+    unforeseen = "from dlio_torch.data import possible; possible.memory_in_all = lambda: 1 << 40"
+    (ended,) = server.run(tmp_path, *BASE, *SAMPLES_OF_100_MIB, *WORKERS, patch=[enter, unforeseen])
+    killer = r"the kernel's out-of-memory killer has killed \d process\(es\) of this control group meanwhile"
+    check(
+        ended, 1, rf"a loader worker died: .*\(pid \d+\) is killed by signal: Killed \({killer}: its memory limit was"
+    )
+    assert segments(ended) == []
+    state = runstate.read(tmp_path / "run/state.json")
+    assert state is not None
+    assert (state.state, state.exit_code) == ("failed", 1)
+
+
+@pytest.mark.parametrize("engine", ["dataloader", "nodes"])  # the decoupled one shares memory without a name
+def test_memory_that_a_killed_worker_was_about_to_share_goes_with_it(
+    engine: str, server: FaultServer, tmp_path: Path
+) -> None:
+    """Between the making of a segment and the removal of its name."""
+    kill = rule("ftruncate", f"{SHARED_MEMORY}/torch_", "kill", first=3, times=1)
+    (ended,) = server.run(tmp_path, *BASE, f"loader.engine={engine}", *WORKERS, faults=[kill])
+    check(ended, 1, "a loader worker died")
+    assert segments(ended) == []
+
+
+@pytest.mark.parametrize("engine", ["dataloader", "stateful", "nodes"])
+def test_a_batch_that_shared_memory_has_no_room_for(engine: str, server: FaultServer, tmp_path: Path) -> None:
+    """As in a container with little of it."""
+    small = {"at": str(SHARED_MEMORY), "options": "size=1m"}
+    options = (f"loader.engine={engine}", "dataset.fields.0.shape=[512,512]", *WORKERS)
+    (ended,) = server.run(tmp_path, *BASE, *options, mounts=[small])
+    line = r"a batch of a loader worker \(pid \d+\) could not be handed over through /dev/shm: No space left on device"
+    check(ended, 3, f"{line}; free space, or raise the size of /dev/shm, or lower loader.num_workers")
+
+
+@pytest.mark.parametrize(
+    ("engine", "room", "line"),
+    [
+        ("dataloader", True, "the loader's workers cannot be started"),
+        ("nodes", True, "the loader's workers cannot be started"),
+        ("dataloader", False, "shared memory cannot be made"),  # for the step that they begin with
+    ],
+)
+def test_workers_that_cannot_be_started(
+    engine: str, room: bool, line: str, server: FaultServer, tmp_path: Path
+) -> None:
+    """A page of shared memory, or none: not enough for semaphores."""
+    small = {"at": str(SHARED_MEMORY), "options": "size=4k"}
+    before = [] if room else [f"echo full > {SHARED_MEMORY}/full"]
+    (ended,) = server.run(tmp_path, *BASE, f"loader.engine={engine}", *WORKERS, mounts=[small], before=before)
+    check(ended, 3, f"{line}: No space left on device; .*raise the size of /dev/shm")
+
+
+def test_a_worker_that_somebody_has_stopped_is_named(server: FaultServer, tmp_path: Path) -> None:
+    stop = rule("read", "/train_0000002", "stop", times=1)
+    (ended,) = server.run(tmp_path, *BASE, "dataset=npz", *WORKERS, faults=[stop])
+    worker = r"worker \d \(pid \d+\) is stopped by a signal \(SIGSTOP\); SIGCONT lets it go on"
+    check(ended, 1, f"no batch came from the loader workers for 2 s: {worker}")
+    assert re.search(f"dlio_torch: waiting for the batch of step \\d of epoch 1 for \\d s: {worker}", ended.err)
