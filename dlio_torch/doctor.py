@@ -9,6 +9,7 @@ it says something of the machine.
 from __future__ import annotations
 
 import contextlib
+import io
 import json as jsonlib
 import os
 import shutil
@@ -92,10 +93,10 @@ def _print(checks: list[Check]) -> None:
     table = Table("check", "", "finding", box=None, pad_edge=False)
     for check in checks:
         table.add_row(check.name, check.verdict, check.text)
-    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
-    with console.capture() as text:
-        console.print(table)
-    print(text.get(), end="")  # by us, as all that is printed: rich would end the program with a code of its own
+    text = io.StringIO()
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 140
+    Console(file=text, width=width, force_terminal=sys.stdout.isatty(), highlight=False, markup=False).print(table)
+    print(text.getvalue(), end="")  # not by rich, which ends the program itself where that fails
 
 
 def _machine(environment: dict[str, Any]) -> Iterator[Check]:
