@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from ranks import clean_environ, run_ranks
 from dlio_torch import cli
 from dlio_torch.config.resources import shipped
 from dlio_torch.data.checksum import CHECKSUMS
+from dlio_torch.trace.events import read_events
 from dlio_torch.train.order import OrderChecksum, OrderPart, whole
 
 SMALL = ["scale=tiny", "generate.checksum=true", "generate.fsync=false", "output.progress=false"]
 RECIPES = {"larcv3": "cosmic_tagger", "hdf5_volume": "ffn"}  # what the generic recipe has no fields for
+SAMPLE = 32  # bytes of the samples whose reads are counted
 KINDS = sorted(path.stem for path in (shipped() / "conf" / "dataset").glob("*.yaml") if path.stem != "synthetic")
 GENERATE = """
 import json, os, sys
@@ -133,22 +136,42 @@ def summary(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_one_rank_and_two_read_the_same_global_order_whatever_moves_the_batches(tmp_path: Path) -> None:
+def calls(folder: Path) -> Counter[tuple[object, ...]]:
+    """What was asked of the system, without when and by whom."""
+    table = read_events(folder / "events").frame
+    rows = table[table["layer"] == "posix"]
+    return Counter(zip(rows["op"], rows["file"], rows["offset"], rows["bytes"], strict=True))
+
+
+def of_samples(asked: Counter[tuple[object, ...]]) -> Counter[tuple[object, ...]]:
+    """The reads of single samples among them."""
+    return Counter({call: count for call, count in asked.items() if call[-1] == SAMPLE})
+
+
+@pytest.mark.ranks
+def test_one_rank_and_four_read_the_same_global_order_and_bytes_whatever_moves_the_batches(tmp_path: Path) -> None:
     words = [
         "recipe=minimal", "scale=tiny", "train.epochs=2", "train.batch_size=8", "train.batch_scope=global",
-        "compute.step_s=0", "dataset.fields.0.shape=[8]", f"dataset.root={tmp_path}/data", "output.progress=false",
+        "compute.step_s=0", "dataset=indexed_binary", "dataset.fields.0.shape=[8]", f"dataset.root={tmp_path}/data",
+        "train.warmup_steps=0", "output.progress=false", "access.order=shuffled",
     ]  # fmt: skip
     workers = ["loader=workers", "loader.prefetch_factor=3"]
     engines = [["loader=main_process"], workers, ["loader=decoupled"], ["loader=threads", "loader.style=pipe"]]
-    orders = []
     for number, engine in enumerate(engines):
         assert cli.main([*words, *engine, f"output.dir={tmp_path}/{number}"]) == 0
-        orders.append(summary(tmp_path / str(number))["order"])
-    both = run_ranks("torch", 2, ["-m", "dlio_torch", *words, *workers, f"output.dir={tmp_path}/two"])
-    assert [one.exit_code for one in both] == [0, 0], both[0].stderr
-    orders.append(summary(tmp_path / "two")["order"])
-    assert all(order == orders[0] for order in orders)
-    assert [row["epoch"] for row in orders[0]] == [1, 2]
-    assert orders[0][0]["crc32"] != orders[0][1]["crc32"], "each epoch has an order of its own"
-    assert summary(tmp_path / "0")["dataset"]["sha256"] is None, "nobody has taken it"
+    traced = [*words, *workers, "trace.posix=true"]
+    for name, count in (("one", 1), ("again", 1), ("four", 4)):
+        ranks = run_ranks("torch", count, ["-m", "dlio_torch", *traced, f"output.dir={tmp_path}/{name}"])
+        assert [rank.exit_code for rank in ranks] == [0] * count, ranks[0].stderr
+    found = [summary(tmp_path / name) for name in ("0", "1", "2", "3", "one", "again", "four")]
+    assert all(one["order"] == found[0]["order"] for one in found)
+    assert [row["epoch"] for row in found[0]["order"]] == [1, 2]
+    assert len({row["crc32"] for row in found[0]["order"]}) == 2, "each epoch has an order of its own"
+    assert {(one["train"]["samples"], one["train"]["bytes"]) for one in found} == {(64, 64 * SAMPLE)}
+    one, again, four = (calls(tmp_path / name) for name in ("one", "again", "four"))
+    assert one == again, "the same twice: not a call more, less, elsewhere or of another size"
+    # Each rank has to look at the files by itself; the samples are read by one of them.
+    assert of_samples(one) == of_samples(four)
+    assert of_samples(one).total() == 64
+    assert found[0]["dataset"]["sha256"] is None, "nobody has taken it"
     assert os.listdir(tmp_path / "data")
