@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from dlio_torch import __version__
 from dlio_torch.commands.arguments import FLAGS, VERBS, Command, help_of, parse
 from dlio_torch.dist.launcher import Launch, detect
-from dlio_torch.errors import ConfigError, DlioError, PreconditionError, RankFailed, one_line
+from dlio_torch.errors import DEBUG_VARIABLE, ConfigError, DlioError, PreconditionError, RankFailed, debugging, one_line
 from dlio_torch.interrupts import kind_of, raised
 from dlio_torch.syserrors import NO_SPACE, refused, silence_output
 
-__all__ = ["DEBUG_VARIABLE", "ENDED_BY_SIGNAL", "FLAGS", "VERBS", "main"]
+__all__ = ["ENDED_BY_SIGNAL", "FLAGS", "VERBS", "main"]
 
-DEBUG_VARIABLE = "DLIO_TORCH_DEBUG"
 ENDED_BY_SIGNAL = (129, 130, 143)
 """Exit codes after SIGHUP, Ctrl-C and SIGTERM."""
 
@@ -128,5 +127,5 @@ def _from_output(error: OSError) -> bool:
 
 
 def _debug() -> None:
-    if os.environ.get(DEBUG_VARIABLE) == "1":
+    if debugging():
         traceback.print_exc()

@@ -7,9 +7,18 @@ therefore always means a bug in the tool itself.
 
 from __future__ import annotations
 
+import os
+
+DEBUG_VARIABLE = "DLIO_TORCH_DEBUG"
+"""Set to 1, it has tracebacks shown."""
 LONGEST = 2000
 """Characters of the longest message; of a longer one the middle is left out."""
 _LONGEST_WORD = 500
+
+
+def debugging() -> bool:
+    """Whether tracebacks are asked for."""
+    return os.environ.get(DEBUG_VARIABLE) == "1"
 
 
 def harmless(text: str) -> str:

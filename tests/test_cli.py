@@ -19,6 +19,7 @@ from dlio_torch import cli
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.resources import shipped
 from dlio_torch.errors import (
+    DEBUG_VARIABLE,
     ConfigError,
     DataError,
     PreconditionError,
@@ -35,7 +36,7 @@ Fake = Callable[..., None]
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One rank, in an empty folder, without a user's own recipes."""
-    for name in (*LAUNCHERS, "PMI_RANK", "PMI_SIZE", "DLIO_TORCH_PATH", cli.DEBUG_VARIABLE):
+    for name in (*LAUNCHERS, "PMI_RANK", "PMI_SIZE", "DLIO_TORCH_PATH", DEBUG_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 

@@ -114,3 +114,68 @@ def test_a_worker_that_somebody_has_stopped_is_named(server: FaultServer, tmp_pa
     worker = r"worker \d \(pid \d+\) is stopped by a signal \(SIGSTOP\); SIGCONT lets it go on"
     check(ended, 1, f"no batch came from the loader workers for 2 s: {worker}")
     assert re.search(f"dlio_torch: waiting for the batch of step \\d of epoch 1 for \\d s: {worker}", ended.err)
+
+
+def test_a_death_that_was_raised_where_nobody_hears_it_is_raised_again(server: FaultServer, tmp_path: Path) -> None:
+    """As in a destructor: the trainer would wait for ``loader.timeout_s``."""
+    deaf = """
+from dlio_torch.data.failures import WorkerSignals
+call, deaf = WorkerSignals.__call__, iter([True])
+def swallow(self, number, frame):
+    try:
+        call(self, number, frame)
+    except Exception:
+        if not next(deaf, False):
+            raise
+WorkerSignals.__call__ = swallow
+"""
+    kill = rule("read", "/train_0000002", "kill", times=1)
+    options = ("dataset=npz", "loader.num_workers=1", "loader.timeout_s=100")
+    (ended,) = server.run(tmp_path, *BASE, *options, faults=[kill], patch=[deaf], timeout_s=90)
+    check(ended, 1, "a loader worker died: .* is killed by signal: Killed")
+
+
+CRASH = """
+import ctypes
+from dlio_torch.data.datasets import SampleDataset
+read, left = SampleDataset.__getitems__, iter([True, True])
+def crash(self, indices):
+    batch = read(self, indices)
+    if not next(left, False):
+        ctypes.string_at(0)
+    return batch
+SampleDataset.__getitems__ = crash
+"""
+
+
+@pytest.mark.parametrize(
+    ("loader", "code", "lines"),
+    [
+        ("main_process", -11, [r"error: a library ended this process \(SIGSEGV\), open for reading: {}"]),
+        (
+            "workers",
+            1,
+            [
+                r"loader worker \(pid \d+\): error: a library ended this process \(SIGSEGV\), open for reading: {}",
+                r"error: a loader worker died: .* is killed by signal: Segmentation fault",
+            ],
+        ),
+    ],
+)
+def test_a_library_that_crashes_leaves_the_names_of_what_it_read(
+    loader: str, code: int, lines: list[str], server: FaultServer, tmp_path: Path
+) -> None:
+    (ended,) = server.run(
+        tmp_path,
+        *BASE,
+        "dataset=hdf5",
+        f"loader={loader}",
+        *(["loader.num_workers=1"] * (loader == "workers")),
+        patch=[CRASH],
+    )
+    assert (ended.code, ended.left) == (code, []), ended.err
+    said = [line for line in ended.err.splitlines() if "error" in line.lower()]
+    assert len(said) == len(lines), ended.err
+    for line, pattern in zip(said, lines, strict=True):
+        assert re.match("dlio_torch: " + pattern.format(r"/.*/train_\d+\.h5"), line), ended.err
+    assert "generate or fetch anew what is damaged" in said[0]

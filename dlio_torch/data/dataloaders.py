@@ -10,6 +10,7 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
+from torch.autograd.profiler import record_function
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 from torch.utils.data._utils import signal_handling
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -75,6 +76,10 @@ class DataLoaderEngine:
         """See ``loader.Engine``."""
         if not self._persistent:
             self._end_workers()
+        if self._has_workers:
+            # What torch imports at the first batch, keeping to itself whatever is raised meanwhile: a worker's death.
+            with record_function("dlio_torch"):
+                pass
         self._begin(epoch, step)
         self._running = [iter(loader) for loader in self._loaders]
         if self._has_workers:
@@ -107,6 +112,7 @@ def _shut_down(iterator: Any) -> None:
     if iterator._worker_pids_set:  # from here on the end of a worker is no failure
         iterator._worker_pids_set = False
         signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+        WorkerSignals.forget()
     if any(worker.exitcode for worker in iterator._workers):
         # One that was killed may have held the lock of the event by which torch tells workers to end: nobody would ever
         # get it.  So the others are killed, too, and torch sets an event that nobody else has.

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_sharer
 from types import FrameType, TracebackType
@@ -20,7 +21,10 @@ from dlio_torch.data.worker_process import enter
 from dlio_torch.environment.held import SHARED_MEMORY
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
+from dlio_torch.native.crashing import guard_crashes
 from dlio_torch.units import format_size
+
+_SIGNAL_S = 0.5  # in which a signal comes that was sent
 
 
 @contextlib.contextmanager
@@ -116,7 +120,9 @@ def explain(error: Exception, timeout_s: float, who: Callable[[], str], kills: O
     text = str(error).strip()
     if "timed out" in text:
         return explain(no_batch("loader workers", timeout_s), timeout_s, who, kills)
-    died = _death(error, kills)
+    if isinstance(error, (ConnectionError, EOFError)):  # a worker hung up: the signal of its death is on its way
+        time.sleep(_SIGNAL_S)
+    died = _death(error, kills) or WorkerSignals.told()
     if died is not None:
         return died
     return RunFailed(f"the loader failed: {text.splitlines()[-1] if text else type(error).__name__}")
@@ -153,6 +159,9 @@ def begin_worker(worker: int, folder: str) -> None:
     """
     without_last_words(worker)
     report_failures()
+    for number in (signal.SIGSEGV, signal.SIGFPE):  # torch's handlers name no file
+        signal.signal(number, signal.SIG_DFL)
+    guard_crashes(f"loader worker (pid {os.getpid()}): ")
     enter(folder)
     if len(folder) <= _LONGEST_FOLDER:
         tempfile.tempdir = folder
@@ -181,12 +190,15 @@ class WorkerSignals:
     """The handler of SIGCHLD that torch's DataLoader installs, with one line for what it raises.
 
     torch notices the death of a worker in this handler, which raises wherever the main thread happens to
-    be: in the emulated compute rather than in the wait for a batch.
+    be: in the emulated compute rather than in the wait for a batch.  Where that is a place that keeps errors to itself
+    (a destructor, an import that may fail), :meth:`remind` has it raised once more.
     """
 
     def __init__(self, handler: Any, kills: OomKills) -> None:
         self._handler = handler
         self._kills = kills
+        self._died: RunFailed | None = None
+        self._reminded = False
 
     @classmethod
     def install(cls, kills: OomKills) -> None:
@@ -196,16 +208,40 @@ class WorkerSignals:
         if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
             signal.signal(signal.SIGCHLD, cls(handler, kills))
 
+    @staticmethod
+    def remind() -> None:
+        """Called by another thread while the main thread waits for a batch: it has not heard of a death yet."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        if isinstance(handler, WorkerSignals) and handler._died is not None:
+            handler._reminded = True
+            os.kill(os.getpid(), signal.SIGCHLD)
+
+    @staticmethod
+    def told() -> RunFailed | None:
+        """The death of a worker that is still wanted."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        return handler._died if isinstance(handler, WorkerSignals) else None
+
+    @staticmethod
+    def forget() -> None:
+        """Called when workers are ended: whoever has died of them is no failure any more."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        if isinstance(handler, WorkerSignals):
+            handler._died = None
+
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Call torch's handler.
 
         Raises:
             RunFailed: a worker died.
         """
+        if self._reminded and self._died is not None:  # torch tells of a death once
+            self._reminded = False
+            raise self._died
         try:
             self._handler(number, frame)
         except RuntimeError as error:
-            died = _death(error, self._kills)
-            if died is None:
+            self._died = _death(error, self._kills)
+            if self._died is None:
                 raise
-            raise died from error
+            raise self._died from error

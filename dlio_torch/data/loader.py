@@ -23,7 +23,7 @@ from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.pipe import PlacesReader
 from dlio_torch.data.decoupled.workers import WorkersEngine
 from dlio_torch.data.doing import doing
-from dlio_torch.data.failures import NoBatch, explain, uninterrupted
+from dlio_torch.data.failures import NoBatch, WorkerSignals, explain, uninterrupted
 from dlio_torch.data.handover import not_started
 from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
@@ -83,7 +83,7 @@ class Batches(Iterator[Batch]):
         vigil.inside = True
         try:
             return self._take(self._next())
-        except (RuntimeError, OSError, NoBatch) as error:
+        except (RuntimeError, OSError, EOFError, NoBatch) as error:
             raise explain(error, self._timeout_s, self._who, self._kills) from error
         finally:
             vigil.inside = False
@@ -133,7 +133,8 @@ class BatchLoader:
         limit_s = config.timeout_s + grace_s if config.timeout_s and watch.give_up is not None else 0.0
         # Where no Python code runs, those engines cannot end it.
         outside_limit_s = config.timeout_s if watch.give_up is not None else 0.0
-        self.vigil = Vigil(self._waits_for, replace(watch, limit_s=limit_s, outside_limit_s=outside_limit_s))
+        watch = replace(watch, limit_s=limit_s, outside_limit_s=outside_limit_s)
+        self.vigil = Vigil(self._waits_for, watch, WorkerSignals.remind)
         self.kills = OomKills.now()
         self._engine: Engine
         if isinstance(source, ReplayedBatches):

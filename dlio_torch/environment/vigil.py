@@ -50,16 +50,18 @@ class Vigil:
     Args:
         describe: called by the watching thread when a line is due.
         watch: how long, and what then.
+        remind: called by the watching thread at each look at a wait that goes on.
 
     Attributes:
         asked: another number for each wait.
         inside: whether it goes on.
     """
 
-    def __init__(self, describe: Describe, watch: Watch) -> None:
+    def __init__(self, describe: Describe, watch: Watch, remind: Callable[[], object] | None = None) -> None:
         self.asked = 0
         self.inside = False
         self.describe = describe
+        self.remind = remind
         self.watch = watch
         self._heart: Heart | None = None
         self._over = threading.Event()
@@ -115,6 +117,8 @@ def _look(reference: weakref.ref[Vigil], over: threading.Event, every_s: float, 
         if not vigil.inside or vigil.asked != seen:
             seen, since, due = vigil.asked, time.monotonic(), watch.patience_s
             continue
+        if vigil.remind is not None:
+            vigil.remind()
         waited = time.monotonic() - since
         if watch.patience_s and waited >= due:
             due = 2 * waited

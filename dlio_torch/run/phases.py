@@ -20,6 +20,7 @@ from dlio_torch.data.stageplace import check_place, place
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.environment import describe
 from dlio_torch.errors import ThresholdMissed
+from dlio_torch.native.crashing import guard_crashes
 from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
 from dlio_torch.run.resume import Resumed, check_same, find, identity
 from dlio_torch.run.setting import Setting
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
     """Generate and train; returns the threshold that the finished run missed, the same on every rank."""
+    guard_crashes(run.who)
     if run.first:
         for note in run.composed.notes:
             print(f"scale: {note}", file=sys.stderr)

@@ -57,14 +57,18 @@ class Setting:
         self.format = registry.create(self.config.dataset, self.config.seed, places=decoupled, mpi_io=mpi_io)
         self.progress = Progress(sys.stderr, enabled=self.config.output.progress and self.first)
 
+    @property
+    def who(self) -> str:
+        """Which rank it is, for the beginning of a line; empty where there is only one."""
+        return f"rank {self.comm.rank}: " if self.comm.world_size > 1 else ""
+
     def watch(self, state: Path | None = None) -> Watch:
         """What is done about waits that take long.
 
         Args:
             state: where it is written down how the run ended, by who looks from outside.
         """
-        rank = f"rank {self.comm.rank}: " if self.comm.world_size > 1 else ""
-        words = [str(state) if state is not None and self.comm.rank <= 1 else "", rank]
+        words = [str(state) if state is not None and self.comm.rank <= 1 else "", self.who]
         return Watch(
             self.config.output.patience_s,
             give_up=lambda line: self.ending.give_up(f"{line}; look at the file system, or raise loader.timeout_s"),
