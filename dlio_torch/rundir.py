@@ -100,15 +100,20 @@ class RunDir:
             ) from error
 
     @classmethod
-    def open(cls, path: Path | str) -> RunDir:
+    def open(cls, path: Path | str, option: str = "") -> RunDir:
         """An existing run directory, whole or broken.
+
+        Args:
+            path: the directory.
+            option: that names it, for the message.
 
         Raises:
             DataError: there is no such directory.
         """
         found = Path(path).expanduser().absolute()
         if not found.is_dir():
-            raise DataError(f"{found} is not a run directory", hint="name a folder runs/<recipe>/<time>")
+            what = f"{option}={path}: " if option else ""
+            raise DataError(f"{what}{found} is not a run directory", hint="name a folder runs/<recipe>/<time>")
         return cls(found)
 
     @property

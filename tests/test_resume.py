@@ -215,7 +215,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["train.epochs=4", "train.batch_size=2"], 2, "the order of that run"),
         (["train.epochs=4", "loader=workers", "loader.in_order=false"], 2, "loader.in_order=false"),
         (["train.epochs=4", "loader.replay=batches"], 2, "loader.replay=batches"),
-        (["train.resume=nowhere"], 3, "is not a run directory"),
+        (["train.resume=nowhere"], 3, "train.resume=nowhere: "),
     ],
 )
 def test_what_cannot_go_on_is_refused_in_a_line(

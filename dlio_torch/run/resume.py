@@ -59,7 +59,7 @@ def find(config: Config, comm: Communicator) -> Resumed | None:
 
 
 def _find(path: str, world_size: int) -> Resumed:
-    run = RunDir.open(path)
+    run = RunDir.open(path, "train.resume")
     first = read(run.position(0))
     if first is None:
         raise DataError(
