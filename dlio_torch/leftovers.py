@@ -99,7 +99,7 @@ def is_run(path: Path) -> bool:
         return False
     with contextlib.suppress(OSError):
         names = [entry.name for entry in path.iterdir()]
-        begun = re.compile(r"\.(config|sources|environment)\.\w+\.\w{8}\.tmp")
+        begun = re.compile(r"\.(config|sources|environment|state)\.\w+\.\w{8}\.tmp")
         return all(name in _BEGUN or begun.fullmatch(name) for name in names)
     return False
 

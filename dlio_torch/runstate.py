@@ -17,6 +17,8 @@ from typing import Literal
 
 import psutil
 
+from dlio_torch.rundir import replaced
+
 State = Literal["running", "done", "failed"]
 
 _BYTES = 4096  # a block of most file systems
@@ -66,11 +68,11 @@ def begin(path: Path, world_size: int) -> None:
     """Write that a run goes on; called by rank 0.
 
     Raises:
-        OSError: the file cannot be written.
+        DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
     """
     own = psutil.Process()
     state = RunState("running", time.time(), world_size, own.pid, own.create_time(), socket.gethostname())
-    with open(path, "xb") as file:
+    with replaced(path) as file:
         file.write(_content(state))
 
 

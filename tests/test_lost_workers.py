@@ -116,9 +116,8 @@ def test_a_worker_that_somebody_has_stopped_is_named(server: FaultServer, tmp_pa
     assert re.search(f"dlio_torch: waiting for the batch of step \\d of epoch 1 for \\d s: {worker}", ended.err)
 
 
-def test_a_death_that_was_raised_where_nobody_hears_it_is_raised_again(server: FaultServer, tmp_path: Path) -> None:
-    """As in a destructor: the trainer would wait for ``loader.timeout_s``."""
-    deaf = """
+# What is raised once is lost once, as in a destructor.
+DEAF = """
 from dlio_torch.data.failures import WorkerSignals
 call, deaf = WorkerSignals.__call__, iter([True])
 def swallow(self, number, frame):
@@ -129,9 +128,26 @@ def swallow(self, number, frame):
             raise
 WorkerSignals.__call__ = swallow
 """
-    kill = rule("read", "/train_0000002", "kill", times=1)
+# The worker is dead before torch listens to signals of its workers.
+LATE = """
+import time
+from torch.utils.data._utils import signal_handling
+listen = signal_handling._set_worker_pids
+def late(*arguments):
+    time.sleep(1)
+    listen(*arguments)
+signal_handling._set_worker_pids = late
+"""
+
+
+@pytest.mark.parametrize(("patch", "at"), [(DEAF, ("read", "/train_0000002")), (LATE, ("open", "/worker-"))])
+def test_a_death_that_nobody_heard_of_is_told_again(
+    patch: str, at: tuple[str, str], server: FaultServer, tmp_path: Path
+) -> None:
+    """The trainer would wait for ``loader.timeout_s``."""
     options = ("dataset=npz", "loader.num_workers=1", "loader.timeout_s=100")
-    (ended,) = server.run(tmp_path, *BASE, *options, faults=[kill], patch=[deaf], timeout_s=90)
+    faults = [rule(*at, "kill", times=1)]
+    (ended,) = server.run(tmp_path, *BASE, *options, faults=faults, patch=[patch], timeout_s=90)
     check(ended, 1, "a loader worker died: .* is killed by signal: Killed")
 
 

@@ -377,6 +377,8 @@ def test_a_killed_run_keeps_what_it_had(tmp_path: Path) -> None:
     assert read[2]["step"].tolist() == [1, 2, 3, 4, 5]
     os.truncate(journal_of(path), journal_of(path).stat().st_size - 10)
     assert read_steps(path)[2]["step"].tolist() == [1, 2, 3, 4]
+    os.truncate(journal_of(path), 0)  # made, and not yet begun
+    assert read_steps(path) == {}
 
 
 def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:

@@ -210,9 +210,12 @@ class WorkerSignals:
 
     @staticmethod
     def remind() -> None:
-        """Called by another thread while the main thread waits for a batch: it has not heard of a death yet."""
+        """Have the main thread look again; called by another one while it waits for a batch of a worker that is dead.
+
+        The signal may have come before torch listened to it, too: while another worker was started.
+        """
         handler = signal.getsignal(signal.SIGCHLD)
-        if isinstance(handler, WorkerSignals) and handler._died is not None:
+        if isinstance(handler, WorkerSignals):
             handler._reminded = True
             os.kill(os.getpid(), signal.SIGCHLD)
 
@@ -235,8 +238,8 @@ class WorkerSignals:
         Raises:
             RunFailed: a worker died.
         """
-        if self._reminded and self._died is not None:  # torch tells of a death once
-            self._reminded = False
+        reminded, self._reminded = self._reminded, False
+        if reminded and self._died is not None:  # torch tells of a death once
             raise self._died
         try:
             self._handler(number, frame)

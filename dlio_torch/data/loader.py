@@ -33,6 +33,7 @@ from dlio_torch.data.replay import ReplayedBatches
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.stream import PipeStream
 from dlio_torch.environment.oom import OomKills
+from dlio_torch.environment.tasks import is_dead
 from dlio_torch.environment.vigil import NO_WATCH, Vigil, Watch
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.batch import Batch
@@ -134,7 +135,7 @@ class BatchLoader:
         # Where no Python code runs, those engines cannot end it.
         outside_limit_s = config.timeout_s if watch.give_up is not None else 0.0
         watch = replace(watch, limit_s=limit_s, outside_limit_s=outside_limit_s)
-        self.vigil = Vigil(self._waits_for, watch, WorkerSignals.remind)
+        self.vigil = Vigil(self._waits_for, watch, self._look_after_workers)
         self.kills = OomKills.now()
         self._engine: Engine
         if isinstance(source, ReplayedBatches):
@@ -198,6 +199,11 @@ class BatchLoader:
     def who(self) -> str:
         """What those do that are to bring a batch."""
         return doing(self._engine.workers)
+
+    def _look_after_workers(self) -> None:
+        """Called while a batch is waited for, by another thread."""
+        if any(is_dead(worker.pid) for worker in self._engine.workers):
+            WorkerSignals.remind()
 
     def _waits_for(self) -> tuple[str, str]:
         return f"the batch of step {self._taken + 1} of epoch {self._epoch + 1}", self.who()

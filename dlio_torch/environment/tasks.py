@@ -76,6 +76,12 @@ def tasks_of(pid: int, root: Path = Path("/proc")) -> Iterator[Task]:
             yield task
 
 
+def is_dead(pid: int | None) -> bool:
+    """Whether a process has ended and waits to be asked how; asking would take that from who is to."""
+    task = task_of(pid, pid) if pid else None
+    return task is not None and task.state == "Z"
+
+
 def task_of(pid: int, tid: int, root: Path = Path("/proc")) -> Task | None:
     """A thread of a process; ``None``: there is none."""
     folder = root / str(pid) / "task" / str(tid)

@@ -24,7 +24,7 @@ from dlio_torch.native.crashing import guard_crashes
 from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
 from dlio_torch.run.resume import Resumed, check_same, find, identity
 from dlio_torch.run.setting import Setting
-from dlio_torch.rundir import RunDir, writing
+from dlio_torch.rundir import RunDir
 from dlio_torch.trace import budget
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -128,8 +128,7 @@ def _run_directory(run: Setting) -> RunDir:
         ranks = {"backend": comm.name, "detail": comm.detail, "world_size": comm.world_size}
         ranks |= {"settings": dict(comm.settings)}
         made.write_json(made.environment, {**environment, "ranks": ranks, "dlio_torch": __version__})
-        with writing(made.state):
-            runstate.begin(made.state, run.comm.world_size)
+        runstate.begin(made.state, run.comm.world_size)
         run.ending.write_to(made.state)
     found = run.comm.broadcast_object(made)
     assert found is not None

@@ -273,6 +273,8 @@ def _read_csv(path: Path) -> dict[int, Steps]:
 
 def _read_journal(path: Path) -> dict[int, Steps]:
     content = path.read_bytes()
+    if not content:  # made, and then the run was ended
+        return {}
     magic, rank = _HEADER.unpack_from(content)
     if magic != _MAGIC:
         raise ValueError("it is no journal of steps")
