@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { SIGNALS = 4, DESCRIPTORS = 4096, LONGEST = 4096, NAMED = 3 };
+enum { SIGNALS = 4, DESCRIPTORS = 4096, LONGEST = 4096, NAMED = 4 };
 
 static const int numbers[SIGNALS] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL};
 static const char *const names[SIGNALS] = {"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL"};
@@ -49,10 +49,10 @@ static const char *read_file(int descriptor, char *path)
         return NULL;
     strcat(link, decimal((unsigned)descriptor, digits));
     size = readlink(link, path, LONGEST - 1);
-    if (size <= 0 || path[0] != '/')
+    if (size <= 0)
         return NULL;
     path[size] = 0;
-    return path;
+    return path[0] == '/' && strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/sys/", 5) != 0 ? path : NULL;
 }
 
 static void on_crash(int number, siginfo_t *info, void *context)
