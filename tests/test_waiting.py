@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -80,6 +81,26 @@ def test_a_worker_that_was_killed_is_told_from_one_without_shared_memory() -> No
     assert "lower loader.num_workers" in str(killed)
     full = failures.worker_died("DataLoader worker (pid 7) is killed by signal: Bus error")
     assert "raise the size of /dev/shm" in str(full)
+
+
+def test_a_death_is_not_raised_where_it_would_be_lost() -> None:
+    class Dying:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGCHLD)
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+
+    before = signal.signal(signal.SIGCHLD, failures.WorkerSignals(tell, OomKills.now()))
+    try:
+        Dying()
+        assert "killed by signal" in str(failures.WorkerSignals.told())
+        with pytest.raises(failures.WorkerDied, match="killed by signal"):
+            failures.WorkerSignals.remind()
+        failures.WorkerSignals.forget()
+        assert failures.WorkerSignals.told() is None
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_a_long_wait_is_named_and_given_up(capfd: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,7 @@ from dlio_torch.sweep.process import environment as package
 PATIENCE_S = 900.0
 # A cache of torch, what torchrun always leaves, what a C compiler had begun, our own second cache.
 _OTHERS = ("torchinductor_", "torchelastic_", "cc", f"dlio_torch-{os.getuid()}")
+_TOLD = 40  # lines of a traceback
 SETTLE_S = 60.0  # for workers and ranks that end by themselves when their parent has gone
 
 
@@ -244,7 +245,7 @@ def _said(draw: Draw, outcome: Outcome, text: str) -> Iterator[str]:
         yield f"hang: no end after {PATIENCE_S:.0f} s"
     others = draw.case.ranks > 1 or draw.case.name == "trace"  # a launcher, and the program that is recorded, may
     if not others and ("Traceback" in text or "Exception ignored" in text):
-        yield f"traceback: {next(line for line in reversed(text.strip().splitlines()))}"
+        yield f"traceback: {' | '.join(line.strip() for line in text.strip().splitlines()[-_TOLD:])}"
     if not outcome.struck or draw.number == signal.SIGKILL or draw.victim == "other":
         return
     due = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}[draw.number]

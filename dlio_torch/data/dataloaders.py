@@ -10,7 +10,6 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from torch.autograd.profiler import record_function
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 from torch.utils.data._utils import signal_handling
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -76,10 +75,6 @@ class DataLoaderEngine:
         """See ``loader.Engine``."""
         if not self._persistent:
             self._end_workers()
-        if self._has_workers:
-            # What torch imports at the first batch, keeping to itself whatever is raised meanwhile: a worker's death.
-            with record_function("dlio_torch"):
-                pass
         self._begin(epoch, step)
         self._running = [iter(loader) for loader in self._loaders]
         if self._has_workers:

@@ -143,6 +143,7 @@ def _death(error: BaseException, kills: OomKills) -> RunFailed | None:
     return found
 
 
+_DEAF = ("weakref", "_weakrefset", "importlib._bootstrap")
 # Of the longest name of a socket, what is left for its folder: Python adds two names of its own.
 _LONGEST_FOLDER = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
 
@@ -186,12 +187,21 @@ def without_last_words(worker: int) -> None:
     sys.excepthook = say
 
 
+def _keeps_errors(frame: FrameType | None) -> bool:
+    """Whether what is raised here would be printed and lost, as in a destructor, or leave a module half imported."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__") in _DEAF:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class WorkerSignals:
     """The handler of SIGCHLD that torch's DataLoader installs, with one line for what it raises.
 
     torch notices the death of a worker in this handler, which raises wherever the main thread happens to
-    be: in the emulated compute rather than in the wait for a batch.  Where that is a place that keeps errors to itself
-    (a destructor, an import that may fail), :meth:`remind` has it raised once more.
+    be: in the emulated compute rather than in the wait for a batch.  Where that is a place that keeps errors to itself,
+    it is raised later: :meth:`remind`.
     """
 
     def __init__(self, handler: Any, kills: OomKills) -> None:
@@ -238,13 +248,15 @@ class WorkerSignals:
         Raises:
             RunFailed: a worker died.
         """
-        reminded, self._reminded = self._reminded, False
-        if reminded and self._died is not None:  # torch tells of a death once
-            raise self._died
-        try:
-            self._handler(number, frame)
-        except RuntimeError as error:
-            self._died = _death(error, self._kills)
-            if self._died is None:
-                raise
-            raise self._died from error
+        died = self._died if self._reminded else None  # torch tells of a death once
+        self._reminded = False
+        if died is None:
+            try:
+                self._handler(number, frame)
+                return
+            except RuntimeError as error:
+                died = self._died = _death(error, self._kills)
+                if died is None:
+                    raise
+        if not _keeps_errors(frame):
+            raise died
