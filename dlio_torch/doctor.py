@@ -9,7 +9,6 @@ it says something of the machine.
 from __future__ import annotations
 
 import contextlib
-import io
 import json as jsonlib
 import os
 import shutil
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.console import Console
 from rich.table import Table
 
 from dlio_torch import leftovers
@@ -33,6 +31,7 @@ from dlio_torch.environment import describe, limits_store
 from dlio_torch.environment.held import SHARED_MEMORY, temporary_folder
 from dlio_torch.environment.limits import LEAST_REQUEST, Request
 from dlio_torch.errors import MissingPackageError, PreconditionError
+from dlio_torch.report.terminal import write
 from dlio_torch.units import format_duration, format_rate, format_size
 
 # Requested compute time of a step, steps, and the utilisation that one and two ranks should reach.
@@ -93,10 +92,7 @@ def _print(checks: list[Check]) -> None:
     table = Table("check", "", "finding", box=None, pad_edge=False)
     for check in checks:
         table.add_row(check.name, check.verdict, check.text)
-    text = io.StringIO()
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 140
-    Console(file=text, width=width, force_terminal=sys.stdout.isatty(), highlight=False, markup=False).print(table)
-    print(text.getvalue(), end="")  # not by rich, which ends the program itself where that fails
+    write(sys.stdout, lambda console: console.print(table), columns=140)
 
 
 def _machine(environment: dict[str, Any]) -> Iterator[Check]:

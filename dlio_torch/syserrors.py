@@ -31,6 +31,7 @@ _WAYS = {
     errno.EMFILE: _FILES,
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
     errno.ENOMEM: "free memory",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u)",
     errno.ENOENT: "something has removed it: make it anew",
     errno.EEXIST: "move away what stands there",
     errno.ENOTDIR: "something has replaced it: make it anew",

@@ -53,7 +53,7 @@ def check(ended: Ended, code: int, line: str) -> None:
     assert ended.code == code, ended
     assert all(ended.failed), "the fault was never met"
     assert "Traceback" not in ended.err
-    assert "unexpected" not in ended.err
+    assert "this is a bug" not in ended.err
     assert ended.left == []
     errors = [one for one in ended.lines if "error: " in one]
     assert len(errors) == (code != 0), ended.err

@@ -135,7 +135,11 @@ IMPOSSIBLE = [
     ),
     (["dataset.hdf5.compression=gzip"], ["dataset.hdf5.compression=gzip", "dataset.hdf5.chunk_bytes=0"]),
     (["dataset.hdf5.compression_level=10"], ["dataset.hdf5.compression_level=10", "0 to 9"]),
-    (["dataset.hdf5.compressibility=2"], ["dataset.hdf5.compressibility=2.0", "0 to 1"]),
+    # Beyond it, content would be written outside of its memory.
+    *(
+        ([f"dataset.{name}.compressibility=1.5"], [f"dataset.{name}.compressibility=1.5", "at most 1"])
+        for name in ("hdf5", "netcdf", "npz", "parquet", "tfrecord")
+    ),
     (["verify=true", "dataset.path=/x"], ["verify=true", "dataset.path=/x"]),
     (["train.min_au=90"], ["train.min_au=90.0", "set 0.9 for 90 %"]),
     (["compute.stdev_s=1"], ["compute.stdev_s=1.0", "compute.distribution=constant"]),

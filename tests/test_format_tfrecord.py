@@ -433,7 +433,6 @@ def test_other_features_are_told(tmp_path: Path) -> None:
         (TfrecordConfig(float_lists=["nothing"]), "float_lists names 'nothing'"),
         (TfrecordConfig(float_lists=["half"]), "half: dtype=float16 cannot be a list of floats"),
         (TfrecordConfig(compression_level=10), "compression_level=10"),
-        (TfrecordConfig(compressibility=1.5), "compressibility=1.5"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: TfrecordConfig, words: str) -> None:

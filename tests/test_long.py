@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from ranks import clean_environ
 from dlio_torch import cli
 from dlio_torch.data.loading import _wanted
 from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.environment import IoCounters
 from dlio_torch.formats.batch import Batch, batch_bytes
 from dlio_torch.native import build
 from dlio_torch.trace import budget
@@ -28,6 +30,8 @@ from dlio_torch.trace.events import read_events
 from dlio_torch.trace.posix import preload
 from dlio_torch.trace.spans import RECORD, Recorder
 from dlio_torch.train import trainer
+from dlio_torch.train.order import OrderPart
+from dlio_torch.train.result import EpochFigures, EpochLog
 from dlio_torch.train.steps import StepLog, read_steps
 
 SMALL = [
@@ -305,3 +309,17 @@ def test_reading_ahead_keeps_within_the_limit_of_open_files(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     assert summary(tmp_path / "run")["verified_samples"] == 800
+
+
+def test_figures_of_many_epochs_take_little_and_come_back() -> None:
+    """A run of ten thousand epochs keeps them all, for its summary."""
+    log, kept = EpochLog(), []
+    for epoch in range(1, 1001):
+        io = IoCounters(1 << 52, 2, 3, 4, 5, epoch) if epoch % 3 else None
+        order = OrderPart(None if epoch % 5 == 0 else 0xFFFFFFFF, 7, 28) if epoch % 2 else None
+        kept.append(EpochFigures(epoch, epoch / 7, io, None if epoch % 4 else 0.5, order, 1 + epoch % 2))
+        log.append(kept[-1])
+    assert list(log) == kept
+    assert len(log) == 1000
+    assert list(pickle.loads(pickle.dumps(log))) == kept
+    assert len(pickle.dumps(log)) < 128 * 1000

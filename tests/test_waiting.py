@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import platform
 import signal
@@ -14,9 +15,9 @@ from types import FrameType
 
 import pytest
 
-from dlio_torch.data import failures
+from dlio_torch.data.deaths import WorkerDied, WorkerSignals, worker_died
 from dlio_torch.environment.oom import OomKills
-from dlio_torch.environment.tasks import tasks_of
+from dlio_torch.environment.tasks import is_dead, tasks_of
 from dlio_torch.environment.vigil import Vigil, Watch
 from dlio_torch.errors import PreconditionError, RunFailed
 from dlio_torch.syserrors import refused
@@ -76,10 +77,10 @@ def test_what_the_kernel_counted(
 
 
 def test_a_worker_that_was_killed_is_told_from_one_without_shared_memory() -> None:
-    killed = failures.worker_died("DataLoader worker (pid 7) is killed by signal: Killed", OomKills.now())
+    killed = worker_died("DataLoader worker (pid 7) is killed by signal: Killed", OomKills.now())
     assert "out-of-memory killer" in str(killed)
     assert "lower loader.num_workers" in str(killed)
-    full = failures.worker_died("DataLoader worker (pid 7) is killed by signal: Bus error")
+    full = worker_died("DataLoader worker (pid 7) is killed by signal: Bus error")
     assert "raise the size of /dev/shm" in str(full)
 
 
@@ -91,14 +92,26 @@ def test_a_death_is_not_raised_where_it_would_be_lost() -> None:
     def tell(number: int, frame: FrameType | None) -> None:
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
 
-    before = signal.signal(signal.SIGCHLD, failures.WorkerSignals(tell, OomKills.now()))
+    before = signal.signal(signal.SIGCHLD, WorkerSignals(tell, OomKills.now()))
     try:
         Dying()
-        assert "killed by signal" in str(failures.WorkerSignals.told())
-        with pytest.raises(failures.WorkerDied, match="killed by signal"):
-            failures.WorkerSignals.remind()
-        failures.WorkerSignals.forget()
-        assert failures.WorkerSignals.told() is None
+        with pytest.raises(WorkerDied, match="killed by signal"):
+            signal.raise_signal(signal.SIGCHLD)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_death_that_torch_does_not_know_is_found_when_reminded() -> None:
+    """Python has asked how the worker ended before torch could: while another one was started."""
+    worker = multiprocessing.get_context("fork").Process(target=os._exit, args=(3,))
+    worker.start()
+    before = signal.signal(signal.SIGCHLD, WorkerSignals(lambda number, frame: None, OomKills.now()))
+    try:
+        worker.join()
+        assert is_dead(worker.pid)
+        with pytest.raises(WorkerDied, match="ended with exit code 3"):
+            WorkerSignals.remind([worker])
+        signal.raise_signal(signal.SIGCHLD)  # nobody has reminded of it
     finally:
         signal.signal(signal.SIGCHLD, before)
 

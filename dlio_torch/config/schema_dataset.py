@@ -30,7 +30,9 @@ class Hdf5Config:
     chunk_bytes: int = opt(0, "size of a chunk before compression; 0: contiguous", unit="B", minimum=0)
     compression: Literal["none", "gzip", "lzf"] = opt("none", "filter of chunked arrays")
     compression_level: int = opt(4, "gzip level, 0 to 9", minimum=0)
-    compressibility: float = opt(0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0)
+    compressibility: float = opt(
+        0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0, maximum=1
+    )
     chunk_cache_bytes: int = opt(1048576, "HDF5 chunk cache of each open array (rdcc_nbytes)", unit="B", minimum=0)
     driver: Literal["sec2", "core"] = opt("sec2", "HDF5 driver: POSIX calls as needed, or the whole file at the open")
 
@@ -119,7 +121,9 @@ class TfrecordConfig:
     )
     compression: Literal["none", "gzip"] = opt("none", "compression of the whole file")
     compression_level: int = opt(6, "gzip level, 0 to 9", minimum=0)
-    compressibility: float = opt(0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0)
+    compressibility: float = opt(
+        0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0, maximum=1
+    )
     verify_crc: bool = opt(True, "check the checksums of each record, as TensorFlow does")
     float_lists: list[str] = opt([], "fields that are stored as lists of floats, not as bytes of their memory")
     index: bool = opt(False, "keep an index beside each file and read it at the open: for random access")
@@ -150,7 +154,9 @@ class NpzConfig:
         maximum=LARGEST_CALL,
     )
     compressed: bool = opt(False, "deflate the members of an archive, as numpy.savez_compressed does")
-    compressibility: float = opt(0.0, "share of an archive's payload that is constant: 0 random, 1 all zero", minimum=0)
+    compressibility: float = opt(
+        0.0, "share of an archive's payload that is constant: 0 random, 1 all zero", minimum=0, maximum=1
+    )
     sample_axis: Literal["first", "last"] = opt(
         "first", "axis along which the samples of an archive with several are stacked; DLIO stacks along the last"
     )
@@ -190,7 +196,9 @@ class ParquetConfig:
     """Apache Parquet tables."""
 
     row_group_samples: int = opt(1024, "samples of a row group", minimum=1)
-    compressibility: float = opt(0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0)
+    compressibility: float = opt(
+        0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0, maximum=1
+    )
     compression: Literal["none", "snappy", "gzip", "zstd"] = opt("snappy", "codec of the column chunks")
 
 
@@ -213,7 +221,9 @@ class NetcdfConfig:
     compression: Literal["none", "zlib"] = opt("none", "filter of netcdf4's chunks")
     compression_level: int = opt(4, "zlib level, 0 to 9", minimum=0)
     shuffle: bool = opt(True, "gather equal bytes of neighbouring elements before they are compressed")
-    compressibility: float = opt(0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0)
+    compressibility: float = opt(
+        0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0, maximum=1
+    )
     chunk_cache_bytes: int = opt(
         0, "chunk cache of each open array of netcdf4; 0: the library's own, 64 MiB", unit="B", minimum=0
     )

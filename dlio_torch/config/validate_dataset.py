@@ -63,8 +63,6 @@ def check_dataset(config: Config, fail: Fail) -> None:
     for key, level in (("hdf5", data.hdf5.compression_level), ("larcv3", data.larcv3.compression_level)):
         if level > 9:
             fail([f"dataset.{key}.compression_level"], "levels are 0 to 9", "set 9 or less")
-    if data.hdf5.compressibility > 1:
-        fail(["dataset.hdf5.compressibility"], "a share is 0 to 1", "set 1 or less")
     if data.format == "hdf5":
         if not data.fields and data.path is None:
             fail(

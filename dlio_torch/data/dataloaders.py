@@ -16,11 +16,12 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
-from dlio_torch.data.failures import WorkerSignals, begin_worker
+from dlio_torch.data.deaths import WorkerSignals
+from dlio_torch.data.failures import begin_worker
 from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
-from dlio_torch.data.worker_process import workers_folder
+from dlio_torch.data.worker_process import remove_segments, workers_folder
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.formats.batch import Batch
 
@@ -107,7 +108,6 @@ def _shut_down(iterator: Any) -> None:
     if iterator._worker_pids_set:  # from here on the end of a worker is no failure
         iterator._worker_pids_set = False
         signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
-        WorkerSignals.forget()
     if any(worker.exitcode for worker in iterator._workers):
         # One that was killed may have held the lock of the event by which torch tells workers to end: nobody would ever
         # get it.  So the others are killed, too, and torch sets an event that nobody else has.
@@ -123,6 +123,7 @@ def _shut_down(iterator: Any) -> None:
     finally:
         late.cancel()
         late.join()
+    remove_segments(iterator._workers)
 
 
 def together(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int], None]:

@@ -20,17 +20,14 @@ import torch
 from dlio_torch.data.datasets import Failure
 from dlio_torch.data.making import Made
 from dlio_torch.environment.held import SHARED_MEMORY
-from dlio_torch.errors import DlioError, PreconditionError
-from dlio_torch.syserrors import NO_SPACE, reason, refused, say
+from dlio_torch.errors import DlioError
+from dlio_torch.syserrors import NO_SPACE, errno_of, refused, say
 
 LOWER = "lower loader.num_workers, loader.prefetch_factor or train.batch_size"
 """What takes less memory for batches."""
 _RAISE = f"raise the size of {SHARED_MEMORY}"
-_LIMITS = {
-    errno.EAGAIN: "raise the limit of processes (ulimit -u)",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-}
 _TORCH = re.compile(r"\((\d+)\)$")  # its texts end with the number that the system gave
+_SAID_BY_PYTHON = queues.Queue._on_queue_feeder_error  # type: ignore[attr-defined]
 
 
 def shared_numbers(count: int) -> torch.Tensor:
@@ -45,20 +42,21 @@ def shared_numbers(count: int) -> torch.Tensor:
         raise refused("shared memory cannot be made", _cause(error), elsewhere=_RAISE) from error
 
 
-def not_started(error: OSError) -> DlioError:
-    """The line for workers that could not be started; what was made of them is ended without a word of torch's."""
-    hints = {
-        errno.EAGAIN: "raise the limit of processes (ulimit -u)",
-        errno.EMFILE: "raise that of open files (ulimit -n)",
-    }
-    hint = hints.get(error.errno or 0, _RAISE if error.errno in NO_SPACE else "look at the limits of this machine")
+def not_started(error: Exception) -> DlioError:
+    """The line for workers and threads that the system does not let us start."""
+    if "start new thread" in str(error):  # all that Python says
+        error = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    elsewhere = _RAISE if errno_of(error) in NO_SPACE else "lower loader.num_workers"
+    return refused("the loader's workers cannot be started", error, elsewhere=elsewhere)
+
+
+def drop_frames(error: BaseException) -> None:
+    """Have what is half made in the frames of an error collected now, without a word of its destructors."""
     before, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
-        traceback.clear_frames(error.__traceback__)  # which hold iterators that are half made
+        traceback.clear_frames(error.__traceback__)
     finally:
         sys.unraisablehook = before
-    text = f"the loader's workers cannot be started: {reason(error)}"
-    return PreconditionError(text, hint=f"{hint}, or lower loader.num_workers")
 
 
 def report_failures() -> None:
@@ -68,8 +66,16 @@ def report_failures() -> None:
 
 
 def _not_handed_over(queue: Any, error: Exception, item: Any) -> None:
-    what = f"a batch of a loader worker (pid {os.getpid()}) could not be handed over through {SHARED_MEMORY}"
-    failure = Failure(refused(what, _cause(error), elsewhere=f"{_RAISE}, or {LOWER}"))
+    cause = _cause(error)
+    number = errno_of(cause)
+    if number is None:  # nothing that the system refuses: a bug, of which Python shows the traceback
+        _SAID_BY_PYTHON(error, item)
+        os._exit(1)
+    what = f"a batch of a loader worker (pid {os.getpid()}) could not be handed over"
+    if number in (*NO_SPACE, errno.ENOMEM):
+        failure = Failure(refused(f"{what} through {SHARED_MEMORY}", cause, elsewhere=f"{_RAISE}, or {LOWER}"))
+    else:
+        failure = Failure(refused(what, cause, elsewhere=LOWER))
     answer = _with(failure, item)
     if answer == item:  # nothing that the trainer would know an error in
         say(f"error: {failure.error}")
@@ -79,9 +85,7 @@ def _not_handed_over(queue: Any, error: Exception, item: Any) -> None:
 
 def _with(failure: Failure, item: Any) -> Any:
     """What a library has put around a batch, with an error in its place."""
-    if isinstance(item, Made) or (
-        isinstance(item, dict) and any(isinstance(one, torch.Tensor) for one in item.values())
-    ):
+    if isinstance(item, Made) or _is_batch(item):
         return failure
     return tuple(_with(failure, part) for part in item) if isinstance(item, tuple) else item
 

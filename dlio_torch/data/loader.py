@@ -18,13 +18,14 @@ import torch
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataloaders import DataLoaderEngine, Item, over_pipe, over_samples, together
 from dlio_torch.data.datasets import CatchingDataset, Failure
+from dlio_torch.data.deaths import WorkerSignals
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.pipe import PlacesReader
 from dlio_torch.data.decoupled.workers import WorkersEngine
 from dlio_torch.data.doing import doing
-from dlio_torch.data.failures import NoBatch, WorkerSignals, explain, uninterrupted
-from dlio_torch.data.handover import not_started
+from dlio_torch.data.failures import NoBatch, explain, uninterrupted
+from dlio_torch.data.handover import drop_frames
 from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.pipeplan import PipePlan
@@ -35,7 +36,7 @@ from dlio_torch.data.stream import PipeStream
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.environment.tasks import is_dead
 from dlio_torch.environment.vigil import NO_WATCH, Vigil, Watch
-from dlio_torch.errors import PreconditionError
+from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.batch import Batch
 
 Source = CatchingDataset | PipeStream | ReplayedBatches | DecoupledSource
@@ -68,7 +69,7 @@ class Batches(Iterator[Batch]):
 
     def __init__(self, loader: BatchLoader, items: Iterator[Item], timeout_s: float) -> None:
         self._take, self._timeout_s, self._vigil = loader.take, timeout_s, loader.vigil
-        self._who, self._kills = loader.who, loader.kills
+        self._workers, self._kills = loader.workers, loader.kills
         self._next = items.__next__
         #: Let the reader threads start on the next batch; does nothing where others decide that.
         self.read_on: Callable[[], None] = getattr(items, "read_on", _nothing)
@@ -85,7 +86,7 @@ class Batches(Iterator[Batch]):
         try:
             return self._take(self._next())
         except (RuntimeError, OSError, EOFError, NoBatch) as error:
-            raise explain(error, self._timeout_s, self._who, self._kills) from error
+            raise explain(error, self._timeout_s, self._workers(), self._kills) from error
         finally:
             vigil.inside = False
 
@@ -183,8 +184,9 @@ class BatchLoader:
             with uninterrupted():
                 try:
                     self._items = self._engine.start(number, step)
-                except OSError as error:
-                    raise not_started(error) from None
+                except (OSError, RuntimeError, EOFError, DlioError) as error:
+                    drop_frames(error)  # where torch's iterator is half made
+                    raise explain(error, self._timeout_s, self.workers(), self.kills, starting=True) from None
             self.vigil.start()  # after workers were forked, which need none of its threads
         self._epoch, self._taken = number, step
         return Batches(self, self._items, self._timeout_s)
@@ -196,17 +198,18 @@ class BatchLoader:
         steps = len(self._sampler)
         return epoch * steps + step == self._epoch * steps + self._taken
 
-    def who(self) -> str:
-        """What those do that are to bring a batch."""
-        return doing(self._engine.workers)
+    def workers(self) -> Sequence[BaseProcess]:
+        """The processes that are to bring batches, where there are any."""
+        return self._engine.workers
 
     def _look_after_workers(self) -> None:
         """Called while a batch is waited for, by another thread."""
-        if any(is_dead(worker.pid) for worker in self._engine.workers):
-            WorkerSignals.remind()
+        workers = self.workers()
+        if any(is_dead(worker.pid) for worker in workers):
+            WorkerSignals.remind(workers)
 
     def _waits_for(self) -> tuple[str, str]:
-        return f"the batch of step {self._taken + 1} of epoch {self._epoch + 1}", self.who()
+        return f"the batch of step {self._taken + 1} of epoch {self._epoch + 1}", doing(self.workers())
 
     def take(self, item: Item) -> Batch:
         """Count a batch as taken, or raise the error that came in its place."""

@@ -7,7 +7,6 @@ watches the chain of nodes and ends it.
 from __future__ import annotations
 
 import gc
-import signal
 import sys
 import threading
 import time
@@ -20,11 +19,12 @@ import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure
-from dlio_torch.data.failures import begin_worker, no_batch, worker_died
+from dlio_torch.data.deaths import death_of
+from dlio_torch.data.failures import begin_worker, no_batch
 from dlio_torch.data.making import Made
 from dlio_torch.data.pipes import EpochBatches
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.data.worker_process import InWorker, workers_folder
+from dlio_torch.data.worker_process import InWorker, remove_segments, workers_folder
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.formats.batch import Batch
@@ -185,6 +185,7 @@ class _Running(Iterator[Batch | Made | Failure]):
             for name in ("_in_q", "_intermed_q") if self._workers else ():
                 if hasattr(part, name):
                     _close(getattr(part, name))
+        remove_segments(self._workers)
         for worker in self._workers:
             worker.close()
         had_workers, self._workers, self._parts, self._items = bool(self._workers), [], [], iter(())
@@ -201,10 +202,9 @@ class _Running(Iterator[Batch | Made | Failure]):
                 return
 
     def _find_trouble(self) -> DlioError | None:
-        for worker in self._workers:
-            if worker.exitcode:
-                how = f"was killed by {signal.Signals(-worker.exitcode).name}" if worker.exitcode < 0 else "failed"
-                return worker_died(f"process {worker.pid} {how}", self._kills)
+        died = death_of(self._workers, self._kills)
+        if died is not None:
+            return died
         asked = self._asked
         if self._timeout_s and asked is not None and time.monotonic() - asked > self._timeout_s:
             return no_batch("loader workers" if self._workers else "reader threads", self._timeout_s)

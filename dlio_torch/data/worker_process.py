@@ -7,43 +7,33 @@ import multiprocessing
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
-from pathlib import Path
+from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
 
 from dlio_torch.environment.held import SHARED_MEMORY, temporary_folder
 
-_PID = "worker-"
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def workers_folder(owner: object) -> tuple[str, Callable[[], object]]:
-    """A temporary folder for the workers of ``owner``, and what removes it: called, or when ``owner`` is collected.
-
-    With the folder goes the shared memory of workers that were killed: see :func:`enter`.
-    """
+    """A temporary folder for the workers of ``owner``, and what removes it: called, or when ``owner`` is collected."""
     stack = contextlib.ExitStack()
-    folder = stack.enter_context(temporary_folder())
-    stack.callback(_remove_segments, folder)
-    return str(folder), weakref.finalize(owner, _close_here, stack, os.getpid())
+    folder = str(stack.enter_context(temporary_folder()))
+    return folder, weakref.finalize(owner, _close_here, stack, os.getpid())
 
 
-def enter(folder: str) -> None:
-    """In a worker: say whose shared memory is to be removed with the folder of the workers.
+def remove_segments(workers: Sequence[BaseProcess]) -> None:
+    """Remove shared memory that workers have left which were killed; all of them have ended.
 
     torch makes a segment under a name, takes its memory and then removes the name: a worker that is killed meanwhile,
     as the kernel does where memory runs out, leaves a segment that holds its memory until somebody finds it.
     """
-    with contextlib.suppress(OSError):  # a temporary file system that is full costs no run
-        Path(folder, f"{_PID}{os.getpid()}").touch()
-
-
-def _remove_segments(folder: Path) -> None:
-    for mark in folder.glob(f"{_PID}*"):
-        # Whatever of a worker that is alive bears a name is on its way to a trainer that takes nothing any more.
-        for segment in SHARED_MEMORY.glob(f"torch_{mark.name.removeprefix(_PID)}_*"):
+    killed = [worker.pid for worker in workers if worker.exitcode]
+    for segment in SHARED_MEMORY.glob("torch_*") if killed else ():
+        if any(segment.name.startswith(f"torch_{pid}_") for pid in killed):
             with contextlib.suppress(OSError):
                 segment.unlink()
 

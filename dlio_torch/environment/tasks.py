@@ -76,10 +76,10 @@ def tasks_of(pid: int, root: Path = Path("/proc")) -> Iterator[Task]:
             yield task
 
 
-def is_dead(pid: int | None) -> bool:
-    """Whether a process has ended and waits to be asked how; asking would take that from who is to."""
-    task = task_of(pid, pid) if pid else None
-    return task is not None and task.state == "Z"
+def is_dead(pid: int | None, root: Path = Path("/proc")) -> bool:
+    """Whether a process has ended; it may still wait to be asked how, which would take that from who is to."""
+    state = _text(root / str(pid) / "stat").rpartition(")")[2].split()
+    return not state or state[0] == "Z"
 
 
 def task_of(pid: int, tid: int, root: Path = Path("/proc")) -> Task | None:

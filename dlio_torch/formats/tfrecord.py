@@ -75,11 +75,6 @@ class TfrecordFormat(FieldFormat):
                 f"dataset.tfrecord.compression_level={options.compression_level} is no gzip level",
                 hint="levels are 0 to 9",
             )
-        if options.compressibility > 1:
-            raise ConfigError(
-                f"dataset.tfrecord.compressibility={options.compressibility} is no share",
-                hint="0 is random, 1 is all zero",
-            )
 
     def _kind(self, spec: ArraySpec) -> Kind:
         if spec.name not in self._options.float_lists:

@@ -14,7 +14,7 @@ enum { SIGNALS = 4, DESCRIPTORS = 4096, LONGEST = 4096, NAMED = 4 };
 static const int numbers[SIGNALS] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL};
 static const char *const names[SIGNALS] = {"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL"};
 static struct sigaction before[SIGNALS];
-static char who[256] = "dlio_torch: error: ";
+static char who[256], way[256];
 static char text[NAMED * LONGEST + 1024];
 static size_t length;
 
@@ -72,7 +72,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
         add("a library ended this process (");
         add(names[kind]);
         add(")");
-        for (int descriptor = 3; descriptor < DESCRIPTORS; descriptor++) {
+        for (int descriptor = DESCRIPTORS; descriptor > 2; descriptor--) { /* the last that were opened first */
             const char *file = read_file(descriptor, path);
             if (file != NULL && found++ < NAMED) {
                 add(found == 1 ? ", open for reading: " : ", ");
@@ -84,8 +84,10 @@ static void on_crash(int number, siginfo_t *info, void *context)
             add(decimal(found - NAMED, digits));
             add(" more");
         }
-        add(found ? "; generate or fetch anew what is damaged of it, or see its stack with DLIO_TORCH_DEBUG=1\n"
-                  : "; see its stack with DLIO_TORCH_DEBUG=1\n");
+        if (found)
+            add("; perhaps one of them is damaged");
+        add(way);
+        add("\n");
         ssize_t ignored = write(STDERR_FILENO, text, length);
         (void)ignored;
     }
@@ -93,11 +95,12 @@ static void on_crash(int number, siginfo_t *info, void *context)
         raise(number);
 }
 
-/* Say it from now on in this process and those that it forks, in a line that begins with `words`. */
-EXPORT void dlio_crash_guard(const char *words)
+/* Say it from now on in this process and those that it forks, in a line with this beginning and end. */
+EXPORT void dlio_crash_guard(const char *first, const char *last)
 {
     struct sigaction now, ours;
-    strncpy(who, words, sizeof who - 1);
+    strncpy(who, first, sizeof who - 1);
+    strncpy(way, last, sizeof way - 1);
     memset(&ours, 0, sizeof ours);
     ours.sa_sigaction = on_crash;
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK;

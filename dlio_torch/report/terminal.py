@@ -13,17 +13,18 @@ from rich.console import Console
 NOT_MEASURED = "not measured"
 
 
-def write(stream: TextIO, draw: Callable[[Console], None]) -> None:
+def write(stream: TextIO, draw: Callable[[Console], None], columns: int = 100) -> None:
     """Write what ``draw`` prints.
 
-    On a terminal with colours and its width; elsewhere plain text of 100 columns (or ``COLUMNS``).
+    On a terminal with colours and its width; elsewhere plain text of ``COLUMNS``.
 
     Args:
         stream: where to.
+        columns: where there is neither a terminal nor ``COLUMNS``.
         draw: prints to the console that it is given.
     """
     terminal = stream.isatty()
-    width = shutil.get_terminal_size().columns if terminal else int(os.environ.get("COLUMNS") or 100)
+    width = shutil.get_terminal_size().columns if terminal else int(os.environ.get("COLUMNS") or columns)
     text = io.StringIO()
     console = Console(
         file=text,

@@ -19,8 +19,8 @@ from dlio_torch.data.layout import Manifest
 from dlio_torch.data.stageplace import check_place, place
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.environment import describe
+from dlio_torch.environment.crashing import guard_crashes
 from dlio_torch.errors import ThresholdMissed
-from dlio_torch.native.crashing import guard_crashes
 from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
 from dlio_torch.run.resume import Resumed, check_same, find, identity
 from dlio_torch.run.setting import Setting

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +40,45 @@ class EpochFigures:
     first_step: int = 1
 
 
+class EpochLog(Iterable[EpochFigures]):
+    """Figures of epochs in about a hundred bytes each: a run may have very many, and its memory is to stay flat.
+
+    Numbers are kept as doubles, exact up to 2**53; one that is not there as NaN.
+    """
+
+    def __init__(self) -> None:
+        self._values = array("d")
+
+    def append(self, figures: EpochFigures) -> None:
+        """Add an epoch."""
+        io = astuple(figures.io) if figures.io is not None else (None,) * _IO
+        order = astuple(figures.order) if figures.order is not None else (None,) * _ORDER
+        row = (figures.epoch, figures.seconds, figures.idle_core_s, figures.first_step, *io, *order)
+        self._values.extend(math.nan if value is None else value for value in row)
+
+    def __len__(self) -> int:
+        return len(self._values) // _ROW
+
+    def __iter__(self) -> Iterator[EpochFigures]:
+        for at in range(0, len(self._values), _ROW):
+            row = self._values[at : at + _ROW]
+            epoch, seconds, idle_core_s, first_step = row[:4]
+            io = [int(value) for value in row[4 : 4 + _IO] if not math.isnan(value)]
+            crc, *counts = (None if math.isnan(value) else int(value) for value in row[4 + _IO :])
+            yield EpochFigures(
+                int(epoch),
+                seconds,
+                IoCounters(*io) if io else None,
+                None if math.isnan(idle_core_s) else idle_core_s,
+                None if counts[0] is None else OrderPart(crc, counts[0], counts[1] or 0),
+                int(first_step),
+            )
+
+
+_IO, _ORDER = len(fields(IoCounters)), len(fields(OrderPart))
+_ROW = 4 + _IO + _ORDER
+
+
 @dataclass
 class TrainResult:
     """What a rank brings home.
@@ -54,7 +96,7 @@ class TrainResult:
     """
 
     steps: Steps
-    epochs: list[EpochFigures] = field(default_factory=list)
+    epochs: EpochLog = field(default_factory=EpochLog)
     checkpoints: int = 0
     checkpoint_bytes: int = 0
     restore_s: float | None = None

@@ -1,0 +1,135 @@
+"""Loader workers that died: how that is noticed, and the line for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Any
+
+from dlio_torch.data.handover import LOWER
+from dlio_torch.environment.held import SHARED_MEMORY
+from dlio_torch.environment.oom import OomKills
+from dlio_torch.errors import RunFailed
+from dlio_torch.units import format_size
+
+_DEAF = ("weakref", "_weakrefset", "importlib._bootstrap")
+"""Modules in which an error of a signal's handler is printed and lost, or leaves something half imported."""
+
+
+class WorkerDied(RunFailed):
+    """A loader worker ended."""
+
+
+def worker_died(what: str, kills: OomKills | None = None) -> WorkerDied:
+    """A loader worker ended.
+
+    Args:
+        what: names it and how it ended.
+        kills: processes that the kernel had killed before, for lack of memory.
+    """
+    hint = "look for too little memory, or lower loader.num_workers"
+    if "signal: Killed" in what:
+        known = f" ({kills.since()})" if kills is not None else ""
+        return WorkerDied(
+            f"a loader worker died: {what}{known}",
+            hint=f"if it took too much memory, {LOWER}",
+        )
+    if "signal: Bus error" in what:
+        with contextlib.suppress(OSError):
+            free = format_size(shutil.disk_usage(SHARED_MEMORY).free)
+            what += f" (of {SHARED_MEMORY}, through which workers hand batches over, {free} are free)"
+        hint = f"raise the size of {SHARED_MEMORY}, or {LOWER}"
+    if re.search(r"exit code|signal: (Segmentation|Abort|Floating|Illegal)", what):
+        hint = "see what it said before"
+    return WorkerDied(f"a loader worker died: {what}", hint=hint)
+
+
+def death_of(workers: Sequence[BaseProcess], kills: OomKills) -> WorkerDied | None:
+    """The first of the workers that did not end by itself; in the process that started them."""
+    for worker in workers:
+        code = worker.exitcode
+        if code:
+            how = f"is killed by signal: {signal.strsignal(-code)}" if code < 0 else f"ended with exit code {code}"
+            return worker_died(f"DataLoader worker (pid {worker.pid}) {how}", kills)  # as torch says it
+    return None
+
+
+def death_in(error: BaseException, kills: OomKills) -> RunFailed | None:
+    """What torch says of a death, in what it raised."""
+    # "exited unexpectedly" has "is killed by signal" for its cause, which says more.
+    found: RunFailed | None = None
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause).strip()
+        if isinstance(cause, WorkerDied):
+            return cause
+        if "exited unexpectedly" in text or "is killed by signal" in text:
+            # torch goes on with advice on its own.
+            found = worker_died(text.splitlines()[-1].partition(" Details are lost")[0].strip().rstrip("."), kills)
+        cause = cause.__cause__
+    return found
+
+
+def _keeps_errors(frame: FrameType | None) -> bool:
+    """Whether what is raised here would be printed and lost, as in a destructor, or leave a module half imported."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__") in _DEAF:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class WorkerSignals:
+    """The handler of SIGCHLD that torch's DataLoader installs, with one line for what it raises.
+
+    torch notices the death of a worker in this handler, which raises wherever the main thread happens to
+    be: in the emulated compute rather than in the wait for a batch.  It tells of a death once, and of none that came
+    before it listened: :meth:`remind`.
+    """
+
+    def __init__(self, handler: Any, kills: OomKills) -> None:
+        self._handler = handler
+        self._kills = kills
+        self._asked: Sequence[BaseProcess] = ()
+
+    @classmethod
+    def install(cls, kills: OomKills) -> None:
+        """Wrap torch's handler, once it is there; it stays as torch's does."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        # torch's is a nested function of this module.
+        if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
+            signal.signal(signal.SIGCHLD, cls(handler, kills))
+
+    @staticmethod
+    def remind(workers: Sequence[BaseProcess]) -> None:
+        """Have the main thread look at its workers; called by another one while it waits for a batch."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        if isinstance(handler, WorkerSignals):
+            handler._asked = workers
+            os.kill(os.getpid(), signal.SIGCHLD)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Call torch's handler.
+
+        Raises:
+            RunFailed: a worker died.
+        """
+        asked, self._asked = self._asked, ()
+        if _keeps_errors(frame):  # torch would tell it there, and never again
+            return
+        try:
+            self._handler(number, frame)
+        except RuntimeError as error:
+            died = death_in(error, self._kills)
+            if died is None:
+                raise
+            raise died from error
+        died = death_of(asked, self._kills)
+        if died is not None:
+            raise died
