@@ -126,3 +126,8 @@ REFUSED = {
 def test_what_the_command_line_sets_does_not_give_way(recipe: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"^{REFUSED[recipe]}"):
         compose([f"recipe={recipe}", "loader=decoupled", REFUSED[recipe]], cwd=tmp_path)
+
+
+def test_a_volume_is_no_stream(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dataset.format=hdf5_volume .* with access.pattern=stream"):
+        compose(["recipe=ffn", "access=stream"], cwd=tmp_path)

@@ -57,6 +57,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int, fl
     monkeypatch.setattr(doctor, "_measure", measure)
     monkeypatch.setattr(limits_store, "load_or_measure", lambda *_, **__: [])
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "140")
     return asked
 
 

@@ -15,6 +15,7 @@ HUGE = [
     (2, ["compute.step_s=1e400"], ["compute.step_s=1e400 (command line)", "too large"]),
     (2, ["train.epochs=1000000000000000000"], ["train.epochs=1000000000000000000 (command line)", "more than a year"]),
     (2, ["compute.step_s=100000h"], ["compute.step_s=", "more than a year"]),
+    (2, ["compute.preprocess_s=100000h"], ["compute.preprocess_s=", "more than a year"]),
     (2, ["dataset.num_files=4611686018427387904"], ["dataset.num_files=4611686018427387904", "samples are numbered"]),
     (3, ["dataset.num_files=100000000000"], ["dataset.num_files=100000000000", "file system"]),
     (2, ["train.batch_size=1000000000"], ["train.batch_size=1000000000 (command line)", "does not fit"]),

@@ -56,6 +56,12 @@ def check_access(config: Config, fail: Fail) -> None:
 
 def _stream(config: Config, fail: Fail) -> None:
     access = config.access
+    if config.dataset.format == "hdf5_volume":
+        fail(
+            ["dataset.format", "access.pattern"],
+            "patches are cut anywhere out of a volume, which has no order to be streamed in",
+            "set access.pattern=samples",
+        )
     if access.shard == "after_shuffle":
         for key, needed in (("order", "shuffled"), ("partition", "files")):
             if getattr(access, key) != needed:

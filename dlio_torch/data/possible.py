@@ -67,6 +67,7 @@ def check_possible(
     if seconds > LONGEST_S:
         keys = ["train.epochs", "train.steps", "compute.step_s"]
         keys += ["compute.eval_step_s"] if evaluation is not None else []
+        keys += ["compute.preprocess_s"] if config.compute.preprocess_s else []
         Check(config, dict(sources)).fail(
             keys,
             f"{len(sampler)} steps of each epoch take {format_duration(seconds)} at the least, more than a year",
@@ -88,15 +89,13 @@ def check_specs(fmt: Format, sampler: Plan) -> None:
 
 def needs(config: Config, fmt: Format, sampler: Plan) -> Needs:
     """What a rank needs for the training; sizes are of samples as the format says them."""
-    loader, saved = config.loader, config.checkpoint
-    threads = loader.num_workers * max(1, loader.read_threads if loader.engine == "decoupled" else 1)
-    threads = threads or loader.read_threads
+    saved = config.checkpoint
     busy = config.compute.threads if config.compute.mode == "spin" else 0
     state = saved.state_bytes if saved.kind == "torch" else max((file.write_bytes for file in saved.files), default=0)
     return Needs(
         held_bytes(config, fmt, sampler),
         state if saved.kind != "none" else 0,
-        threads + busy,
+        _readers(config) + busy,
     )
 
 
@@ -163,12 +162,22 @@ def _lacks(check: Check, keys: list[str], problem: str, way_out: str) -> Precond
     return PreconditionError(f"{' with '.join(check.text(key) for key in keys)}: {problem}", hint=way_out)
 
 
+def _readers(config: Config) -> int:
+    """Worker processes and threads of a rank that read at once; 0: the trainer itself does."""
+    loader = config.loader
+    threads = loader.num_workers * max(1, loader.read_threads if loader.engine == "decoupled" else 1)
+    return threads or loader.read_threads
+
+
 def _seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
     compute, train = config.compute, config.train
     steps = len(sampler) * train.epochs
     times = steps // train.eval_every_steps if train.eval_every_steps else 0
     times += train.epochs // train.eval_every_epochs if train.eval_every_epochs else 0
     step_s, eval_s = (0.0 if compute.mode == "none" else one for one in (compute.step_s, compute.eval_step_s))
+    if config.loader.replay == "none" and not config.loader.in_memory:
+        # Whoever reads samples is busy with each; that many of them at once, however few cores there are.
+        step_s = max(step_s, sampler.batch_size * compute.preprocess_s / max(1, _readers(config)))
     return float(steps) * max(step_s, _OWN_STEP_S) + float(times) * eval_steps * max(eval_s, _OWN_STEP_S)
 
 
