@@ -17,9 +17,8 @@ def guard_crashes(who: str = "") -> None:
     if debugging():
         faulthandler.disable()  # one that a fork has inherited is not there any more
         faulthandler.enable(file=2)
-    try:
-        library = native.load("crash")
-    except native.NativeUnavailable:
+    library = native.load_once("crash")
+    if library is None:
         return
     way = "" if debugging() else f"; see its stack with {DEBUG_VARIABLE}=1"
     library.dlio_crash_guard(f"dlio_torch: {who}error: ".encode(), way.encode())

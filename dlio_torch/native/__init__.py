@@ -8,6 +8,7 @@ cache folder, where the first process that needs it compiles it.  Calls through
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ __all__ = [
     "cache_dir",
     "find",
     "load",
+    "load_once",
     "open_library",
     "preloaded",
 ]
@@ -82,6 +84,15 @@ def load(name: str) -> ctypes.CDLL:
         NativeUnavailable: there is no such library and none could be compiled.
     """
     return open_library(name)[0]
+
+
+@functools.cache
+def load_once(name: str) -> ctypes.CDLL | None:
+    """As :func:`load`, looked for once in a process and those that it forks; ``None`` where there is none."""
+    try:
+        return load(name)
+    except NativeUnavailable:
+        return None
 
 
 def open_library(

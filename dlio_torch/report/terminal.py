@@ -16,11 +16,11 @@ NOT_MEASURED = "not measured"
 def write(stream: TextIO, draw: Callable[[Console], None], columns: int = 100) -> None:
     """Write what ``draw`` prints.
 
-    On a terminal with colours and its width; elsewhere plain text of ``COLUMNS``.
+    On a terminal with colours and its width; elsewhere plain text.
 
     Args:
         stream: where to.
-        columns: where there is neither a terminal nor ``COLUMNS``.
+        columns: of plain text, where the environment's ``COLUMNS`` says nothing else.
         draw: prints to the console that it is given.
     """
     terminal = stream.isatty()
