@@ -34,7 +34,7 @@ from dlio_torch.data.generate import generate
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.environment.readers import fio_version
 from dlio_torch.errors import DlioError
-from dlio_torch.formats import payload, registry
+from dlio_torch.formats.core import payload, registry
 from dlio_torch.trace.spans import NULL
 
 NAME = "generation"

@@ -21,9 +21,9 @@ from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, interleave, rounds_of, say
 from benchmarks.harness.tables import Row, Table
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config, Larcv3Config, ProducerConfig
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import BatchBuffer
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 
 NAME = "hdf5_read"
 BATCH = 32

@@ -36,7 +36,7 @@ from dlio_torch.data import layout
 from dlio_torch.data.assemble import assemble
 from dlio_torch.data.generate import generate
 from dlio_torch.dist.base import SingleCommunicator
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 from dlio_torch.trace.spans import NULL
 
 NAME = "peer_dlio"

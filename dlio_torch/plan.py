@@ -19,8 +19,8 @@ from dlio_torch.data.stored import stored_bytes
 from dlio_torch.dist.launcher import detect
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.errors import DlioError, PreconditionError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.format import Format
 from dlio_torch.report.found import found_lines
 from dlio_torch.units import format_duration, format_size
 

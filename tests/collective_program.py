@@ -18,9 +18,9 @@ from dlio_torch.data.mpiio.meeting import Meeting
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.registry import connect
 from dlio_torch.errors import DlioError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.batch import Batch
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL
 
 CDF5: dict[str, Any] = {"format": "netcdf", "fields": FIXED, "netcdf": NetcdfConfig(variant="64bit_data")}

@@ -22,9 +22,9 @@ from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.dist.base import FailureHook, GradientReducer, SingleCommunicator
 from dlio_torch.errors import DataError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import FileInfo, Format, Reader, open_error
-from dlio_torch.formats.batch import ArraySpec, Batch, BatchBuffer, Sample
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample
+from dlio_torch.formats.core.format import FileInfo, Format, Reader, open_error
 from dlio_torch.trace.spans import NULL, Recorder
 
 WORDS = 4

@@ -12,12 +12,12 @@ from strace import OPENS, READS, Call, need_strace, trace
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.formats.contract import write
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.registry import create
 
 PROGRAM = """
 import os, pickle, sys
 from pathlib import Path
-from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.core.batch import BatchBuffer
 for folder in map(Path, sys.argv[1:]):
     fmt = pickle.loads((folder / "format").read_bytes())
     reader = fmt.open(folder / f"a{fmt.suffix}")

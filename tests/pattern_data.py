@@ -17,8 +17,8 @@ from dlio_torch.data.assemble import Loaders, assemble
 from dlio_torch.data.counts import FileCounts
 from dlio_torch.data.layout import Manifest
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import FileInfo, Format, Reader
-from dlio_torch.formats.batch import INDEX, ArraySpec, BatchBuffer, Sample, samples_of
+from dlio_torch.formats.core.batch import INDEX, ArraySpec, BatchBuffer, Sample, samples_of
+from dlio_torch.formats.core.format import FileInfo, Format, Reader
 from dlio_torch.trace.spans import NULL, Recorder
 
 

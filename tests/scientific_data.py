@@ -11,7 +11,7 @@ from data_files import config_of, make
 from dlio_torch.config.schema import Adios2Config, FieldConfig, NetcdfConfig, ParquetConfig
 from dlio_torch.data.layout import Manifest
 from dlio_torch.errors import MissingPackageError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 
 MIXED = [FieldConfig("b", "int8", [5]), FieldConfig("x", "float64", [3, 2]), FieldConfig("s", "int16", [])]
 RAGGED = [*MIXED, FieldConfig("v", "int32", [2], length_mean=4, length_stdev=2)]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer, batch_bytes, concatenate, samples_of
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, batch_bytes, concatenate, samples_of
 
 # 16 bytes of which 12 are used, as HDF5 files have them.
 RECORD = np.dtype({"names": ["id", "value"], "formats": ["<u8", "<f4"], "offsets": [0, 8], "itemsize": 16})

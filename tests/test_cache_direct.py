@@ -21,10 +21,10 @@ from dlio_torch.config.schema import (
     TfrecordConfig,
 )
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import Format
 from dlio_torch.formats.contract import SEED, FormatContract, read, write
-from dlio_torch.formats.directfile import BLOCK, DirectRaw
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.direct_file import BLOCK, DirectRaw
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 
 ROWS = FieldConfig("x", "float32", [33, 41])
 TEXT = FieldConfig("text", "int32", [], length_mean=700, length_stdev=90)
@@ -93,9 +93,9 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.contract import read
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.registry import create
 name, suffix = sys.argv[1:]
 fields = [FieldConfig("x", "float32", [33, 41])]
 fmt = create(DatasetConfig(format=name, fields=fields, direct_io=True, samples_per_file=4), 20)

@@ -27,7 +27,7 @@ from dlio_torch.environment import cached_share
 from dlio_torch.environment.evict import evict, mapped_by, read_through, why_cached
 from dlio_torch.environment.preparing import Here, Outside
 from dlio_torch.errors import PreconditionError, RunFailed
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.registry import create
 from dlio_torch.train.steps import STEP_DTYPE, TRAIN
 
 MIB = 1 << 20

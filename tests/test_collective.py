@@ -15,7 +15,7 @@ from ranks import clean_environ, mpiexec, run_launcher
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, MissingPackageError
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 
 PROGRAM = Path(__file__).with_name("collective_program.py")
 RECORD = 512

@@ -9,10 +9,10 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dlio_torch.formats import payload
-from dlio_torch.formats.ahead import in_order
-from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.column import PIECE_BYTES, Column
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.column import PIECE_BYTES, Column
+from dlio_torch.formats.core.ordered_map import in_order
 
 
 @pytest.fixture

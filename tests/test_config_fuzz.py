@@ -15,7 +15,7 @@ from benchmarks.fuzzing.texts import recipe
 from dlio_torch.commands.arguments import parse
 from dlio_torch.config.compose import compose
 from dlio_torch.errors import LONGEST, ConfigError
-from dlio_torch.formats.registry import available
+from dlio_torch.formats.core.registry import available
 
 DRAWN = {
     "database": None,

@@ -19,7 +19,7 @@ from ranks import REPO
 
 from dlio_torch.analysis.io import contents
 from dlio_torch.config.compose import compose
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 
 REAL = next(REPO.parent.glob("*/data/cosmic_tagging_light.h5"), REPO.parent / "cosmic_tagging_light.h5")
 

@@ -20,8 +20,8 @@ from dlio_torch.config.schema import ComputeConfig
 from dlio_torch.data.datasets import CatchingDataset, Failure, InMemoryDataset, SampleDataset
 from dlio_torch.data.layout import Manifest
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Format, Reader
-from dlio_torch.formats.batch import Batch, BatchBuffer, batch_bytes, samples_of
+from dlio_torch.formats.core.batch import Batch, BatchBuffer, batch_bytes, samples_of
+from dlio_torch.formats.core.format import Format, Reader
 from dlio_torch.trace.events import read_events
 from dlio_torch.trace.spans import NULL, Recorder
 

@@ -24,9 +24,9 @@ from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.directfile import BLOCK, open_direct
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.direct_file import BLOCK, open_direct
+from dlio_torch.formats.core.format import Format
 from dlio_torch.native.direct import DirectMover
 from dlio_torch.native.places import PlaceError, open_mover
 from dlio_torch.trace.spans import NULL

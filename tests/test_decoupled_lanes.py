@@ -31,7 +31,7 @@ from dlio_torch.data.lanes import LanesPlan, RowsOf
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.native.places import PlaceError
 from dlio_torch.trace.events import read_events
 from dlio_torch.trace.spans import NULL, Recorder

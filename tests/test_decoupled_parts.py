@@ -22,7 +22,7 @@ from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import turns
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL
 
 pytestmark = pytest.mark.filterwarnings(

@@ -23,8 +23,8 @@ from dlio_torch.data.decoupled.plans import Plans
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.places.base import Pieces
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.layout import Pieces
 from dlio_torch.trace.spans import NULL
 
 JOINED = {

@@ -22,8 +22,8 @@ from dlio_torch.data.decoupled.streams import PlannedBatches
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL
 
 SAMPLE = 5 * 6 * 4 + 2  # bytes

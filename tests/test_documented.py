@@ -16,7 +16,7 @@ from dlio_torch.commands.arguments import VERBS
 from dlio_torch.config.convert import convert
 from dlio_torch.config.fields import lookup, walk
 from dlio_torch.config.resources import shipped
-from dlio_torch.formats.registry import available
+from dlio_torch.formats.core.registry import available
 from dlio_torch.sweep.keys import KEYS
 
 PACKAGE = Path(dlio_torch.__file__).parent

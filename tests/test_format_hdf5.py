@@ -20,10 +20,10 @@ from straced import needs_strace, straced
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.arrays import DTYPES
-from dlio_torch.formats.batch import BatchBuffer, samples_of
-from dlio_torch.formats.chunks import chunk_shape
 from dlio_torch.formats.contract import FormatContract, check_batch, is_open, read, refusal, write
+from dlio_torch.formats.core.array_specs import DTYPES
+from dlio_torch.formats.core.batch import BatchBuffer, samples_of
+from dlio_torch.formats.core.chunk_shapes import chunk_shape
 from dlio_torch.formats.hdf5 import EXTENTS, Hdf5Format
 
 FIXED = [FieldConfig("data", "float32", [24, 10])]  # 960 bytes
@@ -531,7 +531,7 @@ def test_only_the_selected_part_is_delivered(tmp_path: Path) -> None:
 PROGRAM = """
 import pickle
 from pathlib import Path
-from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.core.batch import BatchBuffer
 fmt = pickle.loads(Path("format").read_bytes())
 reader = fmt.open(Path("file.h5").resolve())
 for first, count in [(1, 1), (0, 3)]:

@@ -18,11 +18,11 @@ from straced import needs_strace, results, straced
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, VolumeArrayConfig, VolumeConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import Format
 from dlio_torch.formats.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.coordinate_list import records
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.hdf5_volume import Hdf5VolumeFormat
-from dlio_torch.formats.registry import create
 
 STACK = VolumeArrayConfig("stack", "int64", [9, 16, 16], 0.1)
 RAW = VolumeArrayConfig("raw", "uint8", [16, 16, 24], 0.8)
@@ -305,7 +305,7 @@ def test_a_list_of_other_records_is_told(tmp_path: Path) -> None:
 PROGRAM = """
 import pickle, sys
 from pathlib import Path
-from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.core.batch import BatchBuffer
 fmt = pickle.loads(Path("format").read_bytes())
 reader = fmt.open(Path("list.tfrecord.gz").resolve())
 for row in map(int, sys.argv[1].split(",")):

@@ -18,8 +18,6 @@ from strace import OPENS, READS, Call, need_strace, trace
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, ImageConfig
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import BatchBuffer
 from dlio_torch.formats.contract import (
     FIRST,
     SEED,
@@ -30,7 +28,9 @@ from dlio_torch.formats.contract import (
     refusal,
     write,
 )
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 

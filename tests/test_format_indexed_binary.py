@@ -18,11 +18,11 @@ from straced import needs_strace, results, straced
 
 from dlio_torch.config.schema import BinaryConfig, DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import BatchBuffer
 from dlio_torch.formats.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.megatron_index import read_index
-from dlio_torch.formats.registry import create
 from dlio_torch.native.build import find_compiler
 
 TEXT = {"length_mean": 300, "length_stdev": 90}
@@ -239,7 +239,7 @@ PROGRAM = """
 import pickle, struct
 import numpy as np
 from pathlib import Path
-from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.core.batch import BatchBuffer
 fmt = pickle.loads(Path("format").read_bytes())
 reader = fmt.open(Path("ours.bin").resolve())
 for sample in (4, 0, 2):

@@ -16,9 +16,9 @@ import pytest
 
 from dlio_torch.config.schema import DatasetConfig, Larcv3Config, ProducerConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import BatchBuffer, Sample, samples_of
 from dlio_torch.formats.contract import SEED, FormatContract, assert_equal, check_batch, is_open, read, refusal, write
+from dlio_torch.formats.core.batch import BatchBuffer, Sample, samples_of
+from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.larcv3 import Larcv3Format
 from dlio_torch.formats.larcv3_fit import LEVELS
 from dlio_torch.formats.larcv3_writer import UNREAD

@@ -15,9 +15,9 @@ from straced import needs_strace, results, straced
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, NpzConfig
 from dlio_torch.data import layout
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import Format
 from dlio_torch.formats.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 
 VOXELS = {"length_mean": 20, "length_stdev": 6}
 
@@ -165,7 +165,7 @@ PROGRAM = """
 import pickle
 import numpy as np
 from pathlib import Path
-from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.core.batch import BatchBuffer
 fmt = pickle.loads(Path("format").read_bytes())
 for path in sorted(Path("ours").glob("*_x.npy")):
     reader = fmt.open(path.resolve())

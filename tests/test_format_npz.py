@@ -22,9 +22,9 @@ from straced import needs_strace, results, straced
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, NpzConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import Format
 from dlio_torch.formats.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 
 # Seven samples: with a wide spread their mean says nothing of the estimate that the contract checks.
 SERIES = {"length_mean": 40, "length_stdev": 6}
@@ -288,7 +288,7 @@ PROGRAM = """
 import dataclasses, pickle, sys
 import numpy as np
 from pathlib import Path
-from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.core.batch import BatchBuffer
 fmt = pickle.loads(Path("format").read_bytes())
 buffer = fmt.config.npz.buffer_bytes
 for path in sorted(Path("ours").iterdir()):

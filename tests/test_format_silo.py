@@ -18,7 +18,7 @@ from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats import silo_library
 from dlio_torch.formats.contract import FormatContract, refusal, write
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.registry import create
 
 FIXED = [
     FieldConfig("label", "int64", []),

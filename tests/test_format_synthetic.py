@@ -12,9 +12,9 @@ import pytest
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.arrays import DTYPES
-from dlio_torch.formats.batch import BatchBuffer
 from dlio_torch.formats.contract import ReadingContract, read, refusal
+from dlio_torch.formats.core.array_specs import DTYPES
+from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.synthetic import SyntheticFormat
 
 

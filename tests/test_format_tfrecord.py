@@ -27,10 +27,10 @@ from hypothesis import strategies as st
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, TfrecordConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats import tfrecord
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import ArraySpec
 from dlio_torch.formats.contract import FormatContract, check_batch, read, refusal, write
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.tfexample import Decoder, Feature, encode
 from dlio_torch.formats.tfrecord_block import by_columns, one_by_one
 from dlio_torch.formats.tfrecord_io import crc32c, frame, masked
@@ -469,8 +469,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, TfrecordConfig
-from dlio_torch.formats.batch import BatchBuffer
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.registry import create
 
 path, compression, index, rows = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "index", sys.argv[4:]
 fields = [FieldConfig("x", "uint8", [], length_mean=90000, length_stdev=20000), FieldConfig("y", "int64", [])]

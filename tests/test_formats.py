@@ -22,9 +22,9 @@ from dlio_torch.config.schema import (
     VolumeConfig,
 )
 from dlio_torch.errors import ConfigError, DlioError, MissingPackageError, PreconditionError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format, open_error
 from dlio_torch.formats.contract import FormatContract, ReadingContract
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.format import Format, open_error
 from dlio_torch.formats.hdf5 import Hdf5Format
 
 ANY = DatasetConfig(

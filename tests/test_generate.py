@@ -27,8 +27,8 @@ from dlio_torch.data.datasets import SampleDataset
 from dlio_torch.data.generate import PART, Generated, generate
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL
 
 TESTS = Path(__file__).parent

@@ -18,9 +18,9 @@ from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
 from dlio_torch.data import layout
 from dlio_torch.data.look import look
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import FileInfo
-from dlio_torch.formats.places.filters import inflated
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.codecs import inflated
+from dlio_torch.formats.core.format import FileInfo
+from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.tfrecord_index import read_index
 
 ROWS = np.arange(12, dtype=np.uint8).reshape(3, 4)

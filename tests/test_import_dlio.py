@@ -23,7 +23,7 @@ from dlio_torch.config.dlio.training import interval
 from dlio_torch.config.resources import find
 from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.registry import available
+from dlio_torch.formats.core.registry import available
 
 UNET3D = """\
 model: {name: unet3d, type: cnn, model_size: 499153191}

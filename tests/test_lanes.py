@@ -17,7 +17,7 @@ from dlio_torch.data.datasets import SampleDataset
 from dlio_torch.data.lanes import LanesPlan, LanesStart
 from dlio_torch.data.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.batch import INDEX
+from dlio_torch.formats.core.batch import INDEX
 
 LENGTHS = [9, 4, 12, 5, 7, 20, 4, 6]
 ACCESS: dict[str, Any] = {"pattern": "lanes", "partition": "none", "order": "shuffled", "lane_rows": 4}

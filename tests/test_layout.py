@@ -21,7 +21,7 @@ from dlio_torch.config.schema import Config, FieldConfig, Hdf5Config, LoaderConf
 from dlio_torch.data import description, layout
 from dlio_torch.data.counts import FileCounts
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 
 
 def fingerprint(config: Config) -> str:

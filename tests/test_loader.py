@@ -23,8 +23,8 @@ from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import Batch, samples_of
+from dlio_torch.formats.core.batch import Batch, samples_of
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL
 
 FORK = {"multiprocessing_context": "fork"}

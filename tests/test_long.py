@@ -23,7 +23,7 @@ from dlio_torch import cli
 from dlio_torch.data.loading import _wanted
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.environment import IoCounters
-from dlio_torch.formats.batch import Batch, batch_bytes
+from dlio_torch.formats.core.batch import Batch, batch_bytes
 from dlio_torch.native import build
 from dlio_torch.trace import budget
 from dlio_torch.trace.events import read_events

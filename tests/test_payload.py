@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_torch.formats import payload
-from dlio_torch.formats.arrays import DTYPES
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.native.filling import Filler, NativeFiller, NumpyFiller
 
 PINNED_WORDS = [2170409827660744702, 5873313493417807178]

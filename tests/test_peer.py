@@ -24,8 +24,8 @@ from dlio_torch.config.schema import AccessConfig, Config
 from dlio_torch.data import layout
 from dlio_torch.data.assemble import Loaders, assemble
 from dlio_torch.data.datasets import SampleDataset
-from dlio_torch.formats import registry
-from dlio_torch.formats.batch import INDEX
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.batch import INDEX
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.events import EventTable, read_events
 from dlio_torch.trace.spans import NULL

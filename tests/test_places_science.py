@@ -34,10 +34,10 @@ from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import Batch
-from dlio_torch.formats.places.base import Chunks, Pieces
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.batch import Batch
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.layout import Chunks, Pieces
 from dlio_torch.formats.places.volume import Patches
 from dlio_torch.trace.spans import NULL
 

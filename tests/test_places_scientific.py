@@ -21,9 +21,9 @@ from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError, MissingPackageError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import Batch
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.batch import Batch
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.silo_library import library
 from dlio_torch.native.swapping import NativeSwapper, NumpySwapper
 from dlio_torch.trace.spans import NULL

@@ -26,9 +26,9 @@ from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.places import tfrecord as places
-from dlio_torch.formats.registry import create
 from dlio_torch.formats.tfexample import _varint
 from dlio_torch.formats.tfrecord_io import frame
 from dlio_torch.trace.spans import NULL
@@ -191,7 +191,7 @@ import sys
 import numpy as np
 from pathlib import Path
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, TfrecordConfig
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.registry import create
 fields = [FieldConfig("a", shape=[40, 30]), FieldConfig("n", "int64", shape=[3]), FieldConfig("w", shape=[700])]
 options = TfrecordConfig(float_lists=["w"])
 fmt = create(DatasetConfig(format="tfrecord", fields=fields, tfrecord=options), 1)

@@ -22,10 +22,10 @@ from dlio_torch.config.schema import DatasetConfig, FieldConfig, ImageConfig, Np
 from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.places.base import NativeFile
-from dlio_torch.formats.places.whole import read_whole
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.layout_whole_file import read_whole
 from dlio_torch.native.places import open_mover
 from dlio_torch.trace.spans import NULL
 
@@ -33,7 +33,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dlio_torch.config.schema_dataset import *
-from dlio_torch.formats.registry import create
+from dlio_torch.formats.core.registry import create
 for line in sys.argv[1].split("|"):
     config, name = eval(line)
     create(config, 1).places(Path(name))

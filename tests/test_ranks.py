@@ -17,8 +17,8 @@ from dlio_torch.config.compose import compose
 from dlio_torch.data import layout
 from dlio_torch.data.assemble import assemble
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats import registry
-from dlio_torch.formats.batch import INDEX
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.batch import INDEX
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.events import read_events
 from dlio_torch.trace.spans import NULL

@@ -12,7 +12,7 @@ from ranks import REPO
 
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 
 RECIPES = sorted(path.stem for path in (REPO / "recipes").glob("*.yaml"))
 

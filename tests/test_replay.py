@@ -16,7 +16,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import validate
 from dlio_torch.data.assemble import Loaders
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.batch import INDEX, Batch
+from dlio_torch.formats.core.batch import INDEX, Batch
 
 STREAM = {"pattern": "stream", "partition": "none", "shuffle_pool": 3}
 LANES = {"pattern": "lanes", "partition": "none", "lane_rows": 2}
@@ -130,7 +130,7 @@ import numpy as np
 import torch
 from dlio_torch.data.datasets import InMemoryDataset
 from dlio_torch.data.replay import ReplayedBatches, ReplayedSamples
-from dlio_torch.formats.batch import ArraySpec
+from dlio_torch.formats.core.batch import ArraySpec
 
 SHAPE, ROWS = (65536,), 4096
 

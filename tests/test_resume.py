@@ -16,8 +16,8 @@ from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.data.assemble import train_sampler
 from dlio_torch.data.layout import generated
-from dlio_torch.formats import registry
-from dlio_torch.formats.batch import INDEX, Batch, batch_bytes
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.train import trainer
 from dlio_torch.train.position import Identity, Place, Positions, read
 
@@ -157,7 +157,7 @@ def test_two_ranks_go_on_after_one_was_killed(tmp_path: Path) -> None:
     killed = (
         "import os, signal, sys\n"
         "from dlio_torch.train import trainer\n"
-        "from dlio_torch.formats.batch import batch_bytes\n"
+        "from dlio_torch.formats.core.batch import batch_bytes\n"
         "count = 0\n"
         "def taken(batch):\n"
         "    global count\n"

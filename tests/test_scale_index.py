@@ -22,7 +22,7 @@ from dlio_torch.data.names import Names
 from dlio_torch.data.permutation import Permutation
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 
 STREAM = "access=stream access.order=shuffled access.partition=files"
 ORDERS = {

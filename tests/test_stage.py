@@ -23,7 +23,7 @@ from dlio_torch.data.staging import Stager
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.environment import held
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 from dlio_torch.trace.spans import NULL
 
 SMALL = ("recipe=minimal", "scale=paper", "dataset.num_files=6", "dataset.samples_per_file=2", "train.batch_size=1")

@@ -28,7 +28,7 @@ from dlio_torch.data.patterns import drawn, in_batches, interleaved
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.data.turns import Turns
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.batch import INDEX
+from dlio_torch.formats.core.batch import INDEX
 from dlio_torch.trace.spans import NULL
 
 ITEMS = st.lists(st.lists(st.integers(), max_size=6), max_size=9)

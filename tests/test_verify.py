@@ -16,7 +16,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.checks import check_contents, check_counts
 from dlio_torch.data.datasets import CatchingDataset, SampleDataset
 from dlio_torch.errors import DataError
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 from dlio_torch.trace.spans import NULL
 from dlio_torch.train.steps import read_steps
 

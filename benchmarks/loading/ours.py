@@ -19,8 +19,8 @@ from dlio_torch.data import layout
 from dlio_torch.data.assemble import assemble
 from dlio_torch.data.layout import Manifest
 from dlio_torch.errors import DlioError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL
 
 CHUNK_BYTES = 65536

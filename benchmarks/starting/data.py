@@ -19,8 +19,8 @@ from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config
 from dlio_torch.data import description, layout
 from dlio_torch.data.layout import Manifest
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.format import Format
 
 
 @dataclass(frozen=True)

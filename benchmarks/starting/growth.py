@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.harness.tables import Row
 from benchmarks.starting.index import index_of
 from dlio_torch.config.compose import compose
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 
 SHARE = 2048
 """Samples that a rank reads in an epoch."""

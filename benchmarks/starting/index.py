@@ -11,7 +11,7 @@ from dlio_torch.data import layout
 from dlio_torch.data.assemble import train_sampler
 from dlio_torch.data.hold import HeldPlan
 from dlio_torch.data.pipeplan import PipePlan
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 
 
 def index(config: Config, fmt: Format, rank: int, world_size: int) -> Any:

@@ -22,7 +22,7 @@ def composed(command: Command, launch: Launch) -> Composed:
     """
     from dlio_torch.config.compose import compose, split_argument
     from dlio_torch.config.fields import lookup
-    from dlio_torch.formats.registry import available
+    from dlio_torch.formats.core.registry import available
     from dlio_torch.sweep.keys import verbs_of
 
     for argument in command.settings:

@@ -24,7 +24,7 @@ def main(command: Command, launch: Launch) -> int:
 
 def _ls(command: Command, launch: Launch) -> str:
     from dlio_torch.config.describe import listing, listing_text
-    from dlio_torch.formats.registry import available
+    from dlio_torch.formats.core.registry import available
 
     if command.settings:
         raise ConfigError(

@@ -68,7 +68,7 @@ def main(command: Command, launch: Launch) -> int:
 def _composed(run: RunDir, settings: tuple[str, ...]) -> Composed:
     """The run's configuration with the system that is asked for."""
     from dlio_torch.config.compose import compose
-    from dlio_torch.formats.registry import available
+    from dlio_torch.formats.core.registry import available
 
     others = [one for one in settings if split_argument(one)[0] not in KEYS[_VERB]]
     for setting in others:

@@ -19,7 +19,7 @@ from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.environment.vigil import NO_WATCH, Watch
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import Recorder
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import numpy as np
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.orders import Indices
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import Batch, Sample, samples_of
-from dlio_torch.formats.whereabouts import whereabouts
+from dlio_torch.formats.core.batch import Batch, Sample, samples_of
+from dlio_torch.formats.core.byte_origin import whereabouts
+from dlio_torch.formats.core.format import Format
 
 
 def check_count(path: Path, found: int, expected: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.stored import give_name
 from dlio_torch.dist.base import Communicator
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.syserrors import refused, unreadable
 
 CHECKSUMS = "dlio_torch.sha256"

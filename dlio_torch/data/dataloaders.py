@@ -23,7 +23,7 @@ from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
 from dlio_torch.data.worker_process import remove_segments, workers_folder
 from dlio_torch.environment.oom import OomKills
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 
 Item = Batch | Made | Failure
 _ENDING_S = 2.0

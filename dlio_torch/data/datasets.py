@@ -23,8 +23,8 @@ from dlio_torch.data.checks import check_contents, check_count
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.making import Made, Making
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.base import Format, Reader
-from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
+from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
+from dlio_torch.formats.core.format import Format, Reader
 from dlio_torch.syserrors import unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 

@@ -10,7 +10,7 @@ from typing import Any
 from dlio_torch.config.schema import Config
 from dlio_torch.data.layout import VERSION, data_folder, fingerprint
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 
 DESCRIPTION = "dlio_torch.json"
 

@@ -35,8 +35,8 @@ from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import whole_cores
 from dlio_torch.errors import DlioError, PreconditionError
-from dlio_torch.formats.ahead import in_order
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size

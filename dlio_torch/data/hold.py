@@ -16,7 +16,7 @@ from dlio_torch.data.orders import Indices
 from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.environment.vigil import NO_WATCH, Watch
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 
 
 class HeldPlan:

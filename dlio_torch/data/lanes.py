@@ -21,8 +21,8 @@ from dlio_torch.data.pipeplan import ENDLESS, PipePlan
 from dlio_torch.data.sampler import BatchScope, rank_batch
 from dlio_torch.data.stream import Record
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import ArraySpec, samples_of
+from dlio_torch.formats.core.batch import ArraySpec, samples_of
+from dlio_torch.formats.core.format import Format
 
 
 class LanesPlan(PipePlan):

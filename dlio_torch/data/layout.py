@@ -26,7 +26,7 @@ from dlio_torch.data.stored import in_the_way
 from dlio_torch.data.together import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 
 VERSION = 1
 SPLITS = ("train", "eval")

@@ -37,7 +37,7 @@ from dlio_torch.environment.oom import OomKills
 from dlio_torch.environment.tasks import is_dead
 from dlio_torch.environment.vigil import NO_WATCH, Vigil, Watch
 from dlio_torch.errors import DlioError, PreconditionError
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 
 Source = CatchingDataset | PipeStream | ReplayedBatches | DecoupledSource
 """What a loader moves batches from."""

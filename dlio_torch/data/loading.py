@@ -27,8 +27,8 @@ from dlio_torch.data.replay import (
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.stream import BatchAssembler, PipeStream, Record, RecordBatches, StreamDataset, StreamStart
 from dlio_torch.data.streamplan import StreamPlan
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import ArraySpec, Batch
+from dlio_torch.formats.core.batch import ArraySpec, Batch
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:

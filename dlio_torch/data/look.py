@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.base import FileInfo
+from dlio_torch.formats.core.format import FileInfo
 
 CPU_S = 30
 """Time of the processor that a look at one file may take; waiting for storage is none."""

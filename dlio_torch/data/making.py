@@ -25,7 +25,7 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 from dlio_torch.trace.spans import Recorder
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a core, ns in a queue for one, turns (Documentation/scheduler)

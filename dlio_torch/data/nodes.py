@@ -27,7 +27,7 @@ from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.worker_process import InWorker, remove_segments, workers_folder
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 
 _WATCH_S = 0.2  # between two looks at the workers
 _ENDING_S = 1.0  # that threads and processes have to end by themselves

@@ -18,7 +18,7 @@ from dlio_torch.data.datasets import CatchingDataset, Failure
 from dlio_torch.data.handover import shared_numbers
 from dlio_torch.data.making import Made
 from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 
 
 class EpochBatches:

@@ -22,7 +22,7 @@ from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import PreconditionError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.units import format_duration, format_size
 
 LONGEST_S = 366 * 86400.0

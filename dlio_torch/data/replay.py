@@ -31,7 +31,7 @@ from dlio_torch.data.making import Made
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.stream import BatchAssembler, Record
-from dlio_torch.formats.batch import ArraySpec, Batch, batch_bytes, collated, samples_of
+from dlio_torch.formats.core.batch import ArraySpec, Batch, batch_bytes, collated, samples_of
 from dlio_torch.trace.spans import NULL, Recorder
 
 Start = Callable[[int, int], Iterator[list[Record]]]

@@ -11,7 +11,7 @@ from dlio_torch.data.layout import Manifest
 from dlio_torch.data.stored import stored_bytes
 from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import PreconditionError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.units import format_size
 
 OTHER_ROOT = "choose another dataset.root, or a smaller scale"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 
 KEPT = ".kept"
 """End of the name of a file beside copies that were kept: JSON, the recipe and the folder that they are of."""

@@ -33,7 +33,7 @@ from dlio_torch.dist.meet import host_identity
 from dlio_torch.environment import held
 from dlio_torch.environment.held import PREFIX
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.rundir import replaced
 from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder

@@ -9,7 +9,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.syserrors import errno_of, refused
 
 

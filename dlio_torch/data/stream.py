@@ -25,7 +25,7 @@ from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.streamplan import Numbers, StreamPlan
 from dlio_torch.data.turns import Turns
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
+from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
 from dlio_torch.syserrors import unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 

@@ -20,12 +20,12 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.adios2_reader import Adios2Reader, stored_type
-from dlio_torch.formats.base import FileInfo, MpiIo, Reader
 from dlio_torch.formats.bp_folder import DATA, INDEX, METADATA, make_repeatable
 from dlio_torch.formats.bp_places import places_of_folder
-from dlio_torch.formats.extents import EXTENTS_SUFFIX, table_of
-from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.core.array_format import FieldFormat
+from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
+from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
 from dlio_torch.trace.spans import NULL, Recorder
 
 _ALIGNMENT = 4096  # of a step's data in BP5

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.base import Reader, open_error
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.bp_folder import check_complete
 from dlio_torch.formats.bp_index import check_index
-from dlio_torch.formats.extents import EXTENTS_SUFFIX, read_pieces
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.format import Reader, open_error
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
 from dlio_torch.formats.stacking import agreed, check_range
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.directfile import DirectReads, open_direct
-from dlio_torch.formats.pyfile import refusing
+from dlio_torch.formats.core.buffered_file import refusing
+from dlio_torch.formats.core.direct_file import DirectReads, open_direct
 from dlio_torch.native.mapping import guard_mapped
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import open_error
+from dlio_torch.formats.core.format import open_error
 from dlio_torch.syserrors import unreadable
 
 INDEX, METADATA, DATA = "md.idx", "md.0", "data.0"

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import os_errors
 from dlio_torch.formats.bp4_index import read_bp4
 from dlio_torch.formats.bp5_index import read_bp5
 from dlio_torch.formats.bp_block import Block, Unread
 from dlio_torch.formats.bp_folder import INDEX, METADATA
+from dlio_torch.formats.core.format import os_errors
 from dlio_torch.syserrors import unreadable
 
 OTHER_WAY = "set loader.engine=dataloader, which reads through the ADIOS2 library"

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Format, Reader
-from dlio_torch.formats.batch import Batch, BatchBuffer, samples_of
+from dlio_torch.formats.core.batch import Batch, BatchBuffer, samples_of
+from dlio_torch.formats.core.format import Format, Reader
 
 
 def write(fmt: Format, path: Path, first_sample: int, num_samples: int, threads: int = 2) -> Path:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import os_errors
-from dlio_torch.formats.batch import ArraySpec
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.format import os_errors
 from dlio_torch.formats.tfexample import Decoder, Feature, Piece, encode
 from dlio_torch.formats.tfrecord_file import opened
 from dlio_torch.formats.tfrecord_io import frame

@@ -21,16 +21,16 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats import payload
-from dlio_torch.formats.ahead import in_order
-from dlio_torch.formats.base import FileInfo, Reader, os_errors
-from dlio_torch.formats.batch import ArraySpec, Sample
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_format import FieldFormat
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.format import FileInfo, Reader, os_errors
+from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
+from dlio_torch.formats.core.layout_in_memory import held
+from dlio_torch.formats.core.layout_whole_file import read_whole
+from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.csv_reader import CsvReader, columns_of, concatenated, parse
-from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
 from dlio_torch.formats.places.csv import parsed
-from dlio_torch.formats.places.held import held
-from dlio_torch.formats.places.whole import read_whole
 from dlio_torch.trace.spans import NULL, Recorder
 
 _WIDTHS = (3, 16)  # "d.d" to 15 digits: what every correct parser turns into the same float64

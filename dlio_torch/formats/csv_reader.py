@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import CsvConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Reader, open_error
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.format import Reader, open_error
 
 if TYPE_CHECKING:
     import pandas as pd

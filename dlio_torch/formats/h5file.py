@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import open_error
+from dlio_torch.formats.core.format import open_error
+from dlio_torch.formats.core.mpi_file import Ranks
 from dlio_torch.formats.h5guard import check_array, check_link
-from dlio_torch.formats.shared import Ranks
 
 # HDF5's own defaults before release 2.0, which the applications ran with; set explicitly because
 # the default has since grown.

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.base import open_error, os_errors
+from dlio_torch.formats.core.format import open_error, os_errors
 
 SLACK_BYTES = 64 << 20  # of elements that were never written and have a fill value
 _GAIN = 1100  # deflate gains a factor of 1032 at most

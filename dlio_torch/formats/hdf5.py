@@ -20,18 +20,18 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats import payload
-from dlio_torch.formats.arrays import specs_of
-from dlio_torch.formats.base import FileInfo, Format, MpiIo, Reader
-from dlio_torch.formats.batch import ArraySpec, Sample
-from dlio_torch.formats.chunks import field_chunk
-from dlio_torch.formats.column import Column
-from dlio_torch.formats.extents import EXTENTS_SUFFIX
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_specs import specs_of
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.chunk_shapes import field_chunk
+from dlio_torch.formats.core.column import Column
+from dlio_torch.formats.core.format import FileInfo, Format, MpiIo, Reader
+from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.hdf5_reader import EXTENTS, Hdf5Reader
 from dlio_torch.formats.hdf5_shared import Hdf5Shared, check_parallel
 from dlio_torch.formats.hdf5_writer import write_array
-from dlio_torch.formats.places.base import NativeFile
-from dlio_torch.formats.shared import Ranks, SharedFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 _EXTENTS_CHUNK = 1024

@@ -22,15 +22,15 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig, VolumeArrayConfig, VolumeConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats import payload
-from dlio_torch.formats.arrays import DTYPES
-from dlio_torch.formats.base import FileInfo, Format, Reader
-from dlio_torch.formats.batch import INDEX, LENGTHS, ArraySpec, Sample
 from dlio_torch.formats.coordinate_list import CENTER, LEVEL, CoordinateList, records
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_specs import DTYPES
+from dlio_torch.formats.core.batch import INDEX, LENGTHS, ArraySpec, Sample
+from dlio_torch.formats.core.format import FileInfo, Format, Reader
+from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
 from dlio_torch.formats.h5file import open_file, reading
 from dlio_torch.formats.h5guard import check_array, check_link
 from dlio_torch.formats.hdf5_volume_reader import Box, Volume, VolumeReader, box_around
-from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
 from dlio_torch.formats.places.volume import Centers, Patches
 from dlio_torch.formats.tfrecord_io import gzipped
 from dlio_torch.trace.spans import NULL, Recorder

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import VolumeConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Reader
-from dlio_torch.formats.batch import BatchBuffer
 from dlio_torch.formats.coordinate_list import CENTER, CoordinateList
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.h5file import DAMAGE
 
 Box = tuple[slice, ...]

@@ -22,9 +22,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.ahead import in_order
-from dlio_torch.formats.chunks import chunk_shape
-from dlio_torch.formats.column import PIECE_BYTES, Column, Octets
+from dlio_torch.formats.core.chunk_shapes import chunk_shape
+from dlio_torch.formats.core.column import PIECE_BYTES, Column, Octets
+from dlio_torch.formats.core.ordered_map import in_order
 
 _SIEVE_BYTES = 64 << 10  # below this HDF5 keeps what is written, and writes it again later
 _BAND_BYTES = 256 << 20  # rows of chunks that are held in memory

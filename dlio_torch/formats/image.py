@@ -23,14 +23,14 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
-from dlio_torch.formats import payload
-from dlio_torch.formats.arrays import specs_of
-from dlio_torch.formats.base import FileInfo, Format, Reader
-from dlio_torch.formats.batch import ArraySpec, Sample
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_specs import specs_of
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.buffered_file import open_buffered, refusing
+from dlio_torch.formats.core.format import FileInfo, Format, Reader
+from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.image_reader import ClassFolders, ImageReader
-from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.formats.places.image import places_of_image
-from dlio_torch.formats.pyfile import open_buffered, refusing
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Reader
-from dlio_torch.formats.batch import BatchBuffer
-from dlio_torch.formats.pyfile import open_buffered, refusing
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.buffered_file import open_buffered, refusing
+from dlio_torch.formats.core.format import Reader
 
 
 class ClassFolders:

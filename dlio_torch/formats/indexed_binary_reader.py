@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Reader
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.binfile import BinFile
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.format import Reader
+from dlio_torch.formats.core.layout import ArrayPlaces, Listed, Strided
 from dlio_torch.formats.megatron_index import Index
-from dlio_torch.formats.places.base import ArrayPlaces, Listed, Strided
 from dlio_torch.formats.stacking import check_range
 
 

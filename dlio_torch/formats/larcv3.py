@@ -25,14 +25,14 @@ import h5py
 
 from dlio_torch.config.schema import DatasetConfig, Larcv3Config
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.base import Difference, FileInfo, Format, Reader
-from dlio_torch.formats.batch import ArraySpec, Sample
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.format import Difference, FileInfo, Format, Reader
+from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.h5file import METADATA_CACHE_LIMITS, open_file, reading
 from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS, EventContent
 from dlio_torch.formats.larcv3_fit import VOXEL, mean_size
 from dlio_torch.formats.larcv3_reader import EVENT_ID, Larcv3Reader, require_events
 from dlio_torch.formats.larcv3_writer import Larcv3Writer, event_ids
-from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 

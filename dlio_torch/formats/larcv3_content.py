@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import Larcv3Config
-from dlio_torch.formats import payload
+from dlio_torch.formats.core import payload
 from dlio_torch.formats.larcv3_fit import (
     LEVELS,
     STRETCH_CHUNKS,

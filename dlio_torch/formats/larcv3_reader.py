@@ -11,8 +11,9 @@ import numpy as np
 
 from dlio_torch.config.schema import Larcv3Config
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Reader
-from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.format import Reader
+from dlio_torch.formats.core.layout import ArrayPlaces
 from dlio_torch.formats.h5file import (
     METADATA_CACHE_LIMITS,
     Slab,
@@ -24,7 +25,6 @@ from dlio_torch.formats.h5file import (
 )
 from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS
 from dlio_torch.formats.larcv3_fit import VOXEL
-from dlio_torch.formats.places.base import ArrayPlaces
 from dlio_torch.formats.places.hdf5 import places_of
 from dlio_torch.formats.places.larcv3 import Stretches, extents_of
 

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import Larcv3Config
-from dlio_torch.formats import payload
-from dlio_torch.formats.batch import concatenate
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.batch import concatenate
 from dlio_torch.formats.larcv3_content import VOXEL_EXTENTS, EventContent
 from dlio_torch.formats.larcv3_fit import VOXEL
 from dlio_torch.formats.larcv3_reader import EVENT_ID, EVENTS, EXTENTS, group_of

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.pyfile import refusing, written_whole
+from dlio_torch.formats.core.buffered_file import refusing, written_whole
 from dlio_torch.native.mapping import guard_mapped
 
 SUFFIX = ".idx"

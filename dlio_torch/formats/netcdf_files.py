@@ -17,15 +17,15 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats import payload
-from dlio_torch.formats.base import FileInfo, MpiIo, Reader
-from dlio_torch.formats.chunks import chunk_shape, field_chunk
-from dlio_torch.formats.extents import EXTENTS_SUFFIX
-from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_format import FieldFormat
+from dlio_torch.formats.core.chunk_shapes import chunk_shape, field_chunk
+from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
+from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.h5guard import check_file
 from dlio_torch.formats.ncfile import NcFile, Rows, create, creating, element_of, need_netcdf4
 from dlio_torch.formats.netcdf_reader import Index, NetcdfReader
-from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.cdf_header import Layout
+from dlio_torch.formats.core.layout import ArrayPlaces
+from dlio_torch.formats.core.layout_rows import Extents, Spaced, SpacedRows
 from dlio_torch.formats.h5file import open_file
 from dlio_torch.formats.ncfile import NcFile, Rows
 from dlio_torch.formats.places import hdf5
-from dlio_torch.formats.places.base import ArrayPlaces
-from dlio_torch.formats.places.rows import Extents, Spaced, SpacedRows
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the netCDF library"
 _CACHE_BYTES = 1 << 20

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.base import Reader
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.extents import read_pieces
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.format import Reader
+from dlio_torch.formats.core.layout import ArrayPlaces
+from dlio_torch.formats.core.layout_rows import Extents
+from dlio_torch.formats.core.ragged import read_pieces
 from dlio_torch.formats.ncfile import NcFile, Rows, reading
 from dlio_torch.formats.netcdf_places import places_of_variables
-from dlio_torch.formats.places.base import ArrayPlaces
-from dlio_torch.formats.places.rows import Extents
 from dlio_torch.formats.stacking import agreed, check_range
 
 

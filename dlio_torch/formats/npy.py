@@ -26,14 +26,9 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import FileInfo, MpiIo, Reader
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.directfile import DirectRaw
-from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
-from dlio_torch.formats.places.npy import header_of, places_of
-from dlio_torch.formats.places.whole import Begun, begin, opened
-from dlio_torch.formats.pyfile import (
+from dlio_torch.formats.core.array_format import FieldFormat
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.buffered_file import (
     Header,
     beside,
     load,
@@ -43,6 +38,11 @@ from dlio_torch.formats.pyfile import (
     refusing,
     written_whole,
 )
+from dlio_torch.formats.core.direct_file import DirectRaw
+from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
+from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
+from dlio_torch.formats.core.layout_whole_file import Begun, begin, opened
+from dlio_torch.formats.places.npy import header_of, places_of
 from dlio_torch.formats.stacking import (
     HEADER_BYTES,
     Columns,

@@ -25,14 +25,14 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats import payload
-from dlio_torch.formats.base import FileInfo, MpiIo, Reader
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_format import FieldFormat
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.buffered_file import load, open_buffered, read_header, refusing
+from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
+from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.places.npz import places_of_archive
 from dlio_torch.formats.places.zipped import MEMBER, find_member
-from dlio_torch.formats.pyfile import load, open_buffered, read_header, refusing
 from dlio_torch.formats.stacking import (
     HEADER_BYTES,
     LENGTHS_SUFFIX,

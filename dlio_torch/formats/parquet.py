@@ -18,11 +18,11 @@ import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import MissingPackageError
-from dlio_torch.formats.base import FileInfo, Reader
-from dlio_torch.formats.batch import ArraySpec, Sample
-from dlio_torch.formats.fieldformat import FieldFormat
+from dlio_torch.formats.core.array_format import FieldFormat
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.format import FileInfo, Reader
+from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.parquet_reader import ParquetReader
-from dlio_torch.formats.places.base import NativeFile
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:

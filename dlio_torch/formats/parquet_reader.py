@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.base import Reader, open_error
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
-from dlio_torch.formats.places.held import Held, held, held_rows, held_together
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.formats.core.format import Reader, open_error
+from dlio_torch.formats.core.layout_in_memory import Held, held, held_rows, held_together
 
 if TYPE_CHECKING:
     import pyarrow as pa

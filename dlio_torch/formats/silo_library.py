@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError, MissingPackageError
-from dlio_torch.formats.base import open_error, os_errors
-from dlio_torch.formats.locks import library_lock
+from dlio_torch.formats.core.format import open_error, os_errors
+from dlio_torch.formats.core.library_lock import library_lock
 
 LOCK = library_lock()
 """Held for every call: the library keeps its state, the current error among it, in global variables."""

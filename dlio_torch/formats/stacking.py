@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Reader
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.format import Reader
 
 LENGTHS_SUFFIX = "_lengths"
 HEADER_BYTES = 128

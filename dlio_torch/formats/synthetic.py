@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats import payload
-from dlio_torch.formats.arrays import specs_of
-from dlio_torch.formats.base import FileInfo, Format, Reader
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample
-from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_specs import specs_of
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
+from dlio_torch.formats.core.format import FileInfo, Format, Reader
+from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.places.synthetic import Repeated
 from dlio_torch.trace.spans import NULL, Recorder
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.batch import ArraySpec, Sample
+from dlio_torch.formats.core.batch import ArraySpec, Sample
 
 Kind = Literal["bytes", "floats", "integers"]
 Octets = npt.NDArray[np.uint8]

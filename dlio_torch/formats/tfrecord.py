@@ -23,12 +23,12 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.ahead import in_order
-from dlio_torch.formats.base import FileInfo, Reader, os_errors
-from dlio_torch.formats.batch import ArraySpec, Sample
-from dlio_torch.formats.fieldformat import FieldFormat
-from dlio_torch.formats.places.base import NativeFile
-from dlio_torch.formats.places.held import held_samples
+from dlio_torch.formats.core.array_format import FieldFormat
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.format import FileInfo, Reader, os_errors
+from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.layout_in_memory import held_samples
+from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.places.tfrecord import RecordFiles
 from dlio_torch.formats.tfexample import Feature, Kind, Piece, encode
 from dlio_torch.formats.tfrecord_block import SMALL, by_columns, one_by_one

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import open_error
+from dlio_torch.formats.core.format import open_error
 from dlio_torch.formats.tfrecord_io import FRAMING, HEADER, Checker
 
 INDEX = ".idx"

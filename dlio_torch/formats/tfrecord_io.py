@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.errors import DataError, MissingPackageError
-from dlio_torch.formats.ahead import in_order
+from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.tfexample import Octets, Piece
 
 HEADER = struct.Struct("<QI")

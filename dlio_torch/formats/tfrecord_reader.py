@@ -17,8 +17,8 @@ import numpy as np
 
 from dlio_torch.config.schema import TfrecordConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Reader, os_errors
-from dlio_torch.formats.batch import BatchBuffer, Sample
+from dlio_torch.formats.core.batch import BatchBuffer, Sample
+from dlio_torch.formats.core.format import Reader, os_errors
 from dlio_torch.formats.tfexample import Decoder, Feature, Octets
 from dlio_torch.formats.tfrecord_file import opened
 from dlio_torch.formats.tfrecord_index import Index, read_exactly, read_index, scan

@@ -148,7 +148,7 @@ def _study(request: Request) -> tuple[study.Study, str | None, Sequence[Resolved
 def _generates(config: Config) -> bool:
     """Whether generated data lie in files."""
     # Not before: what is wrong with the arguments is said without numpy and torch.
-    from dlio_torch.formats import registry
+    from dlio_torch.formats.core import registry
 
     places, mpi_io = config.loader.engine == "decoupled", config.access.io != "posix"
     return registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io).needs_files

@@ -11,7 +11,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data import layout
 from dlio_torch.dist.base import Communicator
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core.format import Format
 from dlio_torch.rundir import RunDir
 from dlio_torch.train.position import Identity, Place, Positions, read
 

@@ -14,8 +14,8 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.doing import doing
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.vigil import Vigil, Watch
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.format import Format
 from dlio_torch.report.progress import Progress
 from dlio_torch.run.ending import Ending
 from dlio_torch.run.position import Position

@@ -21,7 +21,7 @@ from dlio_torch.config.layers import COMMAND_LINE
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.registry import available
+from dlio_torch.formats.core.registry import available
 from dlio_torch.sweep.axes import NOT_APPLICABLE, RANKS
 from dlio_torch.sweep.study import Point, Study, grid, point_at
 

@@ -18,8 +18,8 @@ from dlio_torch.data import layout
 from dlio_torch.data.assemble import fit_steps, train_sampler
 from dlio_torch.data.stored import stored_bytes
 from dlio_torch.errors import ConfigError, PreconditionError
-from dlio_torch.formats import registry
-from dlio_torch.formats.base import Format
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.core.format import Format
 from dlio_torch.sweep.resolve import Resolved
 from dlio_torch.units import format_size
 

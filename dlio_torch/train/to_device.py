@@ -7,7 +7,7 @@ import torch
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.gpu import gpu_of
 from dlio_torch.errors import PreconditionError, RunFailed
-from dlio_torch.formats.batch import Batch, batch_tensors
+from dlio_torch.formats.core.batch import Batch, batch_tensors
 
 
 def needs_gpu(config: Config) -> bool:

@@ -19,7 +19,7 @@ from dlio_torch.data.loader import Batches, BatchLoader
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import idle_core_s
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.batch import INDEX, Batch, batch_bytes
+from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.trace.profiler import ProfilerSession
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.train.checkpoint import Checkpointer

@@ -22,8 +22,8 @@ from dlio_torch.data.lanes import LanesPlan
 from dlio_torch.data.orders import BatchMaker
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.streamplan import StreamPlan
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.directfile import BLOCK
+from dlio_torch.formats.core.direct_file import BLOCK
+from dlio_torch.formats.core.format import Format
 from dlio_torch.native.direct import DirectMover
 from dlio_torch.native.places import Mover, open_mover
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from dlio_torch.data.datasets import Failure
 from dlio_torch.data.failures import no_batch
 from dlio_torch.data.making import Made
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 
 Item = Batch | Made | Failure
 Part = Callable[[], None]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from dlio_torch.data.checks import check_count
 from dlio_torch.data.layout import Manifest
-from dlio_torch.formats.base import Format, os_errors
-from dlio_torch.formats.directfile import open_direct
-from dlio_torch.formats.places.base import NativeFile
+from dlio_torch.formats.core.direct_file import open_direct
+from dlio_torch.formats.core.format import Format, os_errors
+from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.trace.spans import Recorder
 
 

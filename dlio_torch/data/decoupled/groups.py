@@ -24,8 +24,8 @@ from dlio_torch.data.layout import Manifest
 from dlio_torch.data.making import Begun, Making
 from dlio_torch.data.orders import BatchMaker
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
+from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
+from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import Recorder
 
 

@@ -18,7 +18,7 @@ from dlio_torch.data.decoupled.pinning import Pinned
 from dlio_torch.data.decoupled.shared import FREE, HELD, Region
 from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
 from dlio_torch.data.making import Made
-from dlio_torch.formats.batch import Batch, as_tensor
+from dlio_torch.formats.core.batch import Batch, as_tensor
 
 _There = tuple[int, int, tuple[int, ...], str]  # block, first byte in it, shape, type
 _Array = _There | npt.NDArray[np.generic]  # what lies in no block is small

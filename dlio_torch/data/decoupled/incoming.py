@@ -20,7 +20,7 @@ from dlio_torch.data.decoupled.plan import Plan, Planner
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.decoupled.shelf import Ints, Shelf
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.batch import Batch
+from dlio_torch.formats.core.batch import Batch
 from dlio_torch.native.memory import address_of
 
 

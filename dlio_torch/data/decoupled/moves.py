@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.places.base import Chunks, Copies, Ints, Pieces, Records, together
+from dlio_torch.formats.core.layout import Chunks, Copies, Ints, Pieces, Records, together
 
 _GROUP_BITS = 40
 """Groups that are planned together have blocks of memory of so many bits of an address each, one behind another."""

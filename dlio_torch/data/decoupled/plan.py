@@ -18,8 +18,8 @@ from dlio_torch.data.decoupled.files import Files, OpenFile
 from dlio_torch.data.decoupled.moves import Moves, begins_of, by_group, in_order
 from dlio_torch.data.layout import Manifest
 from dlio_torch.data.orders import Indices
-from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import Chunks, Copies, Ints, Pieces, Records
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.layout import Chunks, Copies, Ints, Pieces, Records
 
 _Share = tuple[int, "slice | Ints"]  # file, and positions of its samples
 # Positions in their files, which samples are of which file, and the files.

@@ -20,9 +20,9 @@ from dlio_torch.data.decoupled.blocks import Memory
 from dlio_torch.data.decoupled.epoch import Part
 from dlio_torch.data.decoupled.plan import Plan
 from dlio_torch.errors import DataError
-from dlio_torch.formats.directfile import not_permitted
-from dlio_torch.formats.places.base import Chunks, Ints, Records
-from dlio_torch.formats.places.filters import decoded
+from dlio_torch.formats.core.codecs import decoded
+from dlio_torch.formats.core.direct_file import not_permitted
+from dlio_torch.formats.core.layout import Chunks, Ints, Records
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.places import Mover, PlaceError
 from dlio_torch.native.swapping import open_swapper

@@ -22,10 +22,10 @@ from dlio_torch.data.mpiio.steps import NeededFiles
 from dlio_torch.data.orders import Indices
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import RunFailed
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import Batch, BatchBuffer, batch_bytes
-from dlio_torch.formats.places.base import Ints, Pieces
-from dlio_torch.formats.shared import SharedFile
+from dlio_torch.formats.core.batch import Batch, BatchBuffer, batch_bytes
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.layout import Ints, Pieces
+from dlio_torch.formats.core.mpi_file import SharedFile
 from dlio_torch.trace.spans import Recorder
 
 _ALIGNED = 64

@@ -13,9 +13,9 @@ from dlio_torch.data.decoupled.blocks import Memory
 from dlio_torch.data.mpiio.meeting import Meeting, refusing
 from dlio_torch.dist.mpiworld import MPI
 from dlio_torch.errors import DataError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import Ints, NativeFile, Pieces, together
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.layout import Ints, NativeFile, Pieces, together
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.swapping import open_swapper
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.places.base import ArrayPlaces, Chunks, Ints, Pieces
-from dlio_torch.formats.places.rows import counted, within
+from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Ints, Pieces
+from dlio_torch.formats.core.layout_rows import counted, within
 
 _LEAST_PIECE = 512
 """Bytes from which on a run of a chunk that is stored as it is gets read to its place, without its neighbours."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import MissingPackageError
-from dlio_torch.formats.batch import ArraySpec
+from dlio_torch.formats.core.batch import ArraySpec
 
 Table = dict[str, npt.NDArray[np.generic]]
 

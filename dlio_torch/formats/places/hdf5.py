@@ -10,11 +10,11 @@ import h5py
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.places.base import ArrayPlaces, Pieces, Strided
+from dlio_torch.formats.core.codecs import KNOWN, TURNED
+from dlio_torch.formats.core.layout import ArrayPlaces, Pieces, Strided
+from dlio_torch.formats.core.layout_in_memory import HeldRows, held
+from dlio_torch.formats.core.layout_rows import Extents, Spaced, SpacedRows
 from dlio_torch.formats.places.chunked import Chunked, Stored, runs_of
-from dlio_torch.formats.places.filters import KNOWN, TURNED
-from dlio_torch.formats.places.held import HeldRows, held
-from dlio_torch.formats.places.rows import Extents, Spaced, SpacedRows
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the HDF5 library"
 

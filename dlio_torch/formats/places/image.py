@@ -10,10 +10,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.places.base import ArrayPlaces, NativeFile
-from dlio_torch.formats.places.held import held, held_rows
-from dlio_torch.formats.places.whole import read_whole
-from dlio_torch.formats.pyfile import refusing
+from dlio_torch.formats.core.buffered_file import refusing
+from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
+from dlio_torch.formats.core.layout_in_memory import held, held_rows
+from dlio_torch.formats.core.layout_whole_file import read_whole
 
 
 def places_of_image(

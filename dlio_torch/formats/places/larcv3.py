@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.places.base import ArrayPlaces, Chunks, Copies, Ints, Pieces
+from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Copies, Ints, Pieces
 from dlio_torch.formats.places.hdf5 import places_of
 
 Extents = tuple[Ints, Ints]

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import ArrayPlaces, Strided, by_lengths
-from dlio_torch.formats.places.held import held
-from dlio_torch.formats.places.whole import Begun
-from dlio_torch.formats.pyfile import Header, read_header
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.buffered_file import Header, read_header
+from dlio_torch.formats.core.layout import ArrayPlaces, Strided, by_lengths
+from dlio_torch.formats.core.layout_in_memory import held
+from dlio_torch.formats.core.layout_whole_file import Begun
 
 _MOST_KNOWN = 256
 

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.batch import ArraySpec
-from dlio_torch.formats.places.base import ArrayPlaces, Ints, NativeFile, by_lengths
-from dlio_torch.formats.places.filters import inflated
-from dlio_torch.formats.places.held import held, held_rows
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.buffered_file import Header, read_header, refusing
+from dlio_torch.formats.core.codecs import inflated
+from dlio_torch.formats.core.layout import ArrayPlaces, Ints, NativeFile, by_lengths
+from dlio_torch.formats.core.layout_in_memory import held, held_rows
+from dlio_torch.formats.core.layout_whole_file import Begun, begin, opened
 from dlio_torch.formats.places.npy import places_of
-from dlio_torch.formats.places.whole import Begun, begin, opened
 from dlio_torch.formats.places.zipped import find_member, member_start
-from dlio_torch.formats.pyfile import Header, read_header, refusing
 from dlio_torch.formats.stacking import LENGTHS_SUFFIX, Stacking, agreed, ends_of
 
 

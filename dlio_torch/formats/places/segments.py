@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_torch.formats.places.base import ArrayPlaces, Ints, Pieces
-from dlio_torch.formats.places.rows import Extents, counted, within
+from dlio_torch.formats.core.layout import ArrayPlaces, Ints, Pieces
+from dlio_torch.formats.core.layout_rows import Extents, counted, within
 
 
 class Segmented(ArrayPlaces):

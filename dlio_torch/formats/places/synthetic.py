@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.places.base import ArrayPlaces, Copies, Ints
+from dlio_torch.formats.core.layout import ArrayPlaces, Copies, Ints
 from dlio_torch.native.memory import address_of
 
 

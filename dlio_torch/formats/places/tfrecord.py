@@ -16,8 +16,8 @@ import numpy as np
 
 from dlio_torch.config.schema import TfrecordConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.batch import Sample
-from dlio_torch.formats.places.base import Ints, NativeFile, RecordPlaces, Records
+from dlio_torch.formats.core.batch import Sample
+from dlio_torch.formats.core.layout import Ints, NativeFile, RecordPlaces, Records
 from dlio_torch.formats.tfexample import Decoder, Feature
 from dlio_torch.formats.tfrecord_index import Index, read_exactly, read_index, scan
 from dlio_torch.formats.tfrecord_io import CRC, FRAMING, HEADER, Checker

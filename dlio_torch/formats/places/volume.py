@@ -16,7 +16,7 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.coordinate_list import CENTER, CoordinateList
-from dlio_torch.formats.places.base import ArrayPlaces, Chunks, Copies, Ints, Pieces
+from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Copies, Ints, Pieces
 from dlio_torch.formats.places.chunked import Stored
 from dlio_torch.formats.places.hdf5 import stored
 

@@ -17,7 +17,7 @@ from typing import Any
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError, PreconditionError
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 from dlio_torch.rundir import RunDir, replaced
 from dlio_torch.sweep.axes import Axis
 from dlio_torch.sweep.headspace.results import Measured, measured, to_json

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.config.schema import Config, FieldConfig, LoaderConfig
-from dlio_torch.formats.chunks import chunk_shape
+from dlio_torch.formats.core.chunk_shapes import chunk_shape
 from dlio_torch.formats.h5file import CHUNK_SLOTS, CHUNK_W0
 from dlio_torch.sweep.tune.axes import prefetch_factor
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlio_torch.config.schema import Config
-from dlio_torch.formats import registry
+from dlio_torch.formats.core import registry
 from dlio_torch.sweep.resolve import Resolved
 from dlio_torch.sweep.tune.axes import READ_THREADS, prefetch_factor
 from dlio_torch.units import format_size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
-from dlio_torch.formats.batch import BatchBuffer
-from dlio_torch.formats.places.base import Ints
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.layout import Ints
 
 
 class Ranks(Protocol):

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.base import open_error
-from dlio_torch.formats.directfile import DirectRaw
-from dlio_torch.formats.locks import library_lock
+from dlio_torch.formats.core.direct_file import DirectRaw
+from dlio_torch.formats.core.format import open_error
+from dlio_torch.formats.core.library_lock import library_lock
 
 # NumPy parses a header as Python; in Python 3.11 two threads that do so at once disturb each other (SystemError).
 _PARSING = library_lock()

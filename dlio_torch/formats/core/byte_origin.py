@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.places.base import ArrayPlaces, Chunks, NativeFile, Pieces
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, NativeFile, Pieces
 
 
 def whereabouts(fmt: Format, path: Path, row: int, array: str, byte: int) -> str | None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.batch import ArraySpec, Sample
-from dlio_torch.formats.places.base import ArrayPlaces, Copies, Ints
-from dlio_torch.formats.places.rows import Extents, within
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.layout import ArrayPlaces, Copies, Ints
+from dlio_torch.formats.core.layout_rows import Extents, within
 from dlio_torch.native.memory import address_of
 
 

@@ -16,7 +16,7 @@ from dlio_torch.errors import ConfigError, MissingPackageError, PreconditionErro
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import DatasetConfig
-    from dlio_torch.formats.base import Format
+    from dlio_torch.formats.core.format import Format
 
 BUILTIN: dict[str, str] = {
     "adios2": "dlio_torch.formats.adios2:Adios2Format",

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.batch import INDEX, LENGTHS, ArraySpec
+from dlio_torch.formats.core.batch import INDEX, LENGTHS, ArraySpec
 
 DTYPES = (
     "bool",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.batch import BatchBuffer
+from dlio_torch.formats.core.batch import BatchBuffer
 
 EXTENTS_SUFFIX = "_extents"
 """Of the table beside an array: first row and number of rows of each sample."""

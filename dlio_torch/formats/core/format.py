@@ -22,9 +22,9 @@ import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.batch import ArraySpec, BatchBuffer, Sample, samples_of
-from dlio_torch.formats.places.base import NativeFile
-from dlio_torch.formats.shared import Ranks, SharedFile
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample, samples_of
+from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
 from dlio_torch.syserrors import is_damage, unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 

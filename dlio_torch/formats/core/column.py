@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats import payload
-from dlio_torch.formats.ahead import in_order
-from dlio_torch.formats.batch import ArraySpec
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.ordered_map import in_order
 
 PIECE_BYTES = 1 << 20
 """Content that one thread makes at a time; a multiple of what :func:`payload.fill` can begin at."""

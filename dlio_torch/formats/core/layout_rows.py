@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.places.base import ArrayPlaces, Ints, Pieces
+from dlio_torch.formats.core.layout import ArrayPlaces, Ints, Pieces
 
 Extents = tuple[Ints, Ints]
 """First row and number of rows of each sample; int64 of ``(samples,)`` each."""

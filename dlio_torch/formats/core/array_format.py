@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats import payload
-from dlio_torch.formats.arrays import specs_of
-from dlio_torch.formats.base import Format
-from dlio_torch.formats.batch import ArraySpec, Sample
-from dlio_torch.formats.column import Column
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.array_specs import specs_of
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.column import Column
+from dlio_torch.formats.core.format import Format
 
 
 class FieldFormat(Format):
