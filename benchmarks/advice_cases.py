@@ -13,7 +13,7 @@ from unittest import mock
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.environment.cores import whole_cores
-from dlio_torch.formats import hdf5_reader
+from dlio_torch.formats.hdf5 import reader as hdf5_reader
 
 COMMON = (
     "recipe=minimal", "scale=paper", "checkpoint=none", "output.progress=false", "storage.limits=off", "cache=as_is",

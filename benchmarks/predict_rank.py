@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from dlio_torch import cli
-from dlio_torch.formats import hdf5_reader
+from dlio_torch.formats.hdf5 import reader as hdf5_reader
 
 
 def main(seconds: float, lock: str, arguments: list[str]) -> int:

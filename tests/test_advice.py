@@ -28,7 +28,7 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.convert import convert
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.yamlfile import parse_value
-from dlio_torch.formats import hdf5_reader
+from dlio_torch.formats.hdf5 import reader as hdf5_reader
 from dlio_torch.report.advice_text import draw_advice
 from dlio_torch.report.html import report_run
 

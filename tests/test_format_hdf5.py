@@ -24,7 +24,7 @@ from dlio_torch.formats.contract import FormatContract, check_batch, is_open, re
 from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.batch import BatchBuffer, samples_of
 from dlio_torch.formats.core.chunk_shapes import chunk_shape
-from dlio_torch.formats.hdf5 import EXTENTS, Hdf5Format
+from dlio_torch.formats.hdf5.format import EXTENTS, Hdf5Format
 
 FIXED = [FieldConfig("data", "float32", [24, 10])]  # 960 bytes
 VARIABLE = [FieldConfig("points", "float32", [3], length_mean=100, length_stdev=30)]  # 1,200 bytes

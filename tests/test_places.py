@@ -26,7 +26,7 @@ from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.codecs import decoded, fletcher32
-from dlio_torch.formats.places.chunked import runs_of
+from dlio_torch.formats.hdf5.layout_chunks import runs_of
 from dlio_torch.native.places import Mover, NativeMover, PlaceError, PythonMover, open_mover
 from dlio_torch.trace.spans import NULL
 

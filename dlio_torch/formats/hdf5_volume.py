@@ -28,8 +28,8 @@ from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo, Format, Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
-from dlio_torch.formats.h5file import open_file, reading
-from dlio_torch.formats.h5guard import check_array, check_link
+from dlio_torch.formats.hdf5.file import open_file, reading
+from dlio_torch.formats.hdf5.guard import check_array, check_link
 from dlio_torch.formats.hdf5_volume_reader import Box, Volume, VolumeReader, box_around
 from dlio_torch.formats.places.volume import Centers, Patches
 from dlio_torch.formats.tfrecord_io import gzipped

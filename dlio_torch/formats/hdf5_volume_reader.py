@@ -15,7 +15,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.coordinate_list import CENTER, CoordinateList
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Reader
-from dlio_torch.formats.h5file import DAMAGE
+from dlio_torch.formats.hdf5.file import DAMAGE
 
 Box = tuple[slice, ...]
 

@@ -14,7 +14,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.core.layout import ArrayPlaces
-from dlio_torch.formats.h5file import (
+from dlio_torch.formats.hdf5.file import (
     METADATA_CACHE_LIMITS,
     Slab,
     open_file,
@@ -23,9 +23,9 @@ from dlio_torch.formats.h5file import (
     require,
     set_metadata_cache,
 )
+from dlio_torch.formats.hdf5.layout import places_of
 from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS
 from dlio_torch.formats.larcv3_fit import VOXEL
-from dlio_torch.formats.places.hdf5 import places_of
 from dlio_torch.formats.places.larcv3 import Stretches, extents_of
 
 EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])

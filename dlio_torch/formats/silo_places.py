@@ -15,8 +15,8 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import os_errors
 from dlio_torch.formats.core.layout import ArrayPlaces
 from dlio_torch.formats.core.layout_rows import Extents
-from dlio_torch.formats.h5file import DAMAGE, open_file
-from dlio_torch.formats.places import hdf5
+from dlio_torch.formats.hdf5 import layout as hdf5
+from dlio_torch.formats.hdf5.file import DAMAGE, open_file
 from dlio_torch.formats.silo_library import SiloArray, stored_type
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the Silo library"

@@ -8,7 +8,7 @@ from typing import Any
 
 import h5py
 
-from dlio_torch.formats.h5file import open_file, reading
+from dlio_torch.formats.hdf5.file import open_file, reading
 
 _MOST_OBJECTS = 20_000  # links looked at, so that a hostile file ends
 _CHUNK_CACHE = 1 << 20

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Copies, Ints, Pieces
-from dlio_torch.formats.places.hdf5 import places_of
+from dlio_torch.formats.hdf5.layout import places_of
 
 Extents = tuple[Ints, Ints]
 """First row and number of rows of each sample."""

@@ -17,8 +17,8 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.coordinate_list import CENTER, CoordinateList
 from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Copies, Ints, Pieces
-from dlio_torch.formats.places.chunked import Stored
-from dlio_torch.formats.places.hdf5 import stored
+from dlio_torch.formats.hdf5.layout import stored
+from dlio_torch.formats.hdf5.layout_chunks import Stored
 
 _CENTER_BYTES = CENTER.shape[0] * CENTER.dtype.itemsize
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dlio_torch.config.schema import Config, FieldConfig, LoaderConfig
 from dlio_torch.formats.core.chunk_shapes import chunk_shape
-from dlio_torch.formats.h5file import CHUNK_SLOTS, CHUNK_W0
+from dlio_torch.formats.hdf5.file import CHUNK_SLOTS, CHUNK_W0
 from dlio_torch.sweep.tune.axes import prefetch_factor
 
 Call = tuple[str, str]

@@ -14,7 +14,7 @@ from dlio_torch.formats.core.codecs import KNOWN, TURNED
 from dlio_torch.formats.core.layout import ArrayPlaces, Pieces, Strided
 from dlio_torch.formats.core.layout_in_memory import HeldRows, held
 from dlio_torch.formats.core.layout_rows import Extents, Spaced, SpacedRows
-from dlio_torch.formats.places.chunked import Chunked, Stored, runs_of
+from dlio_torch.formats.hdf5.layout_chunks import Chunked, Stored, runs_of
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the HDF5 library"
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import open_error
 from dlio_torch.formats.core.mpi_file import Ranks
-from dlio_torch.formats.h5guard import check_array, check_link
+from dlio_torch.formats.hdf5.guard import check_array, check_link
 
 # HDF5's own defaults before release 2.0, which the applications ran with; set explicitly because
 # the default has since grown.

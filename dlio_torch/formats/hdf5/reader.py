@@ -1,4 +1,4 @@
-"""Reading generic HDF5 files: see :mod:`dlio_torch.formats.hdf5` for their layout."""
+"""Reading generic HDF5 files: see :mod:`dlio_torch.formats.hdf5.format` for their layout."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.core.layout import ArrayPlaces
 from dlio_torch.formats.core.mpi_file import Ranks
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
-from dlio_torch.formats.h5file import Slab, open_file, reading, require
-from dlio_torch.formats.places.hdf5 import places_of
+from dlio_torch.formats.hdf5.file import Slab, open_file, reading, require
+from dlio_torch.formats.hdf5.layout import places_of
 
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
 _OTHER_EXTENTS = "extents are {first u8, N u4} in 16 bytes; correct dataset.fields"

@@ -29,9 +29,9 @@ from dlio_torch.formats.core.format import FileInfo, Format, MpiIo, Reader
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
-from dlio_torch.formats.hdf5_reader import EXTENTS, Hdf5Reader
-from dlio_torch.formats.hdf5_shared import Hdf5Shared, check_parallel
-from dlio_torch.formats.hdf5_writer import write_array
+from dlio_torch.formats.hdf5.mpi_file import Hdf5Shared, check_parallel
+from dlio_torch.formats.hdf5.reader import EXTENTS, Hdf5Reader
+from dlio_torch.formats.hdf5.writer import write_array
 from dlio_torch.trace.spans import NULL, Recorder
 
 _EXTENTS_CHUNK = 1024

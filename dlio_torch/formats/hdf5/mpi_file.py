@@ -18,7 +18,7 @@ from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.layout import Ints
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
-from dlio_torch.formats.hdf5_reader import Hdf5Reader
+from dlio_torch.formats.hdf5.reader import Hdf5Reader
 from dlio_torch.formats.stacking import check_range
 
 
