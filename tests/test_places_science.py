@@ -38,7 +38,7 @@ from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.layout import Chunks, Pieces
-from dlio_torch.formats.places.volume import Patches
+from dlio_torch.formats.hdf5_volume.layout import Patches
 from dlio_torch.trace.spans import NULL
 
 PRODUCERS = [ProducerConfig("label", "label", 2742, 175), ProducerConfig("wire", "charge", 6641, 124)]

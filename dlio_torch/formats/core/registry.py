@@ -25,7 +25,7 @@ BUILTIN: dict[str, str] = {
     "png": "dlio_torch.formats.image:PngFormat",
     "csv": "dlio_torch.formats.csv:CsvFormat",
     "hdf5": "dlio_torch.formats.hdf5.format:Hdf5Format",
-    "hdf5_volume": "dlio_torch.formats.hdf5_volume:Hdf5VolumeFormat",
+    "hdf5_volume": "dlio_torch.formats.hdf5_volume.format:Hdf5VolumeFormat",
     "larcv3": "dlio_torch.formats.larcv3:Larcv3Format",
     "netcdf": "dlio_torch.formats.netcdf:NetcdfFormat",
     "netcdf_cf": "dlio_torch.formats.netcdf_cf:NetcdfCfFormat",

@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig, VolumeArrayConfig, VolumeConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.coordinate_list import CENTER, LEVEL, CoordinateList, records
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, ArraySpec, Sample
@@ -30,8 +29,9 @@ from dlio_torch.formats.core.format import FileInfo, Format, Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
 from dlio_torch.formats.hdf5.file import open_file, reading
 from dlio_torch.formats.hdf5.guard import check_array, check_link
-from dlio_torch.formats.hdf5_volume_reader import Box, Volume, VolumeReader, box_around
-from dlio_torch.formats.places.volume import Centers, Patches
+from dlio_torch.formats.hdf5_volume.coordinates import CENTER, LEVEL, CoordinateList, records
+from dlio_torch.formats.hdf5_volume.layout import Centers, Patches
+from dlio_torch.formats.hdf5_volume.reader import Box, Volume, VolumeReader, box_around
 from dlio_torch.formats.tfrecord_io import gzipped
 from dlio_torch.trace.spans import NULL, Recorder
 

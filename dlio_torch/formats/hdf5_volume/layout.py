@@ -15,10 +15,10 @@ import h5py
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.coordinate_list import CENTER, CoordinateList
 from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Copies, Ints, Pieces
 from dlio_torch.formats.hdf5.layout import stored
 from dlio_torch.formats.hdf5.layout_chunks import Stored
+from dlio_torch.formats.hdf5_volume.coordinates import CENTER, CoordinateList
 
 _CENTER_BYTES = CENTER.shape[0] * CENTER.dtype.itemsize
 

@@ -1,0 +1,1 @@
+"""Patches out of compressed HDF5 volumes at listed coordinates."""
