@@ -16,7 +16,7 @@ from ranks import clean_environ
 
 from dlio_torch.config.schema import DatasetConfig, Larcv3Config, ProducerConfig
 from dlio_torch.formats.contract import write
-from dlio_torch.formats.larcv3 import Larcv3Format
+from dlio_torch.formats.larcv3.format import Larcv3Format
 
 LABEL, WIRE = "sparse2d_sbnd_cosmicseg", "sparse2d_sbndwire"
 OPTIONS = Larcv3Config(

@@ -26,7 +26,7 @@ BUILTIN: dict[str, str] = {
     "csv": "dlio_torch.formats.csv:CsvFormat",
     "hdf5": "dlio_torch.formats.hdf5.format:Hdf5Format",
     "hdf5_volume": "dlio_torch.formats.hdf5_volume.format:Hdf5VolumeFormat",
-    "larcv3": "dlio_torch.formats.larcv3:Larcv3Format",
+    "larcv3": "dlio_torch.formats.larcv3.format:Larcv3Format",
     "netcdf": "dlio_torch.formats.netcdf:NetcdfFormat",
     "netcdf_cf": "dlio_torch.formats.netcdf_cf:NetcdfCfFormat",
     "npz": "dlio_torch.formats.npz:NpzFormat",

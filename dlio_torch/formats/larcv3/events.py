@@ -5,7 +5,7 @@ grow within an image, half of the steps are 1 (tracks), the others spread over t
 are floats with full mantissas; labels are three classes in runs.  Chunks of one image differ: where many
 particles cross, labels change more often.  The same structure is made here, with the probability that a
 voxel brings a new label or a new charge drawn anew for each stretch of an event.  Its distribution is
-fitted (:mod:`dlio_torch.formats.larcv3_fit`), until chunks have the published distribution of sizes.
+fitted (:mod:`dlio_torch.formats.larcv3.size_fit`), until chunks have the published distribution of sizes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import Larcv3Config
 from dlio_torch.formats.core import payload
-from dlio_torch.formats.larcv3_fit import (
+from dlio_torch.formats.larcv3.size_fit import (
     LEVELS,
     STRETCH_CHUNKS,
     VOXEL,

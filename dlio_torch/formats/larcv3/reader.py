@@ -24,9 +24,9 @@ from dlio_torch.formats.hdf5.file import (
     set_metadata_cache,
 )
 from dlio_torch.formats.hdf5.layout import places_of
-from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS
-from dlio_torch.formats.larcv3_fit import VOXEL
-from dlio_torch.formats.places.larcv3 import Stretches, extents_of
+from dlio_torch.formats.larcv3.events import META, VOXEL_EXTENTS
+from dlio_torch.formats.larcv3.layout import Stretches, extents_of
+from dlio_torch.formats.larcv3.size_fit import VOXEL
 
 EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})

@@ -29,10 +29,10 @@ from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import Difference, FileInfo, Format, Reader
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.hdf5.file import METADATA_CACHE_LIMITS, open_file, reading
-from dlio_torch.formats.larcv3_content import META, VOXEL_EXTENTS, EventContent
-from dlio_torch.formats.larcv3_fit import VOXEL, mean_size
-from dlio_torch.formats.larcv3_reader import EVENT_ID, Larcv3Reader, require_events
-from dlio_torch.formats.larcv3_writer import Larcv3Writer, event_ids
+from dlio_torch.formats.larcv3.events import META, VOXEL_EXTENTS, EventContent
+from dlio_torch.formats.larcv3.reader import EVENT_ID, Larcv3Reader, require_events
+from dlio_torch.formats.larcv3.size_fit import VOXEL, mean_size
+from dlio_torch.formats.larcv3.writer import Larcv3Writer, event_ids
 from dlio_torch.trace.spans import NULL, Recorder
 
 

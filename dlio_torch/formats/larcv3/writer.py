@@ -29,9 +29,9 @@ import numpy.typing as npt
 from dlio_torch.config.schema import Larcv3Config
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.batch import concatenate
-from dlio_torch.formats.larcv3_content import VOXEL_EXTENTS, EventContent
-from dlio_torch.formats.larcv3_fit import VOXEL
-from dlio_torch.formats.larcv3_reader import EVENT_ID, EVENTS, EXTENTS, group_of
+from dlio_torch.formats.larcv3.events import VOXEL_EXTENTS, EventContent
+from dlio_torch.formats.larcv3.reader import EVENT_ID, EVENTS, EXTENTS, group_of
+from dlio_torch.formats.larcv3.size_fit import VOXEL
 
 UNREAD = "Data/unread_group/bytes"
 _UNREAD_CHUNK = 64 * 1024
