@@ -20,7 +20,7 @@ from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.contract import FormatContract, is_open, read, refusal, write
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
-from dlio_torch.formats.ncfile import LOCK, NcFile
+from dlio_torch.formats.netcdf.file import LOCK, NcFile
 
 netCDF4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
 

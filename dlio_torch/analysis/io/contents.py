@@ -23,7 +23,7 @@ import numpy as np
 
 from dlio_torch.analysis.io.contents_hdf5 import hdf5_contents
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.cdf_header import read_layout
+from dlio_torch.formats.netcdf.classic_header import read_layout
 from dlio_torch.formats.tfexample import wire_features
 from dlio_torch.formats.tfrecord_io import CRC, FRAMING, GZIP_MAGIC, HEADER
 from dlio_torch.units import format_size

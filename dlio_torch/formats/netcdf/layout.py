@@ -13,12 +13,12 @@ import h5py
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.cdf_header import Layout
 from dlio_torch.formats.core.layout import ArrayPlaces
 from dlio_torch.formats.core.layout_rows import Extents, Spaced, SpacedRows
 from dlio_torch.formats.hdf5 import layout as hdf5
 from dlio_torch.formats.hdf5.file import open_file
-from dlio_torch.formats.ncfile import NcFile, Rows
+from dlio_torch.formats.netcdf.classic_header import Layout
+from dlio_torch.formats.netcdf.file import NcFile, Rows
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the netCDF library"
 _CACHE_BYTES = 1 << 20

@@ -14,8 +14,8 @@ from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.core.layout import ArrayPlaces
 from dlio_torch.formats.core.layout_rows import Extents
 from dlio_torch.formats.core.ragged import read_pieces
-from dlio_torch.formats.ncfile import NcFile, Rows, reading
-from dlio_torch.formats.netcdf_places import places_of_variables
+from dlio_torch.formats.netcdf.file import NcFile, Rows, reading
+from dlio_torch.formats.netcdf.layout import places_of_variables
 from dlio_torch.formats.stacking import agreed, check_range
 
 

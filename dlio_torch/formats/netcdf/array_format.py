@@ -24,8 +24,8 @@ from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.hdf5.guard import check_file
-from dlio_torch.formats.ncfile import NcFile, Rows, create, creating, element_of, need_netcdf4
-from dlio_torch.formats.netcdf_reader import Index, NetcdfReader
+from dlio_torch.formats.netcdf.file import NcFile, Rows, create, creating, element_of, need_netcdf4
+from dlio_torch.formats.netcdf.reader import Index, NetcdfReader
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:

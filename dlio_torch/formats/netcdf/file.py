@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import ConfigError, DataError, DlioError, MissingPackageError
-from dlio_torch.formats.cdf_header import read_layout
 from dlio_torch.formats.core.format import open_error
 from dlio_torch.formats.core.library_lock import library_lock
 from dlio_torch.formats.hdf5.guard import ANY_FILTER, SLACK_BYTES, check_size
+from dlio_torch.formats.netcdf.classic_header import read_layout
 from dlio_torch.syserrors import is_damage
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
-from dlio_torch.formats.ncfile import Element, NcFile, Rows, create
-from dlio_torch.formats.netcdf_files import NetcdfFiles, Table
-from dlio_torch.formats.netcdf_reader import Index, StoredIndex
+from dlio_torch.formats.netcdf.array_format import NetcdfFiles, Table
+from dlio_torch.formats.netcdf.file import Element, NcFile, Rows, create
+from dlio_torch.formats.netcdf.reader import Index, StoredIndex
 
 if TYPE_CHECKING:
     import netCDF4

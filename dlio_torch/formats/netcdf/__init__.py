@@ -1,0 +1,1 @@
+"""netCDF, generic and with the CF conventions."""
