@@ -19,8 +19,8 @@ from dlio_torch.data import layout
 from dlio_torch.data.generate import generate
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
-from dlio_torch.formats import adios2_reader
-from dlio_torch.formats.bp_index import check_index
+from dlio_torch.formats.adios2 import reader as adios2_reader
+from dlio_torch.formats.adios2.index import check_index
 from dlio_torch.formats.contract import FormatContract, refusal, write
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dlio_torch.formats.core.format import Format
 
 BUILTIN: dict[str, str] = {
-    "adios2": "dlio_torch.formats.adios2:Adios2Format",
+    "adios2": "dlio_torch.formats.adios2.format:Adios2Format",
     "jpeg": "dlio_torch.formats.image:JpegFormat",
     "parquet": "dlio_torch.formats.parquet:ParquetFormat",
     "png": "dlio_torch.formats.image:PngFormat",

@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.adios2_reader import stored_type
-from dlio_torch.formats.bp_block import Block
-from dlio_torch.formats.bp_folder import check_complete
-from dlio_torch.formats.bp_index import OTHER_WAY, read_blocks
+from dlio_torch.formats.adios2.block import Block
+from dlio_torch.formats.adios2.folder import check_complete
+from dlio_torch.formats.adios2.index import OTHER_WAY, read_blocks
+from dlio_torch.formats.adios2.layout_segments import Segmented
+from dlio_torch.formats.adios2.reader import stored_type
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.format import os_errors
 from dlio_torch.formats.core.layout import ArrayPlaces, Ints, NativeFile
 from dlio_torch.formats.core.layout_rows import Extents
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
-from dlio_torch.formats.places.segments import Segmented
 from dlio_torch.formats.stacking import agreed
 
 _EXTENT = np.dtype(np.int64)

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import ConfigError, MissingPackageError
-from dlio_torch.formats.adios2_reader import Adios2Reader, stored_type
-from dlio_torch.formats.bp_folder import DATA, INDEX, METADATA, make_repeatable
-from dlio_torch.formats.bp_places import places_of_folder
+from dlio_torch.formats.adios2.folder import DATA, INDEX, METADATA, make_repeatable
+from dlio_torch.formats.adios2.layout import places_of_folder
+from dlio_torch.formats.adios2.reader import Adios2Reader, stored_type
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import NativeFile

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.bp_folder import check_complete
-from dlio_torch.formats.bp_index import check_index
+from dlio_torch.formats.adios2.folder import check_complete
+from dlio_torch.formats.adios2.index import check_index
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import Reader, open_error
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces

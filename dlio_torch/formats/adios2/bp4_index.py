@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_torch.formats.bp_block import Block, Unread
+from dlio_torch.formats.adios2.block import Block, Unread
 
 _ROW = 64  # bytes of a step in the table of steps, and of what stands before the first
 # Type -> NumPy's name of it.

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.bp4_index import read_bp4
-from dlio_torch.formats.bp5_index import read_bp5
-from dlio_torch.formats.bp_block import Block, Unread
-from dlio_torch.formats.bp_folder import INDEX, METADATA
+from dlio_torch.formats.adios2.block import Block, Unread
+from dlio_torch.formats.adios2.bp4_index import read_bp4
+from dlio_torch.formats.adios2.bp5_index import read_bp5
+from dlio_torch.formats.adios2.folder import INDEX, METADATA
 from dlio_torch.formats.core.format import os_errors
 from dlio_torch.syserrors import unreadable
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_torch.formats.bp_block import Block, Unread
+from dlio_torch.formats.adios2.block import Block, Unread
 
 _HEADER = 64  # bytes of the index before its records
 _MINOR, _COLUMNS = 38, 40  # bytes in it: minor version, and whether arrays were written column by column

@@ -1,0 +1,1 @@
+"""ADIOS2: folders of BP4 and BP5."""
