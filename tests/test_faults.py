@@ -62,7 +62,7 @@ def test_generation(
 def test_a_library_meets_a_full_disk(dataset: str, server: FaultServer, tmp_path: Path) -> None:
     """Also those that keep to themselves what the system said."""
     if dataset == "silo":
-        pytest.importorskip("dlio_torch.formats.silo_library").library()
+        pytest.importorskip("dlio_torch.formats.silo.library").library()
     what = ["generate", *BASE[:-1], f"dataset={dataset}", "dataset.root=small"]
     mounts = [{"at": str(tmp_path / "small"), "options": "size=150k"}]
     (ended,) = server.run(tmp_path, *what, mounts=mounts, patch=[ROOMY])

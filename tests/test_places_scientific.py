@@ -24,7 +24,7 @@ from dlio_torch.errors import DataError, MissingPackageError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
-from dlio_torch.formats.silo_library import library
+from dlio_torch.formats.silo.library import library
 from dlio_torch.native.swapping import NativeSwapper, NumpySwapper
 from dlio_torch.trace.spans import NULL
 

@@ -32,7 +32,7 @@ BUILTIN: dict[str, str] = {
     "npz": "dlio_torch.formats.npz:NpzFormat",
     "npy": "dlio_torch.formats.npy:NpyFormat",
     "indexed_binary": "dlio_torch.formats.indexed_binary:IndexedBinaryFormat",
-    "silo": "dlio_torch.formats.silo:SiloFormat",
+    "silo": "dlio_torch.formats.silo.format:SiloFormat",
     "synthetic": "dlio_torch.formats.synthetic:SyntheticFormat",
     "tfrecord": "dlio_torch.formats.tfrecord:TfrecordFormat",
 }

@@ -17,7 +17,7 @@ from dlio_torch.formats.core.layout import ArrayPlaces
 from dlio_torch.formats.core.layout_rows import Extents
 from dlio_torch.formats.hdf5 import layout as hdf5
 from dlio_torch.formats.hdf5.file import DAMAGE, open_file
-from dlio_torch.formats.silo_library import SiloArray, stored_type
+from dlio_torch.formats.silo.library import SiloArray, stored_type
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the Silo library"
 _CACHE_BYTES = 1 << 20

@@ -1,0 +1,1 @@
+"""LLNL's Silo by its HDF5 driver."""
