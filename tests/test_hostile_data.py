@@ -21,7 +21,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.codecs import inflated
 from dlio_torch.formats.core.format import FileInfo
 from dlio_torch.formats.core.registry import create
-from dlio_torch.formats.tfrecord_index import read_index
+from dlio_torch.formats.tfrecord.index import read_index
 
 ROWS = np.arange(12, dtype=np.uint8).reshape(3, 4)
 CASES = 5  # of each kind; `python -m benchmarks hostile` does more

@@ -28,9 +28,9 @@ from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
-from dlio_torch.formats.places import tfrecord as places
-from dlio_torch.formats.tfexample import _varint
-from dlio_torch.formats.tfrecord_io import frame
+from dlio_torch.formats.tfrecord import layout as places
+from dlio_torch.formats.tfrecord.example_proto import _varint
+from dlio_torch.formats.tfrecord.framing import frame
 from dlio_torch.trace.spans import NULL
 
 CONFIG = DatasetConfig(

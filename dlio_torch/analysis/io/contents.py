@@ -24,8 +24,8 @@ import numpy as np
 from dlio_torch.analysis.io.contents_hdf5 import hdf5_contents
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.netcdf.classic_header import read_layout
-from dlio_torch.formats.tfexample import wire_features
-from dlio_torch.formats.tfrecord_io import CRC, FRAMING, GZIP_MAGIC, HEADER
+from dlio_torch.formats.tfrecord.example_proto import wire_features
+from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, GZIP_MAGIC, HEADER
 from dlio_torch.units import format_size
 
 MOST = 1000
@@ -107,7 +107,7 @@ def _is_record(path: Path, head: bytes) -> bool:
     if len(head) < HEADER.size or HEADER.unpack_from(head)[0] + FRAMING > path.stat().st_size:
         return False
     try:
-        from dlio_torch.formats.tfrecord_io import crc32c, masked
+        from dlio_torch.formats.tfrecord.framing import crc32c, masked
 
         return bool(masked(crc32c()(0, head[:8])) == HEADER.unpack_from(head)[1])
     except DlioError:  # the package that computes checksums is not installed

@@ -34,7 +34,7 @@ BUILTIN: dict[str, str] = {
     "indexed_binary": "dlio_torch.formats.indexed_binary:IndexedBinaryFormat",
     "silo": "dlio_torch.formats.silo.format:SiloFormat",
     "synthetic": "dlio_torch.formats.synthetic:SyntheticFormat",
-    "tfrecord": "dlio_torch.formats.tfrecord:TfrecordFormat",
+    "tfrecord": "dlio_torch.formats.tfrecord.format:TfrecordFormat",
 }
 
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.format import os_errors
-from dlio_torch.formats.tfexample import Decoder, Feature, Piece, encode
-from dlio_torch.formats.tfrecord_file import opened
-from dlio_torch.formats.tfrecord_io import frame
+from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, Piece, encode
+from dlio_torch.formats.tfrecord.file import opened
+from dlio_torch.formats.tfrecord.framing import frame
 from dlio_torch.native.memory import address_of
 
 CENTER = ArraySpec("center", np.dtype(np.int64), (3,))

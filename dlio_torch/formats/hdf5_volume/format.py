@@ -32,7 +32,7 @@ from dlio_torch.formats.hdf5.guard import check_array, check_link
 from dlio_torch.formats.hdf5_volume.coordinates import CENTER, LEVEL, CoordinateList, records
 from dlio_torch.formats.hdf5_volume.layout import Centers, Patches
 from dlio_torch.formats.hdf5_volume.reader import Box, Volume, VolumeReader, box_around
-from dlio_torch.formats.tfrecord_io import gzipped
+from dlio_torch.formats.tfrecord.framing import gzipped
 from dlio_torch.trace.spans import NULL, Recorder
 
 _COORDINATES = 0xC00  # random stream of the coordinates

@@ -10,7 +10,7 @@ from pathlib import Path
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.direct_file import DirectReads, open_direct
 from dlio_torch.formats.core.format import os_errors
-from dlio_torch.formats.tfrecord_stream import FileBytes, GzipBytes, Pread, Records
+from dlio_torch.formats.tfrecord.stream import FileBytes, GzipBytes, Pread, Records
 
 
 class RecordFile:

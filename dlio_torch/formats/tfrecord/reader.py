@@ -19,11 +19,11 @@ from dlio_torch.config.schema import TfrecordConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer, Sample
 from dlio_torch.formats.core.format import Reader, os_errors
-from dlio_torch.formats.tfexample import Decoder, Feature, Octets
-from dlio_torch.formats.tfrecord_file import opened
-from dlio_torch.formats.tfrecord_index import Index, read_exactly, read_index, scan
-from dlio_torch.formats.tfrecord_io import CRC, FRAMING, HEADER, Checker
-from dlio_torch.formats.tfrecord_stream import Records
+from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, Octets
+from dlio_torch.formats.tfrecord.file import opened
+from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
+from dlio_torch.formats.tfrecord.index import Index, read_exactly, read_index, scan
+from dlio_torch.formats.tfrecord.stream import Records
 
 
 class TfrecordReader(Reader):

@@ -1,7 +1,7 @@
 """TFRecord files: one Example proto a sample, as TensorFlow's pipelines keep and read them.
 
 ``stream`` reads a file as TensorFlow does, from its start in pieces of ``transfer_size``; an index beside the
-file (``dataset.tfrecord.index``) is for the reading of single samples (:mod:`dlio_torch.formats.tfrecord_reader`).
+file (``dataset.tfrecord.index``) is for the reading of single samples (:mod:`dlio_torch.formats.tfrecord.reader`).
 
 Arrays are byte strings of their memory, except integers of 64 bits, which are lists of integers as
 labels are, and those that ``dataset.tfrecord.float_lists`` names.
@@ -29,12 +29,12 @@ from dlio_torch.formats.core.format import FileInfo, Reader, os_errors
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.layout_in_memory import held_samples
 from dlio_torch.formats.core.ordered_map import in_order
-from dlio_torch.formats.places.tfrecord import RecordFiles
-from dlio_torch.formats.tfexample import Feature, Kind, Piece, encode
-from dlio_torch.formats.tfrecord_block import SMALL, by_columns, one_by_one
-from dlio_torch.formats.tfrecord_index import INDEX, Index
-from dlio_torch.formats.tfrecord_io import FRAMING, crc32c, gzipped, view_of
-from dlio_torch.formats.tfrecord_reader import TfrecordReader
+from dlio_torch.formats.tfrecord.example_proto import Feature, Kind, Piece, encode
+from dlio_torch.formats.tfrecord.framing import FRAMING, crc32c, gzipped, view_of
+from dlio_torch.formats.tfrecord.index import INDEX, Index
+from dlio_torch.formats.tfrecord.layout import RecordFiles
+from dlio_torch.formats.tfrecord.reader import TfrecordReader
+from dlio_torch.formats.tfrecord.record_block import SMALL, by_columns, one_by_one
 from dlio_torch.trace.spans import NULL, Recorder
 
 CLASSES = 1000

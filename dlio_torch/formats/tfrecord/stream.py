@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.tfexample import Octets
-from dlio_torch.formats.tfrecord_io import CRC, FRAMING, HEADER, Checker
+from dlio_torch.formats.tfrecord.example_proto import Octets
+from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
 from dlio_torch.native.memory import address_of
 
 Pread = Callable[[int, int, int], bytes]

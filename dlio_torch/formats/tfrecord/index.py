@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import open_error
-from dlio_torch.formats.tfrecord_io import FRAMING, HEADER, Checker
+from dlio_torch.formats.tfrecord.framing import FRAMING, HEADER, Checker
 
 INDEX = ".idx"
 """What the name of an index has behind the name of its file."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from dlio_torch.errors import DataError, MissingPackageError
 from dlio_torch.formats.core.ordered_map import in_order
-from dlio_torch.formats.tfexample import Octets, Piece
+from dlio_torch.formats.tfrecord.example_proto import Octets, Piece
 
 HEADER = struct.Struct("<QI")
 LENGTH = struct.Struct("<Q")

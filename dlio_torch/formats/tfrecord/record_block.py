@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.tfexample import Feature, Octets, Piece, encode, packed_lengths
-from dlio_torch.formats.tfrecord_io import CRC, HEADER, crc32c, frame, masked
+from dlio_torch.formats.tfrecord.example_proto import Feature, Octets, Piece, encode, packed_lengths
+from dlio_torch.formats.tfrecord.framing import CRC, HEADER, crc32c, frame, masked
 
 SMALL = 64 << 10
 """Mean bytes of a sample up to which Python's work on a record is more than the copy of its content."""
