@@ -14,7 +14,7 @@ from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, Listed, Strided
 from dlio_torch.formats.megatron_index import Index
-from dlio_torch.formats.stacking import check_range
+from dlio_torch.formats.numpy.stacking import check_range
 
 
 class BinaryReader(Reader):

@@ -16,7 +16,7 @@ from dlio_torch.formats.core.layout_rows import Extents
 from dlio_torch.formats.core.ragged import read_pieces
 from dlio_torch.formats.netcdf.file import NcFile, Rows, reading
 from dlio_torch.formats.netcdf.layout import places_of_variables
-from dlio_torch.formats.stacking import agreed, check_range
+from dlio_torch.formats.numpy.stacking import agreed, check_range
 
 
 class Index(ABC):

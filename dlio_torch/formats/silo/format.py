@@ -25,9 +25,9 @@ from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces, table_of
 from dlio_torch.formats.hdf5.guard import check_file
+from dlio_torch.formats.numpy.stacking import agreed, check_range
 from dlio_torch.formats.silo.layout import open_driver, places_of_array
 from dlio_torch.formats.silo.library import SiloArray, SiloFile, library, make_repeatable, too_long
-from dlio_torch.formats.stacking import agreed, check_range
 from dlio_torch.trace.spans import NULL, Recorder
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

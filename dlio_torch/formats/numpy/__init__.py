@@ -1,0 +1,1 @@
+"""NumPy's single-array files (npy) and zip archives (npz)."""
