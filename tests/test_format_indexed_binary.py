@@ -22,7 +22,7 @@ from dlio_torch.formats.contract import SEED, FormatContract, check_batch, is_op
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
-from dlio_torch.formats.megatron_index import read_index
+from dlio_torch.formats.indexed_binary.index import read_index
 from dlio_torch.native.build import find_compiler
 
 TEXT = {"length_mean": 300, "length_stdev": 90}
@@ -324,7 +324,7 @@ def test_system_calls_of_documents(tmp_path: Path) -> None:
 CUT = """
 import os, sys
 from pathlib import Path
-from dlio_torch.formats.binfile import MappedFile
+from dlio_torch.formats.indexed_binary.file import MappedFile
 path = Path(sys.argv[1])
 file = MappedFile(path)
 into = memoryview(bytearray(10))

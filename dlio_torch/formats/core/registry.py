@@ -31,7 +31,7 @@ BUILTIN: dict[str, str] = {
     "netcdf_cf": "dlio_torch.formats.netcdf.cf:NetcdfCfFormat",
     "npz": "dlio_torch.formats.numpy.npz:NpzFormat",
     "npy": "dlio_torch.formats.numpy.npy:NpyFormat",
-    "indexed_binary": "dlio_torch.formats.indexed_binary:IndexedBinaryFormat",
+    "indexed_binary": "dlio_torch.formats.indexed_binary.format:IndexedBinaryFormat",
     "silo": "dlio_torch.formats.silo.format:SiloFormat",
     "synthetic": "dlio_torch.formats.synthetic:SyntheticFormat",
     "tfrecord": "dlio_torch.formats.tfrecord.format:TfrecordFormat",

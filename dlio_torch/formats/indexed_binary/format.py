@@ -20,14 +20,14 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.binfile import BinFile, DirectFile, MappedFile, ReadFile
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.buffered_file import beside
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader, open_error
 from dlio_torch.formats.core.layout import NativeFile
-from dlio_torch.formats.indexed_binary_reader import BinaryReader, DocumentReader, RecordReader, SequenceReader
-from dlio_torch.formats.megatron_index import CODES, MAX_LENGTH, SUFFIX, Index, read_index, write_index
+from dlio_torch.formats.indexed_binary.file import BinFile, DirectFile, MappedFile, ReadFile
+from dlio_torch.formats.indexed_binary.index import CODES, MAX_LENGTH, SUFFIX, Index, read_index, write_index
+from dlio_torch.formats.indexed_binary.reader import BinaryReader, DocumentReader, RecordReader, SequenceReader
 from dlio_torch.trace.spans import NULL, Recorder
 
 _BLOCK = 1 << 20  # samples whose lengths are drawn at a time

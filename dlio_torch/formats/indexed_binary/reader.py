@@ -1,4 +1,4 @@
-"""Finding and reading the samples of a flat binary file: see :mod:`dlio_torch.formats.indexed_binary`."""
+"""Finding and reading the samples of a flat binary file: see :mod:`dlio_torch.formats.indexed_binary.format`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.binfile import BinFile
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, Listed, Strided
-from dlio_torch.formats.megatron_index import Index
+from dlio_torch.formats.indexed_binary.file import BinFile
+from dlio_torch.formats.indexed_binary.index import Index
 from dlio_torch.formats.numpy.stacking import check_range
 
 

@@ -1,0 +1,1 @@
+"""Flat binary records with an index, as Megatron-LM's .bin and .idx."""
