@@ -19,7 +19,7 @@ from strace import OPENS, READS, Call, need_strace, trace
 from dlio_torch.config.schema import CsvConfig, DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.contract import FormatContract, check_batch, is_open, read, refusal, write
-from dlio_torch.formats.csv import CsvFormat
+from dlio_torch.formats.csv.format import CsvFormat
 
 FIELDS = [
     FieldConfig("label", "int64", []),

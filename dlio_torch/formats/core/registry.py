@@ -23,7 +23,7 @@ BUILTIN: dict[str, str] = {
     "jpeg": "dlio_torch.formats.image:JpegFormat",
     "parquet": "dlio_torch.formats.parquet:ParquetFormat",
     "png": "dlio_torch.formats.image:PngFormat",
-    "csv": "dlio_torch.formats.csv:CsvFormat",
+    "csv": "dlio_torch.formats.csv.format:CsvFormat",
     "hdf5": "dlio_torch.formats.hdf5.format:Hdf5Format",
     "hdf5_volume": "dlio_torch.formats.hdf5_volume.format:Hdf5VolumeFormat",
     "larcv3": "dlio_torch.formats.larcv3.format:Larcv3Format",

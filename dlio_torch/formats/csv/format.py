@@ -29,8 +29,8 @@ from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
 from dlio_torch.formats.core.layout_in_memory import held
 from dlio_torch.formats.core.layout_whole_file import read_whole
 from dlio_torch.formats.core.ordered_map import in_order
-from dlio_torch.formats.csv_reader import CsvReader, columns_of, concatenated, parse
-from dlio_torch.formats.places.csv import parsed
+from dlio_torch.formats.csv.layout import parsed
+from dlio_torch.formats.csv.reader import CsvReader, columns_of, concatenated, parse
 from dlio_torch.trace.spans import NULL, Recorder
 
 _WIDTHS = (3, 16)  # "d.d" to 15 digits: what every correct parser turns into the same float64
