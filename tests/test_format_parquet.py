@@ -17,7 +17,7 @@ from strace import OPENS, READS, need_strace, trace
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, ParquetConfig
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.contract import FormatContract, read, refusal, write
-from dlio_torch.formats.parquet import ParquetFormat
+from dlio_torch.formats.parquet.format import ParquetFormat
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")

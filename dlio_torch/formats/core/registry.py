@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BUILTIN: dict[str, str] = {
     "adios2": "dlio_torch.formats.adios2.format:Adios2Format",
     "jpeg": "dlio_torch.formats.image:JpegFormat",
-    "parquet": "dlio_torch.formats.parquet:ParquetFormat",
+    "parquet": "dlio_torch.formats.parquet.format:ParquetFormat",
     "png": "dlio_torch.formats.image:PngFormat",
     "csv": "dlio_torch.formats.csv.format:CsvFormat",
     "hdf5": "dlio_torch.formats.hdf5.format:Hdf5Format",

@@ -22,7 +22,7 @@ from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo, Reader
 from dlio_torch.formats.core.layout import NativeFile
-from dlio_torch.formats.parquet_reader import ParquetReader
+from dlio_torch.formats.parquet.reader import ParquetReader
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
