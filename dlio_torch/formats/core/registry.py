@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 BUILTIN: dict[str, str] = {
     "adios2": "dlio_torch.formats.adios2.format:Adios2Format",
-    "jpeg": "dlio_torch.formats.image:JpegFormat",
+    "jpeg": "dlio_torch.formats.image.format:JpegFormat",
     "parquet": "dlio_torch.formats.parquet.format:ParquetFormat",
-    "png": "dlio_torch.formats.image:PngFormat",
+    "png": "dlio_torch.formats.image.format:PngFormat",
     "csv": "dlio_torch.formats.csv.format:CsvFormat",
     "hdf5": "dlio_torch.formats.hdf5.format:Hdf5Format",
     "hdf5_volume": "dlio_torch.formats.hdf5_volume.format:Hdf5VolumeFormat",

@@ -29,8 +29,8 @@ from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.buffered_file import open_buffered, refusing
 from dlio_torch.formats.core.format import FileInfo, Format, Reader
 from dlio_torch.formats.core.layout import NativeFile
-from dlio_torch.formats.image_reader import ClassFolders, ImageReader
-from dlio_torch.formats.places.image import places_of_image
+from dlio_torch.formats.image.layout import places_of_image
+from dlio_torch.formats.image.reader import ClassFolders, ImageReader
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""JPEG and PNG, one image a file."""
