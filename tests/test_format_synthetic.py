@@ -15,7 +15,7 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.formats.contract import ReadingContract, read, refusal
 from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.batch import BatchBuffer
-from dlio_torch.formats.synthetic import SyntheticFormat
+from dlio_torch.formats.synthetic.format import SyntheticFormat
 
 
 def config(*fields: FieldConfig, samples: int = 7) -> DatasetConfig:

@@ -33,7 +33,7 @@ BUILTIN: dict[str, str] = {
     "npy": "dlio_torch.formats.numpy.npy:NpyFormat",
     "indexed_binary": "dlio_torch.formats.indexed_binary.format:IndexedBinaryFormat",
     "silo": "dlio_torch.formats.silo.format:SiloFormat",
-    "synthetic": "dlio_torch.formats.synthetic:SyntheticFormat",
+    "synthetic": "dlio_torch.formats.synthetic.format:SyntheticFormat",
     "tfrecord": "dlio_torch.formats.tfrecord.format:TfrecordFormat",
 }
 

@@ -18,7 +18,7 @@ from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
 from dlio_torch.formats.core.format import FileInfo, Format, Reader
 from dlio_torch.formats.core.layout import NativeFile
-from dlio_torch.formats.places.synthetic import Repeated
+from dlio_torch.formats.synthetic.layout import Repeated
 from dlio_torch.trace.spans import NULL, Recorder
 
 
