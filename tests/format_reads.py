@@ -11,8 +11,8 @@ from pathlib import Path
 from strace import OPENS, READS, Call, need_strace, trace
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.formats.contract import write
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import write
 
 PROGRAM = """
 import os, pickle, sys

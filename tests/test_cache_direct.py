@@ -21,10 +21,10 @@ from dlio_torch.config.schema import (
     TfrecordConfig,
 )
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.contract import SEED, FormatContract, read, write
 from dlio_torch.formats.core.direct_file import BLOCK, DirectRaw
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import SEED, FormatContract, read, write
 
 ROWS = FieldConfig("x", "float32", [33, 41])
 TEXT = FieldConfig("text", "int32", [], length_mean=700, length_stdev=90)
@@ -94,7 +94,7 @@ from contextlib import closing
 from pathlib import Path
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.formats.core.format import Format
-from dlio_torch.formats.contract import read
+from dlio_torch.formats.testing.contract import read
 from dlio_torch.formats.core.registry import create
 name, suffix = sys.argv[1:]
 fields = [FieldConfig("x", "float32", [33, 41])]

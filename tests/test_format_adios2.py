@@ -21,9 +21,9 @@ from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.adios2 import reader as adios2_reader
 from dlio_torch.formats.adios2.index import check_index
-from dlio_torch.formats.contract import FormatContract, refusal, write
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import FormatContract, refusal, write
 from dlio_torch.trace.spans import NULL
 
 adios2 = pytest.importorskip("adios2", reason="adios2 is not installed")

@@ -18,8 +18,8 @@ from strace import OPENS, READS, Call, need_strace, trace
 
 from dlio_torch.config.schema import CsvConfig, DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.contract import FormatContract, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.csv.format import CsvFormat
+from dlio_torch.formats.testing.contract import FormatContract, check_batch, is_open, read, refusal, write
 
 FIELDS = [
     FieldConfig("label", "int64", []),
@@ -215,7 +215,7 @@ def test_large_integers_beside_decimal_numbers_keep_their_digits(tmp_path: Path)
 PROGRAM = """
 import pickle, sys
 from pathlib import Path
-from dlio_torch.formats.contract import read
+from dlio_torch.formats.testing.contract import read
 for fmt, path, count in pickle.loads(Path(sys.argv[1]).read_bytes()):
     reader = fmt.open(path)
     read(fmt, reader, [3, 1])

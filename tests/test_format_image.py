@@ -18,7 +18,10 @@ from strace import OPENS, READS, Call, need_strace, trace
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, ImageConfig
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
-from dlio_torch.formats.contract import (
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import (
     FIRST,
     SEED,
     FormatContract,
@@ -28,9 +31,6 @@ from dlio_torch.formats.contract import (
     refusal,
     write,
 )
-from dlio_torch.formats.core.batch import BatchBuffer
-from dlio_torch.formats.core.format import Format
-from dlio_torch.formats.core.registry import create
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
@@ -291,7 +291,7 @@ PROGRAM = """
 import os, pickle, sys
 from pathlib import Path
 from PIL import Image
-from dlio_torch.formats.contract import read
+from dlio_torch.formats.testing.contract import read
 for fmt, path, like in pickle.loads(Path(sys.argv[1]).read_bytes()):
     reader = fmt.open(path)
     read(fmt, reader, [0])

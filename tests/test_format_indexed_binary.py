@@ -18,11 +18,11 @@ from straced import needs_strace, results, straced
 
 from dlio_torch.config.schema import BinaryConfig, DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.indexed_binary.index import read_index
+from dlio_torch.formats.testing.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 from dlio_torch.native.build import find_compiler
 
 TEXT = {"length_mean": 300, "length_stdev": 90}

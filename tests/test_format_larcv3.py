@@ -16,12 +16,21 @@ import pytest
 
 from dlio_torch.config.schema import DatasetConfig, Larcv3Config, ProducerConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.contract import SEED, FormatContract, assert_equal, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.core.batch import BatchBuffer, Sample, samples_of
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.larcv3.format import Larcv3Format
 from dlio_torch.formats.larcv3.size_fit import LEVELS
 from dlio_torch.formats.larcv3.writer import UNREAD
+from dlio_torch.formats.testing.contract import (
+    SEED,
+    FormatContract,
+    assert_equal,
+    check_batch,
+    is_open,
+    read,
+    refusal,
+    write,
+)
 
 LABEL = ProducerConfig("sparse2d_sbnd_cosmicseg", "label", 2742, 175)
 WIRE = ProducerConfig("sparse2d_sbndwire", "charge", 6641, 124)

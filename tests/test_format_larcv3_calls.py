@@ -15,8 +15,8 @@ import pytest
 from ranks import clean_environ
 
 from dlio_torch.config.schema import DatasetConfig, Larcv3Config, ProducerConfig
-from dlio_torch.formats.contract import write
 from dlio_torch.formats.larcv3.format import Larcv3Format
+from dlio_torch.formats.testing.contract import write
 
 LABEL, WIRE = "sparse2d_sbnd_cosmicseg", "sparse2d_sbndwire"
 OPTIONS = Larcv3Config(
@@ -50,7 +50,7 @@ SCENARIOS: dict[str, tuple[dict[str, Any], list[int]]] = {
 PROGRAM = """
 import os, pickle, sys
 from contextlib import closing
-from dlio_torch.formats.contract import read
+from dlio_torch.formats.testing.contract import read
 with open(sys.argv[1], "rb") as file:
     path, scenarios = pickle.load(file)
 for name, fmt, events in scenarios:

@@ -15,9 +15,9 @@ from straced import needs_strace, results, straced
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, NpzConfig
 from dlio_torch.data import layout
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 
 VOXELS = {"length_mean": 20, "length_stdev": 6}
 

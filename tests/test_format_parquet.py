@@ -16,8 +16,8 @@ from strace import OPENS, READS, need_strace, trace
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, ParquetConfig
 from dlio_torch.errors import MissingPackageError
-from dlio_torch.formats.contract import FormatContract, read, refusal, write
 from dlio_torch.formats.parquet.format import ParquetFormat
+from dlio_torch.formats.testing.contract import FormatContract, read, refusal, write
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -204,7 +204,7 @@ def test_the_reads_are_the_footer_and_then_column_chunks(tmp_path: Path) -> None
 PROGRAM = """
 import pickle, sys
 from pathlib import Path
-from dlio_torch.formats.contract import read
+from dlio_torch.formats.testing.contract import read
 fmt = pickle.loads(Path(sys.argv[1]).read_bytes())
 reader = fmt.open(Path(sys.argv[2]))
 read(fmt, reader, [250, 299, 0, 150])

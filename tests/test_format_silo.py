@@ -16,9 +16,9 @@ from format_reads import reads_after_open
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
-from dlio_torch.formats.contract import FormatContract, refusal, write
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.silo import library as silo_library
+from dlio_torch.formats.testing.contract import FormatContract, refusal, write
 
 FIXED = [
     FieldConfig("label", "int64", []),

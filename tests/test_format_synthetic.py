@@ -12,10 +12,10 @@ import pytest
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.contract import ReadingContract, read, refusal
 from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.synthetic.format import SyntheticFormat
+from dlio_torch.formats.testing.contract import ReadingContract, read, refusal
 
 
 def config(*fields: FieldConfig, samples: int = 7) -> DatasetConfig:

@@ -26,10 +26,10 @@ from hypothesis import strategies as st
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, TfrecordConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
-from dlio_torch.formats.contract import FormatContract, check_batch, read, refusal, write
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import FormatContract, check_batch, read, refusal, write
 from dlio_torch.formats.tfrecord import format as tfrecord
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, encode
 from dlio_torch.formats.tfrecord.framing import crc32c, frame, masked

@@ -22,10 +22,10 @@ from dlio_torch.config.schema import (
     VolumeConfig,
 )
 from dlio_torch.errors import ConfigError, DlioError, MissingPackageError, PreconditionError
-from dlio_torch.formats.contract import FormatContract, ReadingContract
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format, open_error
 from dlio_torch.formats.hdf5.format import Hdf5Format
+from dlio_torch.formats.testing.contract import FormatContract, ReadingContract
 
 ANY = DatasetConfig(
     fields=[FieldConfig("image", "float32", [16, 12]), FieldConfig("labels", "uint8", [16, 12])],

@@ -40,9 +40,9 @@ from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.names import Names
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
-from dlio_torch.formats.contract_helpers import write
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.helpers import write
 from dlio_torch.trace.spans import NULL
 
 SAMPLES = 7

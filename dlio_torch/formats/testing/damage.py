@@ -11,11 +11,11 @@ from pathlib import Path
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.contract_helpers import read, write
-from dlio_torch.formats.contract_reading import ReadingContract
 from dlio_torch.formats.core.batch import Sample, samples_of
 from dlio_torch.formats.core.byte_origin import whereabouts
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.testing.helpers import read, write
+from dlio_torch.formats.testing.reading import ReadingContract
 
 _BYTE, _PART = re.compile(r"byte (\d+) of (.+)"), re.compile(r"in the \w+ of (\d+) bytes at byte (\d+) of (.+)")
 _PARAMETERS: dict[tuple[str, int], dict[str, float]] = {}

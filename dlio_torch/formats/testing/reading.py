@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.formats.contract_helpers import assert_equal, check_batch, read
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, BatchBuffer
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.helpers import assert_equal, check_batch, read
 
 SEED = 20
 FIRST = 1 << 40  # evaluation samples are numbered from here on

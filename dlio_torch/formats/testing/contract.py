@@ -24,11 +24,11 @@ from pathlib import Path
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.contract_damage import DamageContract
-from dlio_torch.formats.contract_helpers import assert_equal, check_batch, is_open, read, refusal, write
-from dlio_torch.formats.contract_reading import FIRST, SEED, ReadingContract
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.testing.damage import DamageContract
+from dlio_torch.formats.testing.helpers import assert_equal, check_batch, is_open, read, refusal, write
+from dlio_torch.formats.testing.reading import FIRST, SEED, ReadingContract
 
 __all__ = [
     "FIRST",
