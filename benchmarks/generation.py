@@ -30,7 +30,7 @@ from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Rounds, Unavailable, interleave, rounds_of, say, timed
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, GenerateConfig, Hdf5Config, NpzConfig
-from dlio_torch.data.generate import generate
+from dlio_torch.data.dataset.generation import generate
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.environment.readers import fio_version
 from dlio_torch.errors import DlioError

@@ -22,7 +22,7 @@ from typing import Any
 from dlio_torch import native, runstate
 from dlio_torch.config.resources import read_document
 from dlio_torch.config.schema import Config
-from dlio_torch.data.generate import LOCK, PART
+from dlio_torch.data.dataset.generation import LOCK, PART
 from dlio_torch.data.stageplace import KEPT, place
 from dlio_torch.environment import held
 from dlio_torch.errors import ConfigError

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, LoaderConfig
-from dlio_torch.data import layout
-from dlio_torch.data.datasets import CatchingDataset, SampleDataset
-from dlio_torch.data.generate import generate
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.generation import generate
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.dist.base import FailureHook, GradientReducer, SingleCommunicator

@@ -24,10 +24,10 @@ from dlio_torch.config.schema import (
     TrainConfig,
 )
 from dlio_torch.data.assemble import assemble
-from dlio_torch.data.datasets import CatchingDataset, SampleDataset
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError, DlioError

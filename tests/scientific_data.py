@@ -9,7 +9,7 @@ import pytest
 from data_files import config_of, make
 
 from dlio_torch.config.schema import Adios2Config, FieldConfig, NetcdfConfig, ParquetConfig
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.format import Format
 

@@ -20,8 +20,8 @@ from ranks import Ended, run_ranks
 
 from dlio_torch.analysis.metrics import summarise
 from dlio_torch.config.schema import CacheConfig, ComputeConfig, Config, DatasetConfig, FieldConfig, NpzConfig
-from dlio_torch.data import layout
 from dlio_torch.data.cachestate import CacheKeeper, DataFiles, Prepared
+from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.environment import cached_share
 from dlio_torch.environment.evict import evict, mapped_by, read_through, why_cached

@@ -17,8 +17,8 @@ from data_files import RawFormat, config_of, make, make_raw
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import ComputeConfig
-from dlio_torch.data.datasets import CatchingDataset, Failure, InMemoryDataset, SampleDataset
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, InMemoryDataset, SampleDataset
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch, BatchBuffer, batch_bytes, samples_of
 from dlio_torch.formats.core.format import Format, Reader

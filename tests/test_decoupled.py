@@ -19,9 +19,9 @@ from decoupled_data import data_of, decoupled, good_and_bad, watched
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, LoaderConfig
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.blocks import Blocks
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.pipes import BatchIndices, EpochBatches
 from dlio_torch.data.sampler import BatchSampler

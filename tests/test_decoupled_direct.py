@@ -19,9 +19,9 @@ from decoupled_data import LAYOUTS, decoupled, faithful
 from dlio_torch import native
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import FieldConfig
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.decoupled.plan import Planner
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, Config, FieldConfig, LoaderConfig, NpzConfig
-from dlio_torch.data.datasets import Failure
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.decoupled.dealing import Turns
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.incoming import Handful, Incoming, one_by_one
 from dlio_torch.data.decoupled.shelf import Shelf
 from dlio_torch.data.lanes import LanesPlan, RowsOf
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format

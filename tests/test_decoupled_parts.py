@@ -16,9 +16,9 @@ from leftovers import none_left
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config, LoaderConfig
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import turns
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError

@@ -15,11 +15,11 @@ from decoupled_data import FIXED, LABELLED, LISTS, VARIABLE, NotedMover, as_byte
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config, LoaderConfig, TfrecordConfig
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.shelf import Shelf
 from dlio_torch.data.decoupled.streams import PlannedBatches
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch

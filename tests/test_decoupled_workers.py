@@ -22,12 +22,12 @@ from leftovers import none_left, worker_pids
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, LoaderConfig
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.pinning import Pinned
 from dlio_torch.data.decoupled.shared import SharedMemory
 from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
 from dlio_torch.data.decoupled.workers import WorkersEngine
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, RunFailed

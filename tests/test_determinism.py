@@ -17,7 +17,7 @@ from ranks import clean_environ, run_ranks
 
 from dlio_torch import cli
 from dlio_torch.config.resources import shipped
-from dlio_torch.data.checksum import CHECKSUMS
+from dlio_torch.data.dataset.checksum import CHECKSUMS
 from dlio_torch.trace.events import read_events
 from dlio_torch.train.order import OrderChecksum, OrderPart, whole
 

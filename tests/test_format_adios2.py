@@ -15,8 +15,8 @@ from format_reads import reads_after_open
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Adios2Config, DatasetConfig, FieldConfig
-from dlio_torch.data import layout
-from dlio_torch.data.generate import generate
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.generation import generate
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.adios2 import reader as adios2_reader

@@ -13,7 +13,7 @@ import pytest
 from straced import needs_strace, results, straced
 
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, NpzConfig
-from dlio_torch.data import layout
+from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create

@@ -22,9 +22,10 @@ from data_files import RawFormat, config_of, make, run_threads
 from ranks import clean_environ
 
 from dlio_torch.config.schema import Config, FieldConfig, GenerateConfig, Hdf5Config
-from dlio_torch.data import description, layout
-from dlio_torch.data.datasets import SampleDataset
-from dlio_torch.data.generate import PART, Generated, generate
+from dlio_torch.data.dataset import description
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.generation import PART, Generated, generate
+from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.core import registry

@@ -15,8 +15,8 @@ import pytest
 from benchmarks.harm import data
 from benchmarks.harm.child import SOUND, run_cases
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
-from dlio_torch.data import layout
-from dlio_torch.data.look import look
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.probe import look
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.codecs import inflated
 from dlio_torch.formats.core.format import FileInfo

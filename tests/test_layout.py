@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from ranks import clean_environ
 
 from dlio_torch.config.schema import Config, FieldConfig, Hdf5Config, LoaderConfig
-from dlio_torch.data import description, layout
-from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.dataset import description
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.core import registry
 

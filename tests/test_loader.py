@@ -18,8 +18,8 @@ from leftovers import none_left, worker_pids
 from torch.utils.data._utils import signal_handling
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.datasets import CatchingDataset, InMemoryDataset, SampleDataset
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed

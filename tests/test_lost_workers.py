@@ -172,7 +172,7 @@ def test_a_worker_that_dies_before_it_has_begun_is_named(server: FaultServer, tm
 
 CRASH = """
 import ctypes
-from dlio_torch.data.datasets import SampleDataset
+from dlio_torch.data.dataset.map_dataset import SampleDataset
 read, left = SampleDataset.__getitems__, iter([True, True])
 def crash(self, indices):
     batch = read(self, indices)

@@ -15,7 +15,7 @@ from data_files import epoch_of, loader_of, make_raw, numbers
 from torch.utils.data import DataLoader
 from torch.utils.data.graph import traverse_dps
 
-from dlio_torch.data.datasets import CatchingDataset, SampleDataset
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.pipes import BatchIndices, EpochBatches, SampleReader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.trace.spans import NULL

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from straced import needs_strace, straced
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
-from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError

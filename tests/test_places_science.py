@@ -27,10 +27,10 @@ from dlio_torch.config.schema import (
     VolumeArrayConfig,
     VolumeConfig,
 )
-from dlio_torch.data import layout as layouts
-from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.dataset import manifest as layouts
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError

@@ -15,9 +15,9 @@ from decoupled_data import assert_same, decoupled, faithful, outcome
 from scientific_data import LAYOUTS, data_of
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
-from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError, MissingPackageError

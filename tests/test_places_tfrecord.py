@@ -20,9 +20,9 @@ from straced import needs_strace, results, straced
 
 from dlio_torch import native
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig, TfrecordConfig
-from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import DataError

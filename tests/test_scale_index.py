@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from benchmarks.own.index import memory
 from dlio_torch.config.compose import compose
-from dlio_torch.data import layout, orders
+from dlio_torch.data import orders
 from dlio_torch.data.assemble import train_sampler
-from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.lanes import LanesPlan
-from dlio_torch.data.names import Names
 from dlio_torch.data.permutation import Permutation
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.sampler import BatchSampler

@@ -13,9 +13,10 @@ import pytest
 import test_formats
 from data_files import config_of, make
 
-from dlio_torch.data import description, layout
-from dlio_torch.data.datasets import CatchingDataset, Failure, SampleDataset
-from dlio_torch.data.stored import in_the_way
+from dlio_torch.data.dataset import description
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, SampleDataset
+from dlio_torch.data.dataset.stored_files import in_the_way
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.trace.spans import NULL
 

@@ -16,7 +16,7 @@ from ranks import Ended, Kind, run_ranks
 from dlio_torch import runstate
 from dlio_torch.cli import main
 from dlio_torch.config.compose import compose
-from dlio_torch.data import together
+from dlio_torch.data.dataset import visibility as together
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.run.alike import same_on_all
 from dlio_torch.rundir import RunDir

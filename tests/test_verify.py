@@ -13,8 +13,8 @@ from data_files import config_of, make, make_raw
 
 from dlio_torch import cli
 from dlio_torch.config.schema import Config
-from dlio_torch.data.checks import check_contents, check_counts
-from dlio_torch.data.datasets import CatchingDataset, SampleDataset
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
+from dlio_torch.data.dataset.verification import check_contents, check_counts
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.trace.spans import NULL

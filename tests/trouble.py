@@ -50,7 +50,7 @@ def shorten(comm: Any) -> None:
 
 
 def prepare(place: str, do: Callable[[], None]) -> None:
-    from dlio_torch.data import generate
+    from dlio_torch.data.dataset import generation as generate
     from dlio_torch.run import outcome
     from dlio_torch.train import checkpoint, trainer
 

@@ -31,13 +31,13 @@ from dlio_torch.config.schema import (
     VolumeArrayConfig,
     VolumeConfig,
 )
-from dlio_torch.data import layout
-from dlio_torch.data.counts import FileCounts
-from dlio_torch.data.datasets import SampleDataset
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.file_names import Names
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader
-from dlio_torch.data.names import Names
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.core.format import Format

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dlio_torch.data.counts import FileCounts
-from dlio_torch.data.layout import Manifest
-from dlio_torch.data.names import Names
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.file_names import Names
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.streamplan import StreamPlan
 

@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config
-from dlio_torch.data import description, layout
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset import description
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.hold import HeldLoader, HeldPlan
 from dlio_torch.data.lanes import LanesPlan, RowsOf
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import BatchLoader, Source
 from dlio_torch.data.loading import Loading
 from dlio_torch.data.memory_reads import serve

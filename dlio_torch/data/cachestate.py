@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.config.schema import CacheConfig
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.memory import cache_room
 from dlio_torch.environment.mounts import describe_mount

@@ -15,7 +15,7 @@ from torch.utils.data._utils import signal_handling
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.datasets import CatchingDataset, Failure, passed_through
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, passed_through
 from dlio_torch.data.deaths import WorkerSignals
 from dlio_torch.data.failures import begin_worker
 from dlio_torch.data.making import Made

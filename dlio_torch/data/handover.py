@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from dlio_torch.data.datasets import Failure
+from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.making import Made
 from dlio_torch.environment.held import SHARED_MEMORY
 from dlio_torch.errors import DlioError

@@ -14,7 +14,7 @@ from typing import Literal
 
 from torch.utils.data import IterDataPipe, functional_datapipe
 
-from dlio_torch.data.datasets import SampleDataset
+from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.orders import pieces
 from dlio_torch.data.patterns import filled_lanes
 from dlio_torch.data.pipeplan import ENDLESS, PipePlan

@@ -17,7 +17,7 @@ import torch
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataloaders import DataLoaderEngine, Item, over_pipe, over_samples, together
-from dlio_torch.data.datasets import CatchingDataset, Failure
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
 from dlio_torch.data.deaths import WorkerSignals
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource

@@ -10,11 +10,11 @@ from torch.utils.data import IterDataPipe
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
-from dlio_torch.data.datasets import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.map_dataset import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.hold import fetched_by
 from dlio_torch.data.lanes import LanesPlan, LanesStart
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.loader import Source
 from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.replay import (

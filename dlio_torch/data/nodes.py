@@ -18,7 +18,7 @@ from typing import Any
 import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.datasets import CatchingDataset, Failure
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
 from dlio_torch.data.deaths import death_of
 from dlio_torch.data.failures import begin_worker, no_batch
 from dlio_torch.data.making import Made

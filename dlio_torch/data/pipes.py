@@ -14,7 +14,7 @@ from itertools import islice
 
 from torch.utils.data import IterableDataset, IterDataPipe, functional_datapipe, get_worker_info
 
-from dlio_torch.data.datasets import CatchingDataset, Failure
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
 from dlio_torch.data.handover import shared_numbers
 from dlio_torch.data.making import Made
 from dlio_torch.data.sampler import BatchSampler

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from dlio_torch.config.check import Check
 from dlio_torch.config.schema import Config
 from dlio_torch.data.assemble import eval_sampler, train_sampler
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.hold import HeldPlan, fetched_by
 from dlio_torch.data.lanes import LanesPlan
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.pipeplan import PipePlan, Plan
 from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.environment.memory import memory_in_all

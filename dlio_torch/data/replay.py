@@ -26,7 +26,7 @@ from torch.utils.data import Dataset
 from torch.utils.data.datapipes.iter import IterableWrapper
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.datasets import Failure, SampleDataset
+from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
 from dlio_torch.data.making import Made
 from dlio_torch.data.pipeplan import PipePlan
 from dlio_torch.data.sampler import BatchSampler

@@ -28,7 +28,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from dlio_torch.data import orders
-from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.orders import Indices
 from dlio_torch.errors import ConfigError
 

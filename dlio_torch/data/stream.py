@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.compute.emulate import Preprocess
-from dlio_torch.data.datasets import Failure, SampleDataset
+from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
 from dlio_torch.data.handover import shared_numbers
 from dlio_torch.data.making import Made, Making
 from dlio_torch.data.patterns import in_batches

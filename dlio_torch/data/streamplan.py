@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.data.counts import FileCounts
+from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.orders import permuted
 from dlio_torch.data.patterns import drawn, generator, in_batches, interleaved
 from dlio_torch.data.pipeplan import ENDLESS, PipePlan

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from dlio_torch.data import description, layout
-from dlio_torch.data.generate import Generated, generate
-from dlio_torch.data.layout import Manifest
-from dlio_torch.data.together import check_seen
+from dlio_torch.data.dataset import description
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.generation import Generated, generate
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.errors import DataError
 from dlio_torch.native.filling import NativeFiller, open_filler
 from dlio_torch.report.found import found_lines

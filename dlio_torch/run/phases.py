@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from dlio_torch import __version__, runstate
 from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.validate import check_world
-from dlio_torch.data.generate import Generated
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.generation import Generated
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.stageplace import check_place, place
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.environment import describe
@@ -66,7 +66,7 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         if run.config.stage.dir is not None:
             check_place(run.config, run.format, [one.folder for one in manifests.values()])
     if "generate" in phases and run.config.dataset.path is None and run.format.needs_files and run.first:
-        from dlio_torch.data.room import no_room
+        from dlio_torch.data.dataset.disk_space import no_room
 
         if (problem := no_room(run.config, run.format, manifests.values())) is not None:
             raise problem

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data import layout
+from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.dist.base import Communicator
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format

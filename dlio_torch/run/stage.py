@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.staging import Stager
 from dlio_torch.report.stage_text import stage_line
 from dlio_torch.run.setting import Setting

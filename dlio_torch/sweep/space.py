@@ -1,7 +1,7 @@
 """What the points of a study need before they run: data sets, room for them, time.
 
-A data set is named after everything that its bytes depend on (:mod:`dlio_torch.data.layout`), so points that differ
-in other options share one, and one that is there already is used as it is.
+A data set is named after everything that its bytes depend on (:mod:`dlio_torch.data.dataset.manifest`), so points that
+differ in other options share one, and one that is there already is used as it is.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
-from dlio_torch.data import layout
 from dlio_torch.data.assemble import fit_steps, train_sampler
-from dlio_torch.data.stored import stored_bytes
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.stored_files import stored_bytes
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format

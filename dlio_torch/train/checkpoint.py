@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from dlio_torch.config.schema import CheckpointConfig
-from dlio_torch.data.stored import true_error
+from dlio_torch.data.dataset.stored_files import true_error
 from dlio_torch.environment.vigil import Vigil
 from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError
 from dlio_torch.syserrors import refused, unreadable

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from dlio_torch.data.datasets import Failure
+from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.failures import no_batch
 from dlio_torch.data.making import Made
 from dlio_torch.formats.core.batch import Batch

@@ -9,8 +9,8 @@ from collections import OrderedDict
 from concurrent.futures import Future
 from pathlib import Path
 
-from dlio_torch.data.checks import check_count
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.verification import check_count
 from dlio_torch.formats.core.direct_file import open_direct
 from dlio_torch.formats.core.format import Format, os_errors
 from dlio_torch.formats.core.layout import NativeFile

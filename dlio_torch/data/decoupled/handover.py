@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.data.datasets import Failure
+from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.decoupled.blocks import Memory
 from dlio_torch.data.decoupled.epoch import Item
 from dlio_torch.data.decoupled.pinning import Pinned

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dlio_torch.data.checks import check_contents
+from dlio_torch.data.dataset.verification import check_contents
 from dlio_torch.data.decoupled.epoch import Part, Share
 from dlio_torch.data.decoupled.groups import DecoupledSource, batches_of
 from dlio_torch.data.decoupled.plan import Plan, Planner

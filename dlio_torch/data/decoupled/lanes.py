@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dlio_torch.data.datasets import Failure
+from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.decoupled.blocks import BlockPool
 from dlio_torch.data.decoupled.dealing import Lanes, Turns
 from dlio_torch.data.decoupled.epoch import Item, Share

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.files import Files, OpenFile
 from dlio_torch.data.decoupled.moves import Moves, begins_of, by_group, in_order
-from dlio_torch.data.layout import Manifest
 from dlio_torch.data.orders import Indices
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.layout import Chunks, Copies, Ints, Pieces, Records

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dlio_torch.data.datasets import Failure
+from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.decoupled.blocks import BlockPool
 from dlio_torch.data.decoupled.epoch import Item, Share
 from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.orders import BatchMaker
 from dlio_torch.data.sampler import BatchSampler
 

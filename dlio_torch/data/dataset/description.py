@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data.layout import VERSION, data_folder, fingerprint
+from dlio_torch.data.dataset.manifest import VERSION, data_folder, fingerprint
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format
 

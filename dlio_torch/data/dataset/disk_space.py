@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data import layout
-from dlio_torch.data.layout import Manifest
-from dlio_torch.data.stored import stored_bytes
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.stored_files import stored_bytes
 from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.core.format import Format

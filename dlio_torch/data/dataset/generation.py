@@ -26,12 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data import description, layout
-from dlio_torch.data.checksum import CHECKSUMS, make_checksums
-from dlio_torch.data.layout import Manifest
-from dlio_torch.data.room import OTHER_ROOT
-from dlio_torch.data.stored import flush, give_name, in_the_way, remove, size_of, stored_bytes, true_error
-from dlio_torch.data.together import check_seen
+from dlio_torch.data.dataset import description
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.checksum import CHECKSUMS, make_checksums
+from dlio_torch.data.dataset.disk_space import OTHER_ROOT
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.stored_files import flush, give_name, in_the_way, remove, size_of, stored_bytes, true_error
+from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import whole_cores
 from dlio_torch.errors import DlioError, PreconditionError
@@ -57,7 +58,7 @@ class Generated:
         reused: files that were already there.
         bytes: bytes written now.
         seconds: wall time, without the checksum's.
-        checksum: of the data set, where it was asked for; see :mod:`dlio_torch.data.checksum`.
+        checksum: of the data set, where it was asked for; see :mod:`dlio_torch.data.dataset.checksum`.
     """
 
     written: int

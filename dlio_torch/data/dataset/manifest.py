@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_dataset import MOST_SAMPLES
-from dlio_torch.data.counts import FileCounts
-from dlio_torch.data.look import look
-from dlio_torch.data.names import Names
-from dlio_torch.data.stored import in_the_way
-from dlio_torch.data.together import check_seen
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.file_names import Names
+from dlio_torch.data.dataset.probe import look
+from dlio_torch.data.dataset.stored_files import in_the_way
+from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format

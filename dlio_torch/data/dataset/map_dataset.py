@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import Dataset
 
 from dlio_torch.compute.emulate import Preprocess
-from dlio_torch.data.checks import check_contents, check_count
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.verification import check_contents, check_count
 from dlio_torch.data.making import Made, Making
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes

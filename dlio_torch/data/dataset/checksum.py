@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dlio_torch.data.layout import Manifest
-from dlio_torch.data.stored import give_name
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.stored_files import give_name
 from dlio_torch.dist.base import Communicator
 from dlio_torch.formats.core.format import Format
 from dlio_torch.syserrors import refused, unreadable

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_torch.data.layout import Manifest
+from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.orders import Indices
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch, Sample, samples_of

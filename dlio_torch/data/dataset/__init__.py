@@ -1,0 +1,1 @@
+"""The data set: manifest, file names, generation, the map-style Dataset, verification."""
