@@ -14,7 +14,7 @@ from dlio_torch.data.dataset.disk_space import no_room
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.stored_files import stored_bytes
 from dlio_torch.data.hold import fetched_by
-from dlio_torch.data.pipeplan import Plan
+from dlio_torch.data.order.pipe_plan import Plan
 from dlio_torch.data.possible import check_possible, check_specs, held_bytes, lacking
 from dlio_torch.dist.launcher import detect
 from dlio_torch.dist.registry import check_mpi4py

@@ -29,7 +29,7 @@ from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.loader import BatchLoader
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format

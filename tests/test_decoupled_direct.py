@@ -22,7 +22,7 @@ from dlio_torch.config.schema import FieldConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.decoupled.plan import Planner
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.direct_file import BLOCK, open_direct

@@ -19,8 +19,8 @@ from dlio_torch.config.schema import Config, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.pipeplan import turns
-from dlio_torch.data.streamplan import StreamPlan
+from dlio_torch.data.order.pipe_plan import turns
+from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL

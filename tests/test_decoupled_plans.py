@@ -21,7 +21,7 @@ from dlio_torch.data.decoupled.files import Files
 from dlio_torch.data.decoupled.moves import Moves, by_group
 from dlio_torch.data.decoupled.plan import Plan, Planner
 from dlio_torch.data.decoupled.plans import Plans
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.layout import Pieces

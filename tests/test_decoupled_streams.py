@@ -20,7 +20,7 @@ from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.shelf import Shelf
 from dlio_torch.data.decoupled.streams import PlannedBatches
-from dlio_torch.data.streamplan import StreamPlan
+from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format

@@ -29,7 +29,7 @@ from dlio_torch.data.decoupled.shared import SharedMemory
 from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
 from dlio_torch.data.decoupled.workers import WorkersEngine
 from dlio_torch.data.loader import BatchLoader
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, RunFailed
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ranks import clean_environ, need_horovod
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.run.position import Position
 from dlio_torch.rundir import RunDir

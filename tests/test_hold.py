@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pattern_data import CountingFormat, configured, flat, loaders, numbers
 
 from dlio_torch.data.hold import HeldPlan
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError
 
 ACCESS: dict[str, Any] = {"order": "shuffled", "partition": "none"}

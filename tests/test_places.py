@@ -22,7 +22,7 @@ from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.loader import BatchLoader
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.codecs import decoded, fletcher32

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchdata.nodes import SamplerWrapper
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError
 
 ORDERS = ["sequential", "shuffled", "random_blocks", "strided"]

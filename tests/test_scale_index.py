@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from benchmarks.own.index import memory
 from dlio_torch.config.compose import compose
-from dlio_torch.data import orders
 from dlio_torch.data.assemble import train_sampler
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.lanes import LanesPlan
-from dlio_torch.data.permutation import Permutation
-from dlio_torch.data.pipeplan import PipePlan
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order import orders
+from dlio_torch.data.order.permutation import Permutation
+from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.formats.core import registry
 
 STREAM = "access=stream access.order=shuffled access.partition=files"

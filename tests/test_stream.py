@@ -24,8 +24,8 @@ from dlio_torch.config.validate import validate
 from dlio_torch.data import patterns, stream
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.loading import Loading
+from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.patterns import drawn, in_batches, interleaved
-from dlio_torch.data.streamplan import StreamPlan
 from dlio_torch.data.turns import Turns
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX

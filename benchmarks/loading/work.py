@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.environment.evict import evict, why_cached
 from dlio_torch.environment.pagecache import cached_share
 

@@ -13,8 +13,8 @@ import numpy as np
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.sampler import BatchSampler
-from dlio_torch.data.streamplan import StreamPlan
+from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.stream_plan import StreamPlan
 
 BATCH = 32
 

@@ -10,7 +10,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.assemble import train_sampler
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.hold import HeldPlan
-from dlio_torch.data.pipeplan import PipePlan
+from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.formats.core.format import Format
 
 

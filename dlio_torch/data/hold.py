@@ -12,9 +12,9 @@ import numpy as np
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.loader import Batches, BatchLoader, Source
-from dlio_torch.data.orders import Indices
-from dlio_torch.data.pipeplan import PipePlan, Plan
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.orders import Indices
+from dlio_torch.data.order.pipe_plan import PipePlan, Plan
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.environment.vigil import NO_WATCH, Watch
 from dlio_torch.formats.core.batch import Batch
 

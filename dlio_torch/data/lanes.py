@@ -15,10 +15,10 @@ from typing import Literal
 from torch.utils.data import IterDataPipe, functional_datapipe
 
 from dlio_torch.data.dataset.map_dataset import SampleDataset
-from dlio_torch.data.orders import pieces
+from dlio_torch.data.order.orders import pieces
+from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
+from dlio_torch.data.order.sampler import BatchScope, rank_batch
 from dlio_torch.data.patterns import filled_lanes
-from dlio_torch.data.pipeplan import ENDLESS, PipePlan
-from dlio_torch.data.sampler import BatchScope, rank_batch
 from dlio_torch.data.stream import Record
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, samples_of

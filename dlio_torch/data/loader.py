@@ -28,10 +28,10 @@ from dlio_torch.data.failures import NoBatch, explain, uninterrupted
 from dlio_torch.data.handover import drop_frames
 from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
-from dlio_torch.data.pipeplan import PipePlan
+from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipes import BatchIndices, EpochBatches
 from dlio_torch.data.replay import ReplayedBatches
-from dlio_torch.data.sampler import BatchSampler
 from dlio_torch.data.stream import PipeStream
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.environment.tasks import is_dead

@@ -28,8 +28,8 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
 from dlio_torch.data.making import Made
-from dlio_torch.data.pipeplan import PipePlan
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.stream import BatchAssembler, Record
 from dlio_torch.formats.core.batch import ArraySpec, Batch, batch_bytes, collated, samples_of
 from dlio_torch.trace.spans import NULL, Recorder

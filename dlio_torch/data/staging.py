@@ -26,7 +26,7 @@ import psutil
 from dlio_torch.config.schema import Config
 from dlio_torch.data.cachestate import DataFiles
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.shares import files_read
+from dlio_torch.data.order.files_read import files_read
 from dlio_torch.data.stageplace import KEPT, check_place
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.meet import host_identity

@@ -2,7 +2,7 @@
 
     StreamFiles -> read_records -> interleave_records -> shuffle_pool -> batches -> assemble_batches
 
-:class:`~dlio_torch.data.streamplan.StreamPlan` says which files, and predicts what comes out.  In memory are
+:class:`~dlio_torch.data.order.stream_plan.StreamPlan` says which files, and predicts what comes out.  In memory are
 the pool, the open files and the batches under way.
 """
 
@@ -20,9 +20,9 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
 from dlio_torch.data.handover import shared_numbers
 from dlio_torch.data.making import Made, Making
+from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
 from dlio_torch.data.patterns import in_batches
-from dlio_torch.data.pipeplan import PipePlan
-from dlio_torch.data.streamplan import Numbers, StreamPlan
 from dlio_torch.data.turns import Turns
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of

@@ -31,8 +31,8 @@ from dlio_torch.trace.spans import NULL, Recorder
 if TYPE_CHECKING:
     from dlio_torch.data.hold import HeldPlan
     from dlio_torch.data.mpiio.meeting import Meeting
-    from dlio_torch.data.pipeplan import PipePlan
-    from dlio_torch.data.sampler import BatchSampler
+    from dlio_torch.data.order.pipe_plan import PipePlan
+    from dlio_torch.data.order.sampler import BatchSampler
 
 
 def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dlio_torch.data.loader import BatchLoader
-    from dlio_torch.data.pipeplan import Plan
+    from dlio_torch.data.order.pipe_plan import Plan
 
 AfterStep = Callable[[int, int, bool], None]
 

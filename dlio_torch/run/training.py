@@ -18,7 +18,7 @@ from dlio_torch.data.cachestate import CacheKeeper, DataFiles
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_counts
-from dlio_torch.data.pipeplan import Plan
+from dlio_torch.data.order.pipe_plan import Plan
 from dlio_torch.data.staging import Stager
 from dlio_torch.environment.preparing import Outside
 from dlio_torch.report.cache_text import prepared_line

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.orders import Indices
+from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch, Sample, samples_of
 from dlio_torch.formats.core.byte_origin import whereabouts

@@ -11,7 +11,7 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.epoch import Item
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.orders import BatchMaker, Indices
+from dlio_torch.data.order.orders import BatchMaker, Indices
 
 
 class ListedBatches:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from dlio_torch.data.decoupled.plan import Plan, Planner
-from dlio_torch.data.orders import Indices
+from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DlioError
 
 _MOST_GROUPS = 16

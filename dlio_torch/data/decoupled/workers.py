@@ -29,8 +29,8 @@ from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.handover import Inbox, Sent, send
 from dlio_torch.data.decoupled.shared import Region, SharedMemory
 from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
-from dlio_torch.data.pipeplan import PipePlan, turns
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.pipe_plan import PipePlan, turns
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.native.places import open_mover
 
 _PARENT_S = 2.0

@@ -19,8 +19,8 @@ from dlio_torch.data.decoupled.plan import Plan, Section
 from dlio_torch.data.mpiio.flat import FlatFile
 from dlio_torch.data.mpiio.meeting import Meeting
 from dlio_torch.data.mpiio.steps import NeededFiles
-from dlio_torch.data.orders import Indices
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.orders import Indices
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import RunFailed
 from dlio_torch.formats.core.batch import Batch, BatchBuffer, batch_bytes
 from dlio_torch.formats.core.format import Format

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.orders import BatchMaker
-from dlio_torch.data.sampler import BatchSampler
+from dlio_torch.data.order.orders import BatchMaker
+from dlio_torch.data.order.sampler import BatchSampler
 
 
 class NeededFiles:

@@ -1,6 +1,6 @@
 """The plan of a pipe: which samples a rank gets in which step, known without reading anything.
 
-What :class:`~dlio_torch.data.sampler.BatchSampler` is to batches of sample numbers, a plan is to pipes
+What :class:`~dlio_torch.data.order.sampler.BatchSampler` is to batches of sample numbers, a plan is to pipes
 that read files from start to end.  The batches of a rank come from its loader workers in turn, as torch's
 DataLoader takes them: a worker that has no more is passed over.  A plan calls the workers of an epoch
 *parts*, because after a restart part ``p`` need not be worker ``p``.
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dlio_torch.data.orders import Indices
+from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import ConfigError
 
 ENDLESS = 1 << 62  # batches

@@ -1,6 +1,6 @@
 """Orders: how the samples of a share follow each other, as functions of the step.
 
-A share is the range ``[first, first + count)`` of sample indices.  See :mod:`dlio_torch.data.sampler`
+A share is the range ``[first, first + count)`` of sample indices.  See :mod:`dlio_torch.data.order.sampler`
 for what each order means and who has which share.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio_torch.data.permutation import Permutation
+from dlio_torch.data.order.permutation import Permutation
 
 Indices = NDArray[np.int64]
 

@@ -27,9 +27,9 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import Sampler
 
-from dlio_torch.data import orders
 from dlio_torch.data.dataset.file_counts import FileCounts
-from dlio_torch.data.orders import Indices
+from dlio_torch.data.order import orders
+from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import ConfigError
 
 Order = Literal["sequential", "shuffled", "random_blocks", "strided"]

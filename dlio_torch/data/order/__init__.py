@@ -1,0 +1,1 @@
+"""Who reads what, when: orders, samplers and plans."""
