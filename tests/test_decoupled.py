@@ -24,7 +24,7 @@ from dlio_torch.data.decoupled.blocks import Blocks
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.pipes import BatchIndices, EpochBatches
+from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.errors import ConfigError, DataError, RunFailed
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format

@@ -28,8 +28,8 @@ from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.incoming import Handful, Incoming, one_by_one
 from dlio_torch.data.decoupled.shelf import Shelf
-from dlio_torch.data.lanes import LanesPlan, RowsOf
-from dlio_torch.data.patterns import filled_lanes
+from dlio_torch.data.pipeline.lanes import LanesPlan, RowsOf
+from dlio_torch.data.pipeline.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.native.places import PlaceError

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pattern_data import CountingFormat, configured, flat, loaders, numbers, planned
 
-from dlio_torch.data import patterns
 from dlio_torch.data.dataset.map_dataset import SampleDataset
-from dlio_torch.data.lanes import LanesPlan, LanesStart
-from dlio_torch.data.patterns import filled_lanes
+from dlio_torch.data.pipeline import patterns
+from dlio_torch.data.pipeline.lanes import LanesPlan, LanesStart
+from dlio_torch.data.pipeline.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX
 

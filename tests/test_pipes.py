@@ -17,7 +17,7 @@ from torch.utils.data.graph import traverse_dps
 
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.pipes import BatchIndices, EpochBatches, SampleReader
+from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, SampleReader
 from dlio_torch.trace.spans import NULL
 
 

@@ -21,12 +21,12 @@ from pattern_data import CountingFormat, NamingPreprocess, configured, flat, loa
 
 from dlio_torch.config.schema import AccessConfig, Config, DatasetConfig, LoaderConfig
 from dlio_torch.config.validate import validate
-from dlio_torch.data import patterns, stream
 from dlio_torch.data.loader import BatchLoader
 from dlio_torch.data.loading import Loading
 from dlio_torch.data.order.stream_plan import StreamPlan
-from dlio_torch.data.patterns import drawn, in_batches, interleaved
-from dlio_torch.data.turns import Turns
+from dlio_torch.data.pipeline import patterns, stream
+from dlio_torch.data.pipeline.patterns import drawn, in_batches, interleaved
+from dlio_torch.data.pipeline.round_robin import Turns
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX
 from dlio_torch.trace.spans import NULL

@@ -11,13 +11,13 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.hold import HeldLoader, HeldPlan
-from dlio_torch.data.lanes import LanesPlan, RowsOf
 from dlio_torch.data.loader import BatchLoader, Source
 from dlio_torch.data.loading import Loading
 from dlio_torch.data.memory_reads import serve
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
+from dlio_torch.data.pipeline.lanes import LanesPlan, RowsOf
 from dlio_torch.environment.vigil import NO_WATCH, Watch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import Recorder

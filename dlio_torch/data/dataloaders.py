@@ -19,7 +19,7 @@ from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, passed
 from dlio_torch.data.deaths import WorkerSignals
 from dlio_torch.data.failures import begin_worker
 from dlio_torch.data.making import Made
-from dlio_torch.data.pipes import BatchIndices, EpochBatches, PlainIterable
+from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.readahead import ReadAhead
 from dlio_torch.data.worker_process import remove_segments, workers_folder
 from dlio_torch.environment.oom import OomKills

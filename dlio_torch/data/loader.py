@@ -30,9 +30,9 @@ from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.pipes import BatchIndices, EpochBatches
+from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
+from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.replay import ReplayedBatches
-from dlio_torch.data.stream import PipeStream
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.environment.tasks import is_dead
 from dlio_torch.environment.vigil import NO_WATCH, Vigil, Watch

@@ -14,11 +14,19 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.hold import fetched_by
-from dlio_torch.data.lanes import LanesPlan, LanesStart
 from dlio_torch.data.loader import Source
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
+from dlio_torch.data.pipeline.lanes import LanesPlan, LanesStart
+from dlio_torch.data.pipeline.stream import (
+    BatchAssembler,
+    PipeStream,
+    Record,
+    RecordBatches,
+    StreamDataset,
+    StreamStart,
+)
 from dlio_torch.data.replay import (
     Start,
     keep_batches,
@@ -26,7 +34,6 @@ from dlio_torch.data.replay import (
     keep_records,
     keep_samples,
 )
-from dlio_torch.data.stream import BatchAssembler, PipeStream, Record, RecordBatches, StreamDataset, StreamStart
 from dlio_torch.formats.core.batch import ArraySpec, Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL, Recorder

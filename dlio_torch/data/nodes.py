@@ -23,7 +23,7 @@ from dlio_torch.data.deaths import death_of
 from dlio_torch.data.failures import begin_worker, no_batch
 from dlio_torch.data.making import Made
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.pipes import EpochBatches
+from dlio_torch.data.pipeline.sample_pipes import EpochBatches
 from dlio_torch.data.worker_process import InWorker, remove_segments, workers_folder
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed

@@ -17,9 +17,9 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.assemble import eval_sampler, train_sampler
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.hold import HeldPlan, fetched_by
-from dlio_torch.data.lanes import LanesPlan
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.pipeline.lanes import LanesPlan
 from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.core.format import Format

@@ -30,7 +30,7 @@ from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
 from dlio_torch.data.making import Made
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.stream import BatchAssembler, Record
+from dlio_torch.data.pipeline.stream import BatchAssembler, Record
 from dlio_torch.formats.core.batch import ArraySpec, Batch, batch_bytes, collated, samples_of
 from dlio_torch.trace.spans import NULL, Recorder
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from dlio_torch.data.decoupled.epoch import Share
 from dlio_torch.data.decoupled.incoming import Bringer, Incoming, one_by_one
 from dlio_torch.data.decoupled.supply import Supply
-from dlio_torch.data.lanes import LanesPlan
-from dlio_torch.data.patterns import filled_lanes
+from dlio_torch.data.pipeline.lanes import LanesPlan
+from dlio_torch.data.pipeline.patterns import filled_lanes
 from dlio_torch.errors import DlioError
 
 Lanes = Sequence[tuple[Incoming, int]]

@@ -18,10 +18,10 @@ from dlio_torch.data.decoupled.lanes import LaneGroups
 from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.decoupled.streams import KeptGroups, PlannedBatches
-from dlio_torch.data.lanes import LanesPlan
 from dlio_torch.data.order.orders import BatchMaker
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import StreamPlan
+from dlio_torch.data.pipeline.lanes import LanesPlan
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
 from dlio_torch.native.direct import DirectMover

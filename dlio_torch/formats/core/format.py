@@ -5,7 +5,7 @@ To add a format, write one module with a :class:`Format` and a :class:`Reader`, 
 ``conf/dataset/<name>.yaml``.  Subclass ``contract.FormatContract`` in a test to check it.
 
 The map-style Dataset and the DataPipe over every format are in ``data/dataset/map_dataset.py`` and
-``data/pipes.py``: a format knows files and samples, and nothing of ranks, order or workers.
+``data/pipeline/sample_pipes.py``: a format knows files and samples, and nothing of ranks, order or workers.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.order.orders import pieces
 from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
 from dlio_torch.data.order.sampler import BatchScope, rank_batch
-from dlio_torch.data.patterns import filled_lanes
-from dlio_torch.data.stream import Record
+from dlio_torch.data.pipeline.patterns import filled_lanes
+from dlio_torch.data.pipeline.stream import Record
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, samples_of
 from dlio_torch.formats.core.format import Format

@@ -22,8 +22,8 @@ from dlio_torch.data.handover import shared_numbers
 from dlio_torch.data.making import Made, Making
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
-from dlio_torch.data.patterns import in_batches
-from dlio_torch.data.turns import Turns
+from dlio_torch.data.pipeline.patterns import in_batches
+from dlio_torch.data.pipeline.round_robin import Turns
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
 from dlio_torch.syserrors import unreadable

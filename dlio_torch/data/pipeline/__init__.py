@@ -1,0 +1,1 @@
+"""DataPipes: shard, interleave, pool, lanes, batch."""
