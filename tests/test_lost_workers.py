@@ -125,7 +125,7 @@ def test_a_worker_that_somebody_has_stopped_is_named(server: FaultServer, tmp_pa
 
 # What is raised once is lost once, as in a destructor.
 DEAF = """
-from dlio_torch.data.deaths import WorkerSignals
+from dlio_torch.data.workers.exits import WorkerSignals
 call, deaf = WorkerSignals.__call__, iter([True])
 def swallow(self, number, frame):
     try:

@@ -19,7 +19,7 @@ import pytest
 from ranks import clean_environ
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data.failures import uninterrupted, without_last_words
+from dlio_torch.data.workers.worker_errors import uninterrupted, without_last_words
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.events import read_events
 from dlio_torch.train.steps import TRAIN, journal_of, read_steps

@@ -15,7 +15,7 @@ from types import FrameType
 
 import pytest
 
-from dlio_torch.data.deaths import WorkerDied, WorkerSignals, worker_died
+from dlio_torch.data.workers.exits import WorkerDied, WorkerSignals, worker_died
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.environment.tasks import is_dead, tasks_of
 from dlio_torch.environment.vigil import Vigil, Watch

@@ -18,14 +18,10 @@ import torch
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataloaders import DataLoaderEngine, Item, over_pipe, over_samples, together
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.deaths import WorkerSignals
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.pipe import PlacesReader
 from dlio_torch.data.decoupled.workers import WorkersEngine
-from dlio_torch.data.doing import doing
-from dlio_torch.data.failures import NoBatch, explain, uninterrupted
-from dlio_torch.data.handover import drop_frames
 from dlio_torch.data.making import Made
 from dlio_torch.data.nodes import NodesEngine
 from dlio_torch.data.order.pipe_plan import PipePlan
@@ -33,6 +29,10 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.replay import ReplayedBatches
+from dlio_torch.data.workers.activity import doing
+from dlio_torch.data.workers.exits import WorkerSignals
+from dlio_torch.data.workers.transfer import drop_frames
+from dlio_torch.data.workers.worker_errors import NoBatch, explain, uninterrupted
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.environment.tasks import is_dead
 from dlio_torch.environment.vigil import NO_WATCH, Vigil, Watch

@@ -19,12 +19,12 @@ import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.deaths import death_of
-from dlio_torch.data.failures import begin_worker, no_batch
 from dlio_torch.data.making import Made
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import EpochBatches
-from dlio_torch.data.worker_process import InWorker, remove_segments, workers_folder
+from dlio_torch.data.workers.exits import death_of
+from dlio_torch.data.workers.process import InWorker, remove_segments, workers_folder
+from dlio_torch.data.workers.worker_errors import begin_worker, no_batch
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.formats.core.batch import Batch

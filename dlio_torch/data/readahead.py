@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from dlio_torch.data.failures import no_batch
+from dlio_torch.data.workers.worker_errors import no_batch
 from dlio_torch.errors import RunFailed
 
 T = TypeVar("T")

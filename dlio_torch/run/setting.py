@@ -11,7 +11,7 @@ from typing import Any
 
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
-from dlio_torch.data.doing import doing
+from dlio_torch.data.workers.activity import doing
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.vigil import Vigil, Watch
 from dlio_torch.formats.core import registry
@@ -72,7 +72,7 @@ class Setting:
         return Watch(
             self.config.output.patience_s,
             give_up=lambda line: self.ending.give_up(f"{line}; look at the file system, or raise loader.timeout_s"),
-            outside=("dlio_torch.data.silence", words),
+            outside=("dlio_torch.data.workers.watchdog_child", words),
         )
 
     @contextlib.contextmanager

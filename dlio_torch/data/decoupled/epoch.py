@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.failures import no_batch
 from dlio_torch.data.making import Made
+from dlio_torch.data.workers.worker_errors import no_batch
 from dlio_torch.formats.core.batch import Batch
 
 Item = Batch | Made | Failure

@@ -18,12 +18,12 @@ from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
-from dlio_torch.data.handover import shared_numbers
 from dlio_torch.data.making import Made, Making
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
 from dlio_torch.data.pipeline.patterns import in_batches
 from dlio_torch.data.pipeline.round_robin import Turns
+from dlio_torch.data.workers.transfer import shared_numbers
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
 from dlio_torch.syserrors import unreadable

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
-from dlio_torch.data.handover import LOWER
+from dlio_torch.data.workers.transfer import LOWER
 from dlio_torch.environment.held import SHARED_MEMORY
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import RunFailed

@@ -14,9 +14,9 @@ from multiprocessing import resource_sharer
 from multiprocessing.process import BaseProcess
 from types import FrameType, TracebackType
 
-from dlio_torch.data.deaths import death_in, death_of
-from dlio_torch.data.doing import doing
-from dlio_torch.data.handover import not_started, report_failures
+from dlio_torch.data.workers.activity import doing
+from dlio_torch.data.workers.exits import death_in, death_of
+from dlio_torch.data.workers.transfer import not_started, report_failures
 from dlio_torch.environment.crashing import guard_crashes
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
@@ -87,7 +87,7 @@ def explain(
         error: what was raised.
         timeout_s: longest wait for a batch.
         workers: who is to bring the batches.
-        kills: see :func:`~dlio_torch.data.deaths.worker_died`.
+        kills: see :func:`~dlio_torch.data.workers.exits.worker_died`.
         starting: whether they were being started.
     """
     if isinstance(error, NoBatch):
