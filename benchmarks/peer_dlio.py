@@ -32,9 +32,9 @@ from benchmarks.harness.rounds import Figures, Rounds, Stopwatch, Unavailable, i
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from benchmarks.peers.dlio import INSTALL, Dlio, Setting
 from dlio_torch.config.compose import compose
-from dlio_torch.data.assemble import assemble
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.generation import generate
+from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.formats.core import registry
 from dlio_torch.trace.spans import NULL

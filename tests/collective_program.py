@@ -11,9 +11,9 @@ from data_files import config_of, epoch_of, make
 from decoupled_data import FIXED, LAYOUTS, assert_same
 
 from dlio_torch.config.schema import AccessConfig, Config, DistConfig, LoaderConfig, NetcdfConfig, TrainConfig
-from dlio_torch.data.assemble import assemble
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.mpiio.meeting import Meeting
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.registry import connect

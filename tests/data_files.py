@@ -18,7 +18,7 @@ from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.generation import generate
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
-from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.dist.base import FailureHook, GradientReducer, SingleCommunicator
 from dlio_torch.errors import DataError

@@ -64,7 +64,7 @@ def main(folder: Path, place: Path | None) -> None:
         content = path.read_bytes()
         place.write_text(json.dumps({"right": content == other.read_bytes(), "calls": read_calls() - before}))
         return
-    from dlio_torch.data.memory_reads import serve
+    from dlio_torch.data.engines.replay_reads import serve
 
     size = serve([path])
     subprocess.run([sys.executable, __file__, str(folder), str(folder / "child.json")], check=True)

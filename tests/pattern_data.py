@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dlio_torch.config.schema import AccessConfig, ComputeConfig, Config, DatasetConfig, LoaderConfig, TrainConfig
-from dlio_torch.data.assemble import Loaders, assemble
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.engines.assemble import Loaders, assemble
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import INDEX, ArraySpec, BatchBuffer, Sample, samples_of
 from dlio_torch.formats.core.format import FileInfo, Format, Reader

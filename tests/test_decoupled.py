@@ -22,7 +22,7 @@ from dlio_torch.config.schema import ComputeConfig, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.decoupled.blocks import Blocks
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.errors import ConfigError, DataError, RunFailed

@@ -28,7 +28,7 @@ from dlio_torch.data.decoupled.pinning import Pinned
 from dlio_torch.data.decoupled.shared import SharedMemory
 from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
 from dlio_torch.data.decoupled.workers import WorkersEngine
-from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, RunFailed
 from dlio_torch.formats.core.batch import Batch

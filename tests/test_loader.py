@@ -20,7 +20,7 @@ from torch.utils.data._utils import signal_handling
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, InMemoryDataset, SampleDataset
-from dlio_torch.data.loader import BatchLoader
+from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
 from dlio_torch.formats.core.batch import Batch, samples_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dlio_torch.data import memory_reads
+from dlio_torch.data.engines import replay_reads as memory_reads
 from dlio_torch.errors import PreconditionError
 from dlio_torch.native.build import find_compiler
 

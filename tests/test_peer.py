@@ -21,9 +21,9 @@ from ranks import Ended, run_ranks
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import AccessConfig, Config
-from dlio_torch.data.assemble import Loaders, assemble
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.map_dataset import SampleDataset
+from dlio_torch.data.engines.assemble import Loaders, assemble
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX
 from dlio_torch.rundir import RunDir

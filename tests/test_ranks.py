@@ -14,8 +14,8 @@ from figure_checks import check_figures
 from ranks import Ended, Kind, need_horovod, run_launcher, run_ranks
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data.assemble import assemble
 from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlio_torch.data.readahead import ReadAhead
+from dlio_torch.data.engines.read_ahead import ReadAhead
 from dlio_torch.errors import DataError, RunFailed
 
 

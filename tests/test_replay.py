@@ -14,7 +14,7 @@ from ranks import clean_environ
 
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import validate
-from dlio_torch.data.assemble import Loaders
+from dlio_torch.data.engines.assemble import Loaders
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import INDEX, Batch
 
@@ -129,7 +129,7 @@ import os
 import numpy as np
 import torch
 from dlio_torch.data.dataset.map_dataset import InMemoryDataset
-from dlio_torch.data.replay import ReplayedBatches, ReplayedSamples
+from dlio_torch.data.engines.replay import ReplayedBatches, ReplayedSamples
 from dlio_torch.formats.core.batch import ArraySpec
 
 SHAPE, ROWS = (65536,), 4096

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from benchmarks.own.index import memory
 from dlio_torch.config.compose import compose
-from dlio_torch.data.assemble import train_sampler
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
+from dlio_torch.data.engines.assemble import train_sampler
 from dlio_torch.data.order import orders
 from dlio_torch.data.order.permutation import Permutation
 from dlio_torch.data.order.pipe_plan import PipePlan

@@ -21,8 +21,8 @@ from pattern_data import CountingFormat, NamingPreprocess, configured, flat, loa
 
 from dlio_torch.config.schema import AccessConfig, Config, DatasetConfig, LoaderConfig
 from dlio_torch.config.validate import validate
-from dlio_torch.data.loader import BatchLoader
-from dlio_torch.data.loading import Loading
+from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.sources import Loading
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.pipeline import patterns, stream
 from dlio_torch.data.pipeline.patterns import drawn, in_batches, interleaved

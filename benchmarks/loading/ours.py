@@ -15,9 +15,9 @@ from dlio_torch.config.schema_dataset import BinaryConfig, DatasetConfig, FieldC
 from dlio_torch.config.schema_reading import AccessConfig
 from dlio_torch.config.schema_training import TrainConfig
 from dlio_torch.config.validate import validate
-from dlio_torch.data.assemble import assemble
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format

@@ -42,7 +42,7 @@ def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: lis
     from benchmarks.starting.index import index_of
     from dlio_torch.config.compose import compose
     from dlio_torch.config.validate import check_world
-    from dlio_torch.data.assemble import assemble
+    from dlio_torch.data.engines.assemble import assemble
     from dlio_torch.errors import DlioError
     from dlio_torch.run.alike import same_on_all
     from dlio_torch.run.data import use_existing, where_samples_lie

@@ -78,7 +78,7 @@ def _wait_for_recording(command: Command) -> None:
 
 def _wait_for_memory(command: Command) -> None:
     """Begin this process anew with the library that answers its reads, unless it is there already."""
-    from dlio_torch.data.memory_reads import is_waiting, waiting_environment
+    from dlio_torch.data.engines.replay_reads import is_waiting, waiting_environment
 
     if not is_waiting():
         _begin_anew(

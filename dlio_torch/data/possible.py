@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from dlio_torch.config.check import Check
 from dlio_torch.config.schema import Config
-from dlio_torch.data.assemble import eval_sampler, train_sampler
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.hold import HeldPlan, fetched_by
+from dlio_torch.data.engines.assemble import eval_sampler, train_sampler
+from dlio_torch.data.engines.held_batches import HeldPlan, fetched_by
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.lanes import LanesPlan

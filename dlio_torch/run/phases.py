@@ -29,7 +29,7 @@ from dlio_torch.trace import budget
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
-    from dlio_torch.data.hold import HeldPlan
+    from dlio_torch.data.engines.held_batches import HeldPlan
     from dlio_torch.data.mpiio.meeting import Meeting
     from dlio_torch.data.order.pipe_plan import PipePlan
     from dlio_torch.data.order.sampler import BatchSampler
@@ -45,7 +45,7 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         manifests = where_samples_lie(run)
     samples = manifests["train"]
     if run.config.dataset.path is not None:
-        from dlio_torch.data.assemble import fit_steps
+        from dlio_torch.data.engines.assemble import fit_steps
 
         run.config = fit_steps(run.config, manifests, run.comm.world_size, run.composed.scaled)
     meeting = _meeting(run) if "train" in phases else None
@@ -87,7 +87,7 @@ def _resumed(run: Setting, plan: BatchSampler | PipePlan | HeldPlan) -> Resumed 
     resumed = find(run.config, run.comm)
     if resumed is None:
         return None
-    from dlio_torch.data.hold import fetched_by
+    from dlio_torch.data.engines.held_batches import fetched_by
 
     pattern = fetched_by(plan).state_dict()["pattern"]
     check_same(resumed, identity(run.config, run.format, run.comm.world_size, pattern, len(plan)), run.config)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlio_torch.data.loader import BatchLoader
+    from dlio_torch.data.engines.batch_loader import BatchLoader
     from dlio_torch.data.order.pipe_plan import Plan
 
 AfterStep = Callable[[int, int, bool], None]

@@ -13,11 +13,11 @@ from dlio_torch.analysis.collect import RankResult
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.config.schema import Config
-from dlio_torch.data.assemble import assemble
 from dlio_torch.data.cachestate import CacheKeeper, DataFiles
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_counts
+from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.order.pipe_plan import Plan
 from dlio_torch.data.staging import Stager
 from dlio_torch.environment.preparing import Outside

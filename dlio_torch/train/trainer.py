@@ -15,7 +15,7 @@ import numpy as np
 
 from dlio_torch.compute.emulate import Emulator
 from dlio_torch.config.schema import TrainConfig
-from dlio_torch.data.loader import Batches, BatchLoader
+from dlio_torch.data.engines.batch_loader import Batches, BatchLoader
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import idle_core_s
 from dlio_torch.errors import DlioError

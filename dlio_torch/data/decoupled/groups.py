@@ -21,7 +21,7 @@ from dlio_torch.data.decoupled.epoch import Item, Share
 from dlio_torch.data.decoupled.plan import Plan, Planner
 from dlio_torch.data.decoupled.plans import Plans
 from dlio_torch.data.decoupled.reading import Reading
-from dlio_torch.data.making import Begun, Making
+from dlio_torch.data.engines.provenance import Begun, Making
 from dlio_torch.data.order.orders import BatchMaker
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes

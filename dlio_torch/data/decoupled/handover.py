@@ -17,7 +17,7 @@ from dlio_torch.data.decoupled.epoch import Item
 from dlio_torch.data.decoupled.pinning import Pinned
 from dlio_torch.data.decoupled.shared import FREE, HELD, Region
 from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
-from dlio_torch.data.making import Made
+from dlio_torch.data.engines.provenance import Made
 from dlio_torch.formats.core.batch import Batch, as_tensor
 
 _There = tuple[int, int, tuple[int, ...], str]  # block, first byte in it, shape, type

@@ -17,7 +17,7 @@ from dlio_torch.data.decoupled.incoming import Bringer
 from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.decoupled.streams import PlannedBatches
-from dlio_torch.data.making import Begun
+from dlio_torch.data.engines.provenance import Begun
 from dlio_torch.data.pipeline.lanes import LanesPlan
 from dlio_torch.errors import DlioError
 from dlio_torch.native.memory import address_of

@@ -21,7 +21,7 @@ from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
 from dlio_torch.data.decoupled.plan import Planner
 from dlio_torch.data.decoupled.reading import Reading
 from dlio_torch.data.decoupled.shelf import Ints, Shelf
-from dlio_torch.data.making import Begun
+from dlio_torch.data.engines.provenance import Begun
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DlioError
 from dlio_torch.native.memory import address_of

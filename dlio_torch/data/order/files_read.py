@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data.assemble import train_sampler
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.engines.assemble import train_sampler
 from dlio_torch.formats.core.format import Format
 
 Mask = npt.NDArray[np.bool_]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.making import Made
+from dlio_torch.data.engines.provenance import Made
 from dlio_torch.environment.held import SHARED_MEMORY
 from dlio_torch.errors import DlioError
 from dlio_torch.syserrors import NO_SPACE, errno_of, refused, say

@@ -11,7 +11,7 @@ from typing import overload
 import numpy as np
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.loader import Batches, BatchLoader, Source
+from dlio_torch.data.engines.batch_loader import Batches, BatchLoader, Source
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler

@@ -19,7 +19,7 @@ import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.making import Made
+from dlio_torch.data.engines.provenance import Made
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import EpochBatches
 from dlio_torch.data.workers.exits import death_of

@@ -13,8 +13,15 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.hold import fetched_by
-from dlio_torch.data.loader import Source
+from dlio_torch.data.engines.batch_loader import Source
+from dlio_torch.data.engines.held_batches import fetched_by
+from dlio_torch.data.engines.replay import (
+    Start,
+    keep_batches,
+    keep_batches_of_records,
+    keep_records,
+    keep_samples,
+)
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
@@ -26,13 +33,6 @@ from dlio_torch.data.pipeline.stream import (
     RecordBatches,
     StreamDataset,
     StreamStart,
-)
-from dlio_torch.data.replay import (
-    Start,
-    keep_batches,
-    keep_batches_of_records,
-    keep_records,
-    keep_samples,
 )
 from dlio_torch.formats.core.batch import ArraySpec, Batch
 from dlio_torch.formats.core.format import Format

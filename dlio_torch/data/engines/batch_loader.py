@@ -16,19 +16,19 @@ from typing import Any, Protocol
 import torch
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.dataloaders import DataLoaderEngine, Item, over_pipe, over_samples, together
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
 from dlio_torch.data.decoupled.engine import DecoupledEngine
 from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.decoupled.pipe import PlacesReader
 from dlio_torch.data.decoupled.workers import WorkersEngine
-from dlio_torch.data.making import Made
-from dlio_torch.data.nodes import NodesEngine
+from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.engines.replay import ReplayedBatches
+from dlio_torch.data.engines.torch_loader import DataLoaderEngine, Item, over_pipe, over_samples, together
+from dlio_torch.data.engines.torchdata_nodes import NodesEngine
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.data.pipeline.stream import PipeStream
-from dlio_torch.data.replay import ReplayedBatches
 from dlio_torch.data.workers.activity import doing
 from dlio_torch.data.workers.exits import WorkerSignals
 from dlio_torch.data.workers.transfer import drop_frames
@@ -125,7 +125,7 @@ class BatchLoader:
         self._sampler = sampler
         self._epoch = 0
         self._taken = 0  # batches of this epoch that the trainer has taken
-        #: Number of the batch that was taken last (see :mod:`dlio_torch.data.making`); -1 where none is recorded.
+        #: Number of the batch that was taken last (:mod:`dlio_torch.data.engines.provenance`); -1: none is recorded.
         self.number = -1
         self._resume: tuple[int, int] | None = None
         self._items: Iterator[Item] | None = None

@@ -16,9 +16,9 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, passed_through
-from dlio_torch.data.making import Made
+from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.engines.read_ahead import ReadAhead
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, PlainIterable
-from dlio_torch.data.readahead import ReadAhead
 from dlio_torch.data.workers.exits import WorkerSignals
 from dlio_torch.data.workers.process import remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker

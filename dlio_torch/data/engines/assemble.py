@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.hold import HeldLoader, HeldPlan
-from dlio_torch.data.loader import BatchLoader, Source
-from dlio_torch.data.loading import Loading
-from dlio_torch.data.memory_reads import serve
+from dlio_torch.data.engines.batch_loader import BatchLoader, Source
+from dlio_torch.data.engines.held_batches import HeldLoader, HeldPlan
+from dlio_torch.data.engines.replay_reads import serve
+from dlio_torch.data.engines.sources import Loading
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan

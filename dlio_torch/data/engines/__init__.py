@@ -1,0 +1,1 @@
+"""Engines: what moves batches from a data set to the trainer."""
