@@ -25,10 +25,10 @@ from dlio_torch.config.schema import (
 )
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
-from dlio_torch.data.decoupled.engine import DecoupledEngine
-from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import Batch

@@ -20,9 +20,9 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled.blocks import Blocks
-from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.block_pool import Blocks
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.errors import ConfigError, DataError, RunFailed

@@ -20,8 +20,8 @@ from dlio_torch import native
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled.files import Files
-from dlio_torch.data.decoupled.plan import Planner
+from dlio_torch.data.engines.decoupled.group_plan import Planner
+from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry

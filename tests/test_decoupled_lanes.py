@@ -23,11 +23,11 @@ from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, Config, FieldConfig, LoaderConfig, NpzConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.decoupled.dealing import Turns
-from dlio_torch.data.decoupled.engine import DecoupledEngine
-from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.decoupled.incoming import Handful, Incoming, one_by_one
-from dlio_torch.data.decoupled.shelf import Shelf
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.buffer_pool import Shelf
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
+from dlio_torch.data.engines.decoupled.incoming_samples import Handful, Incoming, one_by_one
+from dlio_torch.data.engines.decoupled.lane_schedule import Turns
 from dlio_torch.data.pipeline.lanes import LanesPlan, RowsOf
 from dlio_torch.data.pipeline.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError

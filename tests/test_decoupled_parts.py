@@ -17,8 +17,8 @@ from leftovers import none_left
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled.engine import DecoupledEngine
-from dlio_torch.data.decoupled.groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.order.pipe_plan import turns
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled import engine
-from dlio_torch.data.decoupled.files import Files
-from dlio_torch.data.decoupled.moves import Moves, by_group
-from dlio_torch.data.decoupled.plan import Plan, Planner
-from dlio_torch.data.decoupled.plans import Plans
+from dlio_torch.data.engines.decoupled import engine
+from dlio_torch.data.engines.decoupled.copy_plan import Moves, by_group
+from dlio_torch.data.engines.decoupled.epoch_plans import Plans
+from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
+from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format

@@ -16,10 +16,10 @@ from decoupled_data import FIXED, LABELLED, LISTS, VARIABLE, NotedMover, as_byte
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config, LoaderConfig, TfrecordConfig
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled.engine import DecoupledEngine
-from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.decoupled.shelf import Shelf
-from dlio_torch.data.decoupled.streams import PlannedBatches
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.buffer_pool import Shelf
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
+from dlio_torch.data.engines.decoupled.streams import PlannedBatches
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch

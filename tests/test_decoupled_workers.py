@@ -23,12 +23,12 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.decoupled.pinning import Pinned
-from dlio_torch.data.decoupled.shared import SharedMemory
-from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
-from dlio_torch.data.decoupled.workers import WorkersEngine
 from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.pinning import Pinned
+from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
+from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
+from dlio_torch.data.engines.decoupled.worker_engine import WorkersEngine
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, RunFailed
 from dlio_torch.formats.core.batch import Batch

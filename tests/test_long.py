@@ -279,7 +279,7 @@ def test_reading_ahead_keeps_within_the_limit_of_open_files(tmp_path: Path) -> N
     program = (
         "import resource, sys\n"
         "from dlio_torch.cli import main\n"
-        "from dlio_torch.data.decoupled.plan import Planner\n"
+        "from dlio_torch.data.engines.decoupled.group_plan import Planner\n"
         "plan, refused = Planner.__call__, []\n"
         "def planned(self, *batches):\n"
         "    try:\n"

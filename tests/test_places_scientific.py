@@ -17,8 +17,8 @@ from scientific_data import LAYOUTS, data_of
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError, MissingPackageError
 from dlio_torch.formats.core.batch import Batch

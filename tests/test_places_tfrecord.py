@@ -22,8 +22,8 @@ from dlio_torch import native
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig, TfrecordConfig
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format

@@ -19,7 +19,7 @@ from straced import needs_strace, straced
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, ImageConfig, NpzConfig
-from dlio_torch.data.decoupled.files import Files
+from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.core import registry

@@ -36,8 +36,8 @@ from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import SampleDataset
-from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.core.format import Format

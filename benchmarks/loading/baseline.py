@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable
 from benchmarks.loading.work import THREADS, Way, Work, epoch, figures
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.decoupled.blocks import Blocks
+from dlio_torch.data.engines.decoupled.block_pool import Blocks
 from dlio_torch.environment.readers import fio_version, read_with_fio
 from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.memory import address_of

@@ -17,10 +17,10 @@ import torch
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.decoupled.engine import DecoupledEngine
-from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.decoupled.pipe import PlacesReader
-from dlio_torch.data.decoupled.workers import WorkersEngine
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.datapipe import PlacesReader
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
+from dlio_torch.data.engines.decoupled.worker_engine import WorkersEngine
 from dlio_torch.data.engines.provenance import Made
 from dlio_torch.data.engines.replay import ReplayedBatches
 from dlio_torch.data.engines.torch_loader import DataLoaderEngine, Item, over_pipe, over_samples, together

@@ -12,8 +12,8 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
-from dlio_torch.data.decoupled.groups import DecoupledSource
 from dlio_torch.data.engines.batch_loader import Source
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.held_batches import fetched_by
 from dlio_torch.data.engines.replay import (
     Start,

@@ -14,8 +14,8 @@ import numpy as np
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_contents, check_count
-from dlio_torch.data.decoupled.groups import batches_of
-from dlio_torch.data.decoupled.plan import Plan, Section
+from dlio_torch.data.engines.decoupled.batch_groups import batches_of
+from dlio_torch.data.engines.decoupled.group_plan import Plan, Section
 from dlio_torch.data.mpiio.flat import FlatFile
 from dlio_torch.data.mpiio.meeting import Meeting
 from dlio_torch.data.mpiio.steps import NeededFiles

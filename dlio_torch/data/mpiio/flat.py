@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio_torch.data.decoupled.blocks import Memory
+from dlio_torch.data.engines.decoupled.block_pool import Memory
 from dlio_torch.data.mpiio.meeting import Meeting, refusing
 from dlio_torch.dist.mpiworld import MPI
 from dlio_torch.errors import DataError

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.decoupled.files import Files, OpenFile
-from dlio_torch.data.decoupled.moves import Moves, begins_of, by_group, in_order
+from dlio_torch.data.engines.decoupled.copy_plan import Moves, begins_of, by_group, in_order
+from dlio_torch.data.engines.decoupled.open_files import Files, OpenFile
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.layout import Chunks, Copies, Ints, Pieces, Records

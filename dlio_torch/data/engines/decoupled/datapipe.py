@@ -8,9 +8,9 @@ import numpy as np
 from torch.utils.data import IterDataPipe, functional_datapipe
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.decoupled.engine import DecoupledEngine
-from dlio_torch.data.decoupled.epoch import Item
-from dlio_torch.data.decoupled.groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
+from dlio_torch.data.engines.decoupled.epoch import Item
 from dlio_torch.data.order.orders import BatchMaker, Indices
 
 

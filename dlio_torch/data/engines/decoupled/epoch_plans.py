@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from dlio_torch.data.decoupled.plan import Plan, Planner
+from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DlioError
 

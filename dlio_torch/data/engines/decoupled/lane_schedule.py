@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dlio_torch.data.decoupled.epoch import Share
-from dlio_torch.data.decoupled.incoming import Bringer, Incoming, one_by_one
-from dlio_torch.data.decoupled.supply import Supply
+from dlio_torch.data.engines.decoupled.epoch import Share
+from dlio_torch.data.engines.decoupled.incoming_samples import Bringer, Incoming, one_by_one
+from dlio_torch.data.engines.decoupled.prefetch_queue import Supply
 from dlio_torch.data.pipeline.lanes import LanesPlan
 from dlio_torch.data.pipeline.patterns import filled_lanes
 from dlio_torch.errors import DlioError

@@ -22,12 +22,12 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.decoupled.engine import THREADS, DecoupledEngine
-from dlio_torch.data.decoupled.epoch import Epoch, Item
-from dlio_torch.data.decoupled.groups import DecoupledSource
-from dlio_torch.data.decoupled.handover import Inbox, Sent, send
-from dlio_torch.data.decoupled.shared import Region, SharedMemory
-from dlio_torch.data.decoupled.shared_blocks import SharedBlocks
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.engine import THREADS, DecoupledEngine
+from dlio_torch.data.engines.decoupled.epoch import Epoch, Item
+from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
+from dlio_torch.data.engines.decoupled.shared_memory import Region, SharedMemory
+from dlio_torch.data.engines.decoupled.transfer import Inbox, Sent, send
 from dlio_torch.data.engines.torch_loader import DataLoaderEngine, over_iterable
 from dlio_torch.data.order.pipe_plan import PipePlan, turns
 from dlio_torch.data.order.sampler import BatchSampler

@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.decoupled.blocks import BlockPool
-from dlio_torch.data.decoupled.dealing import Lanes, Turns
-from dlio_torch.data.decoupled.epoch import Item, Share
-from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
-from dlio_torch.data.decoupled.incoming import Bringer
-from dlio_torch.data.decoupled.plan import Planner
-from dlio_torch.data.decoupled.reading import Reading
-from dlio_torch.data.decoupled.streams import PlannedBatches
+from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
+from dlio_torch.data.engines.decoupled.block_pool import BlockPool
+from dlio_torch.data.engines.decoupled.epoch import Item, Share
+from dlio_torch.data.engines.decoupled.group_plan import Planner
+from dlio_torch.data.engines.decoupled.group_reader import Reading
+from dlio_torch.data.engines.decoupled.incoming_samples import Bringer
+from dlio_torch.data.engines.decoupled.lane_schedule import Lanes, Turns
+from dlio_torch.data.engines.decoupled.streams import PlannedBatches
 from dlio_torch.data.engines.provenance import Begun
 from dlio_torch.data.pipeline.lanes import LanesPlan
 from dlio_torch.errors import DlioError

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dlio_torch.data.decoupled.blocks import Memory
+from dlio_torch.data.engines.decoupled.block_pool import Memory
 from dlio_torch.errors import RunFailed
 from dlio_torch.native.memory import address_of
 

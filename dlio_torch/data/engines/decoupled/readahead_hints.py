@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.data.decoupled.plan import Plan
-from dlio_torch.data.decoupled.plans import Plans
+from dlio_torch.data.engines.decoupled.epoch_plans import Plans
+from dlio_torch.data.engines.decoupled.group_plan import Plan
 from dlio_torch.errors import DlioError
 from dlio_torch.native.places import Ints, Mover
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dlio_torch.data.dataset.verification import check_contents
-from dlio_torch.data.decoupled.epoch import Part, Share
-from dlio_torch.data.decoupled.groups import DecoupledSource, batches_of
-from dlio_torch.data.decoupled.plan import Plan, Planner
-from dlio_torch.data.decoupled.reading import Reading
-from dlio_torch.data.decoupled.shelf import Ints, Shelf
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource, batches_of
+from dlio_torch.data.engines.decoupled.buffer_pool import Ints, Shelf
+from dlio_torch.data.engines.decoupled.epoch import Part, Share
+from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
+from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.native.memory import address_of

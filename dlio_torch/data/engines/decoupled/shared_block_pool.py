@@ -9,8 +9,8 @@ import weakref
 import numpy as np
 import torch
 
-from dlio_torch.data.decoupled.blocks import Memory
-from dlio_torch.data.decoupled.shared import FREE, GONE, MOST_BLOCKS, READING, SENT, Region
+from dlio_torch.data.engines.decoupled.block_pool import Memory
+from dlio_torch.data.engines.decoupled.shared_memory import FREE, GONE, MOST_BLOCKS, READING, SENT, Region
 from dlio_torch.errors import RunFailed
 from dlio_torch.native.memory import address_of
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count, islice
 
-from dlio_torch.data.decoupled.epoch import Share
-from dlio_torch.data.decoupled.incoming import Bringer, Handful, Incoming, one_by_one
+from dlio_torch.data.engines.decoupled.epoch import Share
+from dlio_torch.data.engines.decoupled.incoming_samples import Bringer, Handful, Incoming, one_by_one
 
 
 class Supply:

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.data.decoupled.blocks import Memory
-from dlio_torch.data.decoupled.epoch import Part
-from dlio_torch.data.decoupled.plan import Plan
+from dlio_torch.data.engines.decoupled.block_pool import Memory
+from dlio_torch.data.engines.decoupled.epoch import Part
+from dlio_torch.data.engines.decoupled.group_plan import Plan
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.codecs import decoded
 from dlio_torch.formats.core.direct_file import not_permitted

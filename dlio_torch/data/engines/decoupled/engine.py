@@ -10,14 +10,14 @@ from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.decoupled.blocks import BlockPool, Blocks
-from dlio_torch.data.decoupled.epoch import Epoch
-from dlio_torch.data.decoupled.files import Files
-from dlio_torch.data.decoupled.groups import BatchGroups, DecoupledSource
-from dlio_torch.data.decoupled.lanes import LaneGroups
-from dlio_torch.data.decoupled.plan import Planner
-from dlio_torch.data.decoupled.reading import Reading
-from dlio_torch.data.decoupled.streams import KeptGroups, PlannedBatches
+from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
+from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Blocks
+from dlio_torch.data.engines.decoupled.epoch import Epoch
+from dlio_torch.data.engines.decoupled.group_plan import Planner
+from dlio_torch.data.engines.decoupled.group_reader import Reading
+from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
+from dlio_torch.data.engines.decoupled.open_files import Files
+from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
 from dlio_torch.data.order.orders import BatchMaker
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import StreamPlan
