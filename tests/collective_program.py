@@ -14,7 +14,7 @@ from dlio_torch.config.schema import AccessConfig, Config, DistConfig, LoaderCon
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.assemble import assemble
-from dlio_torch.data.mpiio.meeting import Meeting
+from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.registry import connect
 from dlio_torch.errors import DlioError

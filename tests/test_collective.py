@@ -99,7 +99,7 @@ def spans_named(run: Path, name: str) -> int:
 def need_datatypes() -> None:
     """Skip where this MPI cannot read scattered pieces, which a run refuses."""
     pytest.importorskip("mpi4py")
-    from dlio_torch.data.mpiio.meeting import check_datatypes
+    from dlio_torch.data.engines.mpiio.reading_ranks import check_datatypes
 
     try:
         check_datatypes("collective")
@@ -109,7 +109,7 @@ def need_datatypes() -> None:
 
 def test_ranks_that_do_not_talk_over_mpi_are_refused() -> None:
     pytest.importorskip("mpi4py")
-    from dlio_torch.data.mpiio.meeting import Meeting
+    from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 
     with pytest.raises(ConfigError, match=r"^access\.io=collective needs ranks that talk over MPI, and these talk by"):
         Meeting.of(SingleCommunicator(), "collective", [])

@@ -30,7 +30,7 @@ from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.held_batches import HeldPlan
-    from dlio_torch.data.mpiio.meeting import Meeting
+    from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
     from dlio_torch.data.order.pipe_plan import PipePlan
     from dlio_torch.data.order.sampler import BatchSampler
 
@@ -108,7 +108,7 @@ def _meeting(run: Setting) -> Meeting | None:
         return None
     run.format.check_shared()
     check_mpi4py(f"access.io={access.io}")
-    from dlio_torch.data.mpiio.meeting import Meeting, check_datatypes
+    from dlio_torch.data.engines.mpiio.reading_ranks import Meeting, check_datatypes
 
     if run.format.mpi_io == "places":
         check_datatypes(access.io)

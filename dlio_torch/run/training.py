@@ -38,7 +38,7 @@ from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
 from dlio_torch.train.trainer import Trainer
 
 if TYPE_CHECKING:
-    from dlio_torch.data.mpiio.meeting import Meeting
+    from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 
 
 def prepare_cache(

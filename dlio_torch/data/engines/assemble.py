@@ -23,7 +23,7 @@ from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import Recorder
 
 if TYPE_CHECKING:
-    from dlio_torch.data.mpiio.meeting import Meeting
+    from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 
 
 @dataclass(frozen=True)

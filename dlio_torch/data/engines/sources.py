@@ -39,7 +39,7 @@ from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
-    from dlio_torch.data.mpiio.meeting import Meeting
+    from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 
 
 class Loading:
@@ -145,7 +145,7 @@ class Loading:
         )
 
     def _by_mpiio(self, manifest: Manifest, plan: Plan, meeting: Meeting) -> BatchSource:
-        from dlio_torch.data.mpiio.dataset import MpiDataset
+        from dlio_torch.data.engines.mpiio.dataset import MpiDataset
 
         assert isinstance(plan, BatchSampler)  # validate() has refused others
         alone = plan.world_size < meeting.comm.size  # one rank alone evaluates

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.data.engines.decoupled.block_pool import Memory
-from dlio_torch.data.mpiio.meeting import Meeting, refusing
+from dlio_torch.data.engines.mpiio.reading_ranks import Meeting, refusing
 from dlio_torch.dist.mpiworld import MPI
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec

@@ -16,9 +16,9 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_contents, check_count
 from dlio_torch.data.engines.decoupled.batch_groups import batches_of
 from dlio_torch.data.engines.decoupled.group_plan import Plan, Section
-from dlio_torch.data.mpiio.flat import FlatFile
-from dlio_torch.data.mpiio.meeting import Meeting
-from dlio_torch.data.mpiio.steps import NeededFiles
+from dlio_torch.data.engines.mpiio.byte_ranges import FlatFile
+from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
+from dlio_torch.data.engines.mpiio.step_files import NeededFiles
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import RunFailed
