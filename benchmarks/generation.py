@@ -32,9 +32,9 @@ from benchmarks.harness.tables import Missing, Part, Row, Table
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, GenerateConfig, Hdf5Config, NpzConfig
 from dlio_torch.data.dataset.generation import generate
 from dlio_torch.dist.base import SingleCommunicator
-from dlio_torch.environment.readers import fio_version
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import payload, registry
+from dlio_torch.storage.local.raw_readers import fio_version
 from dlio_torch.trace.spans import NULL
 
 NAME = "generation"

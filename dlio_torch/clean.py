@@ -20,10 +20,10 @@ from pathlib import Path
 
 from dlio_torch import leftovers
 from dlio_torch.config.schema import Config
-from dlio_torch.data.stageplace import KEPT
-from dlio_torch.environment import held
 from dlio_torch.errors import RunFailed
 from dlio_torch.rundir import unfinished
+from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.stage_folder import KEPT
 from dlio_torch.units import format_size
 
 DATA_MARKER = "dlio_torch.json"

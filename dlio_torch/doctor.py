@@ -27,11 +27,12 @@ from dlio_torch.compute.calibrate import load_or_measure
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config, StorageConfig
 from dlio_torch.dist.registry import check_horovod
-from dlio_torch.environment import describe, limits_store
-from dlio_torch.environment.held import SHARED_MEMORY, temporary_folder
-from dlio_torch.environment.limits import LEAST_REQUEST, Request
+from dlio_torch.environment import describe
 from dlio_torch.errors import MissingPackageError, PreconditionError
 from dlio_torch.report.terminal import write
+from dlio_torch.storage.local import stored_limits as limits_store
+from dlio_torch.storage.local.device_limits import LEAST_REQUEST, Request
+from dlio_torch.storage.local.locked_folder import SHARED_MEMORY, temporary_folder
 from dlio_torch.units import format_duration, format_rate, format_size
 
 # Requested compute time of a step, steps, and the utilisation that one and two ranks should reach.

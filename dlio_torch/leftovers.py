@@ -23,10 +23,10 @@ from dlio_torch import native, runstate
 from dlio_torch.config.resources import read_document
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.generation import LOCK, PART
-from dlio_torch.data.stageplace import KEPT, place
-from dlio_torch.environment import held
 from dlio_torch.errors import ConfigError
 from dlio_torch.rundir import RunDir, folder_name, unfinished
+from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.stage_folder import KEPT, place
 
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 """Names of run directories below ``output.root``."""

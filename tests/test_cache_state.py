@@ -20,14 +20,14 @@ from ranks import Ended, run_ranks
 
 from dlio_torch.analysis.metrics import summarise
 from dlio_torch.config.schema import CacheConfig, ComputeConfig, Config, DatasetConfig, FieldConfig, NpzConfig
-from dlio_torch.data.cachestate import CacheKeeper, DataFiles, Prepared
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.environment import cached_share
-from dlio_torch.environment.evict import evict, mapped_by, read_through, why_cached
-from dlio_torch.environment.preparing import Here, Outside
 from dlio_torch.errors import PreconditionError, RunFailed
 from dlio_torch.formats.core.registry import create
+from dlio_torch.storage.cache_state import CacheKeeper, DataFiles, Prepared
+from dlio_torch.storage.local.cache_process import Here, Outside
+from dlio_torch.storage.local.eviction import evict, mapped_by, read_through, why_cached
 from dlio_torch.train.steps import STEP_DTYPE, TRAIN
 
 MIB = 1 << 20
@@ -164,7 +164,7 @@ def test_memory_file_systems_cannot_be_evicted_and_say_so() -> None:
 
 
 def test_more_data_than_memory_cannot_be_warm(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlio_torch.data.cachestate.cache_room", lambda: 2 * MIB)
+    monkeypatch.setattr("dlio_torch.storage.cache_state.cache_room", lambda: 2 * MIB)
     found = keeper(data, "warm")
     assert found.size.fits is False
     with pytest.raises(PreconditionError, match=r"cache\.state=warm: the data are 3\.29 MiB, .* room for 2 MiB"):
@@ -172,7 +172,9 @@ def test_more_data_than_memory_cannot_be_warm(data: Path, monkeypatch: pytest.Mo
 
 
 def test_what_cannot_be_told_is_not_called_reached(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlio_torch.environment.preparing.cached_shares", lambda files, probes: [None] * len(files))
+    monkeypatch.setattr(
+        "dlio_torch.storage.local.cache_process.cached_shares", lambda files, probes: [None] * len(files)
+    )
     made = keeper(data, "cold").prepare(1)
     assert (made.cached_share, made.reached, made.attempts) == (None, None, 1)
     assert made.why is not None

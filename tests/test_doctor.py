@@ -11,7 +11,7 @@ import pytest
 
 from dlio_torch import cli, doctor
 from dlio_torch.doctor import Check
-from dlio_torch.environment import limits_store
+from dlio_torch.storage.local import stored_limits as limits_store
 
 SELF_TESTS = [f"self-test, {step}, {ranks}" for ranks in ("1 rank", "2 ranks") for step in ("500 µs", "5 ms", "50 ms")]
 

@@ -13,9 +13,9 @@ import pytest
 
 from dlio_torch import __version__, environment
 from dlio_torch.environment import IoCounters, cached_share, io_counters
-from dlio_torch.environment.evict import MEMORY, evict
 from dlio_torch.environment.machine import _ranges
 from dlio_torch.environment.mounts import _find_mount, _unescape, describe_mount
+from dlio_torch.storage.local.eviction import MEMORY, evict
 
 MIB = 1 << 20
 
@@ -205,7 +205,7 @@ def test_pages_are_counted_and_not_touched(tmp_path: Path, monkeypatch: pytest.M
     path, page = tmp_path / "file", mmap.PAGESIZE
     if not on_disk(path, 64 * page - 5):
         pytest.skip("this file system does not tell what is cached, or keeps everything in memory")
-    monkeypatch.setattr("dlio_torch.environment.pagecache._WINDOW", 24 * page)
+    monkeypatch.setattr("dlio_torch.storage.local.page_cache._WINDOW", 24 * page)
     with path.open("rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         for number in (3, 30, 31, 63):

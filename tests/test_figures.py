@@ -44,7 +44,9 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[
     monkeypatch.setattr("dlio_torch.train.trainer.tree_counters", steadily())
     monkeypatch.setattr("dlio_torch.run.outcome.counts_device", lambda mount: True)
     monkeypatch.setattr("dlio_torch.analysis.cache.counts_device", lambda mount: True)
-    monkeypatch.setattr("dlio_torch.environment.preparing.cached_shares", lambda paths, probes: [0.25] * len(paths))
+    monkeypatch.setattr(
+        "dlio_torch.storage.local.cache_process.cached_shares", lambda paths, probes: [0.25] * len(paths)
+    )
 
     def run(*options: str) -> dict[str, Any]:
         command = ["recipe=./mine.yaml", "scale=paper", "output.dir=run", "output.progress=false", *options]
@@ -91,7 +93,7 @@ SOURCES: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
     ),
     "a page cache that tells": (
         [],
-        {"dlio_torch.environment.preparing.cached_shares": lambda paths, probes: [None] * len(paths)},
+        {"dlio_torch.storage.local.cache_process.cached_shares": lambda paths, probes: [None] * len(paths)},
         ["io.cached_share_before", "io.per_rank.cached_share", "cache.prepared.cached_share"],
     ),
     "idle ticks": ([], {"dlio_torch.train.trainer.idle_core_s": lambda: None}, ["epochs.idle_cores"]),

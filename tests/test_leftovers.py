@@ -17,8 +17,8 @@ import yaml
 from dlio_torch import leftovers, runstate
 from dlio_torch.clean import clean
 from dlio_torch.config.schema import Config, StageConfig
-from dlio_torch.environment import held
 from dlio_torch.rundir import replaced, unfinished
+from dlio_torch.storage.local import locked_folder as held
 
 CONFIG = Config(recipe="mine", stage=StageConfig(dir="local"))
 
@@ -59,7 +59,7 @@ def test_nothing_is_left_of_nothing(tmp_path: Path) -> None:
 
 def test_a_temporary_folder_of_a_killed_process_goes_with_the_next_one() -> None:
     killed(
-        "from dlio_torch.environment.held import temporary_folder\n"
+        "from dlio_torch.storage.local.locked_folder import temporary_folder\n"
         "keep = temporary_folder(); folder = keep.__enter__(); (folder / 'file').touch()"
     )
     root = Path(tempfile.gettempdir())

@@ -13,7 +13,7 @@ from faults import BASE, Ended, FaultServer, check, rule
 
 from dlio_torch import runstate
 from dlio_torch.environment.cgroups import own_groups
-from dlio_torch.environment.held import SHARED_MEMORY
+from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
 
 MIB = 1 << 20
 WORKERS = ("loader.num_workers=2", "output.patience_s=0.5", "loader.timeout_s=60")

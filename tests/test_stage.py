@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data import staging
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.engines.assemble import train_sampler
 from dlio_torch.data.order.files_read import files_read
-from dlio_torch.data.staging import Stager
 from dlio_torch.dist.base import SingleCommunicator
-from dlio_torch.environment import held
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
 from dlio_torch.formats.core import registry
+from dlio_torch.storage import staging
+from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.staging import Stager
 from dlio_torch.trace.spans import NULL
 
 SMALL = ("recipe=minimal", "scale=paper", "dataset.num_files=6", "dataset.samples_per_file=2", "train.batch_size=1")

@@ -14,10 +14,10 @@ from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable
 from benchmarks.loading.work import THREADS, Way, Work, epoch, figures
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled.block_pool import Blocks
-from dlio_torch.environment.readers import fio_version, read_with_fio
 from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.places import NativeMover
+from dlio_torch.storage.local.raw_readers import fio_version, read_with_fio
 
 BASELINE = "two threads that only read"
 LARGE = "the same, in large requests"

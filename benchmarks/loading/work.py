@@ -12,8 +12,8 @@ import numpy as np
 
 from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.environment.evict import evict, why_cached
-from dlio_torch.environment.pagecache import cached_share
+from dlio_torch.storage.local.eviction import evict, why_cached
+from dlio_torch.storage.local.page_cache import cached_share
 
 LARGEST_BATCH = 64 << 20
 THREADS = 2

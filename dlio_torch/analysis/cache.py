@@ -22,9 +22,9 @@ from dataclasses import asdict
 from typing import Any
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data.cachestate import DataSize, Prepared
 from dlio_torch.environment import IoCounters
-from dlio_torch.environment.evict import MEMORY
+from dlio_torch.storage.cache_state import DataSize, Prepared
+from dlio_torch.storage.local.eviction import MEMORY
 from dlio_torch.units import format_size
 
 # File systems whose device is no block device by its name, and whose reads the kernel counts all the same.
@@ -104,7 +104,7 @@ def cache_summary(
     Returns:
         ``state``, ``every_epoch`` and ``direct_io`` as configured; ``file_system``; ``files``, ``bytes``,
         ``memory_bytes`` and ``fits_in_memory`` of the data; ``prepared``, a dictionary for each
-        :class:`~dlio_torch.data.cachestate.Prepared`; ``epochs``: bytes returned and delivered and their ratio,
+        :class:`~dlio_torch.storage.cache_state.Prepared`; ``epochs``: bytes returned and delivered and their ratio,
         summed over ranks; ``warnings``: sentences for the user.  None where not known.
     """
     device = counts_device(mount)

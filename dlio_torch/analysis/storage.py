@@ -21,11 +21,11 @@ from typing import Any
 
 from dlio_torch.analysis.cache import WARM
 from dlio_torch.config.schema import Config
-from dlio_torch.data.stageplace import place
-from dlio_torch.environment.evict import MEMORY
-from dlio_torch.environment.limits import Cached, Limit, Pattern, Request
-from dlio_torch.environment.limits_store import load_or_measure, stored
 from dlio_torch.errors import PreconditionError
+from dlio_torch.storage.local.device_limits import Cached, Limit, Pattern, Request
+from dlio_torch.storage.local.eviction import MEMORY
+from dlio_torch.storage.local.stored_limits import load_or_measure, stored
+from dlio_torch.storage.stage_folder import place
 
 
 def against_limit(summary: Mapping[str, Any], config: Config, posix: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -2,6 +2,6 @@
 
 from dlio_torch.environment.io import IoCounters, io_counters
 from dlio_torch.environment.machine import describe
-from dlio_torch.environment.pagecache import cached_share, cached_shares
+from dlio_torch.storage.local.page_cache import cached_share, cached_shares
 
 __all__ = ["IoCounters", "cached_share", "cached_shares", "describe", "io_counters"]

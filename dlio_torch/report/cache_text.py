@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.cache import share_of
-from dlio_torch.data.cachestate import DataSize, Prepared
 from dlio_torch.report.verdict import percent
+from dlio_torch.storage.cache_state import DataSize, Prepared
 from dlio_torch.units import format_duration, format_rate, format_size
 
 _DONE = {"cold": "evicted", "warm": "read"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dlio_torch.data.staging import Staged
+from dlio_torch.storage.staging import Staged
 from dlio_torch.units import format_duration, format_size
 
 

@@ -10,13 +10,13 @@ from dlio_torch import __version__
 from dlio_torch.analysis.cache import cache_summary, counts_device
 from dlio_torch.analysis.collect import RankResult, collect
 from dlio_torch.compute.calibrate import Calibration
-from dlio_torch.data.cachestate import CacheKeeper
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.checksum import known_checksum
 from dlio_torch.data.dataset.generation import Generated
 from dlio_torch.results import write_results
 from dlio_torch.run.setting import Setting
 from dlio_torch.rundir import RunDir
+from dlio_torch.storage.cache_state import CacheKeeper
 
 
 def finish(

@@ -16,7 +16,6 @@ from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset.generation import Generated
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.stageplace import check_place, place
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.environment import describe
 from dlio_torch.environment.crashing import guard_crashes
@@ -25,6 +24,7 @@ from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
 from dlio_torch.run.resume import Resumed, check_same, find, identity
 from dlio_torch.run.setting import Setting
 from dlio_torch.rundir import RunDir
+from dlio_torch.storage.stage_folder import check_place, place
 from dlio_torch.trace import budget
 from dlio_torch.trace.spans import NULL, Recorder
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.staging import Stager
 from dlio_torch.report.stage_text import stage_line
 from dlio_torch.run.setting import Setting
+from dlio_torch.storage.staging import Stager
 from dlio_torch.trace.spans import Recorder
 
 

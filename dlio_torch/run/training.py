@@ -13,19 +13,19 @@ from dlio_torch.analysis.collect import RankResult
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.config.schema import Config
-from dlio_torch.data.cachestate import CacheKeeper, DataFiles
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_counts
 from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.order.pipe_plan import Plan
-from dlio_torch.data.staging import Stager
-from dlio_torch.environment.preparing import Outside
 from dlio_torch.report.cache_text import prepared_line
 from dlio_torch.run.closing import closing
 from dlio_torch.run.resume import identity
 from dlio_torch.run.setting import Setting
 from dlio_torch.rundir import RunDir
+from dlio_torch.storage.cache_state import CacheKeeper, DataFiles
+from dlio_torch.storage.local.cache_process import Outside
+from dlio_torch.storage.staging import Stager
 from dlio_torch.trace.posix.within import patterns, recording
 from dlio_torch.trace.profiler import ProfilerSession
 from dlio_torch.trace.spans import Recorder

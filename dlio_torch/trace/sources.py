@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from dlio_torch import runstate
-from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.rundir import RunDir
+from dlio_torch.storage.local.locked_folder import temporary_folder
 from dlio_torch.trace import calls
 from dlio_torch.trace.events import read_events
 from dlio_torch.trace.importers.darshan import read_darshan

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dlio_torch.environment.held import temporary_folder
+from dlio_torch.storage.local.locked_folder import temporary_folder
 
 _BYTES = 4  # float32
 _COPIES = 3  # the parameter and Adam's two moments

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dlio_torch import native
-from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import PreconditionError
+from dlio_torch.storage.local.locked_folder import temporary_folder
 
 LIBRARY = "memory_reads"
 _LISTED = "DLIO_TORCH_MEMORY_FILES"

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 from dlio_torch.data.workers.transfer import LOWER
-from dlio_torch.environment.held import SHARED_MEMORY
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import RunFailed
+from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
 from dlio_torch.units import format_size
 
 _DEAF = ("weakref", "_weakrefset", "importlib._bootstrap")

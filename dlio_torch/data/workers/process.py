@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
 
-from dlio_torch.environment.held import SHARED_MEMORY, temporary_folder
+from dlio_torch.storage.local.locked_folder import SHARED_MEMORY, temporary_folder
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -19,8 +19,8 @@ import torch
 
 from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.engines.provenance import Made
-from dlio_torch.environment.held import SHARED_MEMORY
 from dlio_torch.errors import DlioError
+from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
 from dlio_torch.syserrors import NO_SPACE, errno_of, refused, say
 
 LOWER = "lower loader.num_workers, loader.prefetch_factor or train.batch_size"

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.adios2.folder import DATA, INDEX, METADATA, make_repeatable
 from dlio_torch.formats.adios2.layout import places_of_folder
@@ -26,6 +25,7 @@ from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
+from dlio_torch.storage.local.locked_folder import temporary_folder
 from dlio_torch.trace.spans import NULL, Recorder
 
 _ALIGNMENT = 4096  # of a step's data in BP5

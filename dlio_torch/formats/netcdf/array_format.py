@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_format import FieldFormat
@@ -26,6 +25,7 @@ from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.hdf5.guard import check_file
 from dlio_torch.formats.netcdf.file import NcFile, Rows, create, creating, element_of, need_netcdf4
 from dlio_torch.formats.netcdf.reader import Index, NetcdfReader
+from dlio_torch.storage.local.locked_folder import temporary_folder
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dlio_torch.environment.held import temporary_folder
 from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.storage.local.locked_folder import temporary_folder
 from dlio_torch.trace import calls
 from dlio_torch.trace.calls import printable
 from dlio_torch.trace.events import Process

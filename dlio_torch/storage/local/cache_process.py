@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from dlio_torch.environment.evict import evict, read_through, why_cached
-from dlio_torch.environment.pagecache import PROBES, cached_shares
 from dlio_torch.errors import RunFailed
+from dlio_torch.storage.local.eviction import evict, read_through, why_cached
+from dlio_torch.storage.local.page_cache import PROBES, cached_shares
 
 _MOST_PROBES = 4096
 _LEAST_PROBES = 16
@@ -88,7 +88,7 @@ class Outside:
 
     def __init__(self) -> None:
         variables = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-        command = [sys.executable, "-m", "dlio_torch.environment.preparing"]
+        command = [sys.executable, "-m", "dlio_torch.storage.local.cache_process"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables
         )

@@ -19,7 +19,7 @@ def evict(path: Path | str) -> str | None:
     """Give a file's pages back to the system: ``fsync``, then ``posix_fadvise(DONTNEED)``.
 
     Only clean pages that nobody has mapped can be dropped, so what is dirty is written first.  The system
-    does not say whether it did so: ask :func:`~dlio_torch.environment.pagecache.cached_share`.
+    does not say whether it did so: ask :func:`~dlio_torch.storage.local.page_cache.cached_share`.
 
     Returns:
         Why it cannot be done; ``None`` if it was asked for.

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlio_torch.environment.cores import whole_cores
-from dlio_torch.environment.evict import MEMORY, evict, read_through, why_cached
 from dlio_torch.environment.mounts import describe_mount
-from dlio_torch.environment.pagecache import cached_share
-from dlio_torch.environment.readers import Reading, fio_version, read_with_fio, read_with_threads
 from dlio_torch.errors import PreconditionError
+from dlio_torch.storage.local.eviction import MEMORY, evict, read_through, why_cached
+from dlio_torch.storage.local.page_cache import cached_share
+from dlio_torch.storage.local.raw_readers import Reading, fio_version, read_with_fio, read_with_threads
 from dlio_torch.units import format_size
 
 Pattern = Literal["sequential", "random"]

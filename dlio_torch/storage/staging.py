@@ -24,17 +24,17 @@ from pathlib import Path
 import psutil
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data.cachestate import DataFiles
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.order.files_read import files_read
-from dlio_torch.data.stageplace import KEPT, check_place
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.meet import host_identity
-from dlio_torch.environment import held
-from dlio_torch.environment.held import PREFIX
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.rundir import replaced
+from dlio_torch.storage.cache_state import DataFiles
+from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.local.locked_folder import PREFIX
+from dlio_torch.storage.stage_folder import KEPT, check_place
 from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
@@ -96,7 +96,7 @@ class Stager:
         done: what this rank did, epoch by epoch.
 
     Raises:
-        ConfigError: see :func:`~dlio_torch.data.stageplace.check_place`.
+        ConfigError: see :func:`~dlio_torch.storage.stage_folder.check_place`.
         PreconditionError: the folder cannot be written.
     """
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from dlio_torch import native
-from dlio_torch.environment.limits import Limit, Request, from_record, measure, to_record
+from dlio_torch.storage.local.device_limits import Limit, Request, from_record, measure, to_record
 
 SCHEMA_VERSION = 1
 VALID = timedelta(days=1)
@@ -48,7 +48,7 @@ def load_or_measure(
     Args:
         folder: an existing folder that can be written.
         requests: what is asked for.
-        seconds: see :func:`~dlio_torch.environment.limits.measure`.
+        seconds: see :func:`~dlio_torch.storage.local.device_limits.measure`.
         size_bytes: see there.
         force: measure all of them anew.
         cache: where records lie; None: the user's cache folder.

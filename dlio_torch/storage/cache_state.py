@@ -23,9 +23,9 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.memory import cache_room
 from dlio_torch.environment.mounts import describe_mount
-from dlio_torch.environment.preparing import TOGETHER, Hands, Here
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.storage.local.cache_process import TOGETHER, Hands, Here
 from dlio_torch.units import format_size
 
 MOST_LEFT = 0.03

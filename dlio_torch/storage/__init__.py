@@ -1,0 +1,1 @@
+"""Where bytes live: the Storage contract, page cache, limits of the device, staging."""
