@@ -15,12 +15,12 @@ from dlio_torch.data.dataset.stored_files import stored_bytes
 from dlio_torch.data.engines.assemble import eval_sampler, fit_steps
 from dlio_torch.data.engines.held_batches import fetched_by
 from dlio_torch.data.order.pipe_plan import Plan
-from dlio_torch.data.possible import check_possible, check_specs, held_bytes, lacking
 from dlio_torch.dist.launcher import detect
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
+from dlio_torch.preflight.feasibility import check_possible, check_specs, held_bytes, lacking
 from dlio_torch.report.found import found_lines
 from dlio_torch.units import format_duration, format_size
 

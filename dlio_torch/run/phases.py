@@ -54,7 +54,7 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         with run.vigil("a look at the data"):
             use_existing(run, manifests)
     if "train" in phases:
-        from dlio_torch.data.possible import check_possible, check_room, check_specs
+        from dlio_torch.preflight.feasibility import check_possible, check_room, check_specs
         from dlio_torch.train.to_device import needs_gpu
 
         needs_gpu(run.config)  # said before anything is written, as what follows
