@@ -12,9 +12,9 @@ import pytest
 from dlio_torch import cli
 from dlio_torch.config import yamlfile
 from dlio_torch.config.compose import compose
-from dlio_torch.config.dlio.files import read_workload
 from dlio_torch.config.resources import find
 from dlio_torch.errors import ConfigError
+from dlio_torch.interop.dlio.files import read_workload
 from dlio_torch.sweep import studyfile
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

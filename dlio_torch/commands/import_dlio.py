@@ -9,10 +9,10 @@ from pathlib import Path
 
 from dlio_torch.commands.arguments import Command
 from dlio_torch.config import resources
-from dlio_torch.config.dlio import convert
-from dlio_torch.config.dlio.files import read_workload, write_recipe
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
+from dlio_torch.interop.dlio import convert
+from dlio_torch.interop.dlio.files import read_workload, write_recipe
 
 
 def main(command: Command, launch: Launch) -> int:

@@ -7,6 +7,6 @@ its keys, and what DLIO does otherwise.  The meaning of the keys is that of ``dl
 versions used are read as well.
 """
 
-from dlio_torch.config.dlio.convert import Converted, convert
+from dlio_torch.interop.dlio.convert import Converted, convert
 
 __all__ = ["Converted", "convert"]

@@ -6,11 +6,11 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from dlio_torch.config.dlio.recipe import Recipe
 from dlio_torch.config.resources import Resources
 from dlio_torch.config.scaling import scale
 from dlio_torch.config.schema import Config, DatasetConfig, ScaleConfig
 from dlio_torch.config.yamlfile import Tree
+from dlio_torch.interop.dlio.recipe import Recipe
 
 # Steps of one rank, data permitting; data that a scale generates at most, two batches permitting; bytes of one
 # checkpoint of a rank.

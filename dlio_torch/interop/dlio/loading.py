@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dlio_torch.config.dlio.recipe import Recipe
-from dlio_torch.config.dlio.workload import Value, Workload
+from dlio_torch.interop.dlio.recipe import Recipe
+from dlio_torch.interop.dlio.workload import Value, Workload
 
 FRAMEWORKS = ("pytorch", "tensorflow")
 LOADERS = ("tensorflow", "pytorch", "dali", "native_dali", "custom", "none", "synthetic", "daos_pytorch")

@@ -6,8 +6,8 @@ import math
 import posixpath
 from typing import Any
 
-from dlio_torch.config.dlio.recipe import Recipe
-from dlio_torch.config.dlio.workload import Value, Workload, plain_path
+from dlio_torch.interop.dlio.recipe import Recipe
+from dlio_torch.interop.dlio.workload import Value, Workload, plain_path
 
 FORMATS = (
     "tfrecord",

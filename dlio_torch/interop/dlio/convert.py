@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio_torch.config.dlio.checkpoint import checkpoint
-from dlio_torch.config.dlio.dataset import dataset
-from dlio_torch.config.dlio.loading import loading
-from dlio_torch.config.dlio.recipe import Recipe, comment
-from dlio_torch.config.dlio.scales import scales
-from dlio_torch.config.dlio.training import outputs, training
-from dlio_torch.config.dlio.workload import Leftover, Workload
 from dlio_torch.config.layers import Stack
 from dlio_torch.config.resources import Resources
 from dlio_torch.config.validate import validate
 from dlio_torch.config.yamlfile import Document, parse_document
 from dlio_torch.errors import ConfigError
+from dlio_torch.interop.dlio.checkpoint import checkpoint
+from dlio_torch.interop.dlio.dataset import dataset
+from dlio_torch.interop.dlio.loading import loading
+from dlio_torch.interop.dlio.recipe import Recipe, comment
+from dlio_torch.interop.dlio.scales import scales
+from dlio_torch.interop.dlio.training import outputs, training
+from dlio_torch.interop.dlio.workload import Leftover, Workload
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from dlio_torch.config.dlio.model import DATATYPES, Model
-from dlio_torch.config.dlio.recipe import Recipe
-from dlio_torch.config.dlio.training import interval
-from dlio_torch.config.dlio.workload import Workload
+from dlio_torch.interop.dlio.model import DATATYPES, Model
+from dlio_torch.interop.dlio.recipe import Recipe
+from dlio_torch.interop.dlio.training import interval
+from dlio_torch.interop.dlio.workload import Workload
 
 _LAYERS = "no layers are given: the model is one file of its size"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dlio_torch.config.dlio.recipe import Recipe
-from dlio_torch.config.dlio.workload import Workload
+from dlio_torch.interop.dlio.recipe import Recipe
+from dlio_torch.interop.dlio.workload import Workload
 
 
 @dataclass(frozen=True)

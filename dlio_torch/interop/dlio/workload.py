@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from dlio_torch.config.dlio.keys import KNOWN, reason_of
 from dlio_torch.config.fields import nearest
 from dlio_torch.config.layers import show
 from dlio_torch.config.yamlfile import Document, Path
 from dlio_torch.errors import ConfigError
+from dlio_torch.interop.dlio.keys import KNOWN, reason_of
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Workloads of other benchmarks: DLIO and MLPerf Storage."""
