@@ -27,7 +27,7 @@ from dlio_torch.compute.calibrate import load_or_measure
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config, StorageConfig
 from dlio_torch.dist.registry import check_horovod
-from dlio_torch.environment import describe
+from dlio_torch.environment.machine import describe
 from dlio_torch.errors import MissingPackageError, PreconditionError
 from dlio_torch.report.terminal import write
 from dlio_torch.storage.local import stored_limits as limits_store

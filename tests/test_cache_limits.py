@@ -24,7 +24,7 @@ from dlio_torch.config.schema import (
     LoaderConfig,
     StorageConfig,
 )
-from dlio_torch.environment import IoCounters, cached_share
+from dlio_torch.environment.io import IoCounters
 from dlio_torch.errors import PreconditionError
 from dlio_torch.report.cache_text import epochs_text, prepared_line, storage_text
 from dlio_torch.storage.cache_state import DataSize, Prepared
@@ -32,6 +32,7 @@ from dlio_torch.storage.local import device_limits as limits
 from dlio_torch.storage.local import stored_limits as limits_store
 from dlio_torch.storage.local.device_limits import Limit, Request, measure
 from dlio_torch.storage.local.eviction import evict
+from dlio_torch.storage.local.page_cache import cached_share
 from dlio_torch.storage.local.raw_readers import fio_version, parse_fio
 
 MIB = 1 << 20

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from dlio_torch import __version__, environment
-from dlio_torch.environment import IoCounters, cached_share, io_counters
+from dlio_torch.environment.io import IoCounters, io_counters
 from dlio_torch.environment.machine import _ranges
 from dlio_torch.environment.mounts import _find_mount, _unescape, describe_mount
 from dlio_torch.storage.local.eviction import MEMORY, evict
+from dlio_torch.storage.local.page_cache import cached_share
 
 MIB = 1 << 20
 
@@ -65,7 +66,7 @@ def test_affinity_is_short(numbers: list[int], text: str) -> None:
 def test_describing_imports_neither_torch_nor_h5py() -> None:
     program = (
         "import sys\n"
-        "from dlio_torch.environment import describe\n"
+        "from dlio_torch.environment.machine import describe\n"
         "found = describe({})\n"
         "assert not {'torch', 'h5py', 'numpy', 'pandas'} & set(sys.modules)\n"
         "assert found['versions']['hdf5'] is None and found['not_measured']['versions.hdf5']\n"

@@ -15,7 +15,7 @@ from figure_checks import check_figures, values
 import dlio_torch
 from dlio_torch import cli
 from dlio_torch.analysis import figures
-from dlio_torch.environment import IoCounters
+from dlio_torch.environment.io import IoCounters
 
 PACKAGE = Path(dlio_torch.__file__).parent
 RECIPE = """

@@ -22,7 +22,7 @@ from ranks import clean_environ
 from dlio_torch import cli
 from dlio_torch.data.engines.sources import _wanted
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.environment import IoCounters
+from dlio_torch.environment.io import IoCounters
 from dlio_torch.formats.core.batch import Batch, batch_bytes
 from dlio_torch.native import build
 from dlio_torch.trace import budget

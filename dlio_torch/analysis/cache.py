@@ -22,7 +22,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlio_torch.config.schema import Config
-from dlio_torch.environment import IoCounters
+from dlio_torch.environment.io import IoCounters
 from dlio_torch.storage.cache_state import DataSize, Prepared
 from dlio_torch.storage.local.eviction import MEMORY
 from dlio_torch.units import format_size

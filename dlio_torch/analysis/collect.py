@@ -10,8 +10,8 @@ from dlio_torch.analysis.cache import from_device, maps_files, uncached_bytes
 from dlio_torch.analysis.metrics import summarise
 from dlio_torch.analysis.mpiio import of_ranks
 from dlio_torch.config.schema import Config
-from dlio_torch.environment import IoCounters
 from dlio_torch.environment.cores import IDLE_LEAST_S
+from dlio_torch.environment.io import IoCounters
 from dlio_torch.storage.cache_state import DataSize, Prepared
 from dlio_torch.storage.staging import Staged
 from dlio_torch.train.order import whole

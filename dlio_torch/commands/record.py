@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from dlio_torch import __version__
 from dlio_torch.commands.arguments import Command
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.environment import describe
+from dlio_torch.environment.machine import describe
 from dlio_torch.errors import ConfigError, DlioError
 from dlio_torch.rundir import RunDir
 from dlio_torch.units import parse_size

@@ -10,7 +10,7 @@ from pathlib import Path
 from dlio_torch.commands.arguments import Command
 from dlio_torch.commands.common import as_json
 from dlio_torch.config.compose import split_argument
-from dlio_torch.environment import describe
+from dlio_torch.environment.machine import describe
 from dlio_torch.errors import ConfigError, MissingPackageError, PreconditionError, RunFailed, ThresholdMissed
 from dlio_torch.sweep import table
 from dlio_torch.sweep.resolve import Resolved, differing

@@ -17,8 +17,8 @@ from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset.generation import Generated
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.dist.registry import check_mpi4py
-from dlio_torch.environment import describe
 from dlio_torch.environment.crashing import guard_crashes
+from dlio_torch.environment.machine import describe
 from dlio_torch.errors import ThresholdMissed
 from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
 from dlio_torch.run.resume import Resumed, check_same, find, identity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-from dlio_torch.environment import IoCounters, io_counters
+from dlio_torch.environment.io import IoCounters, io_counters
 
 
 def tree_counters(*, begins: bool = False) -> IoCounters | None:

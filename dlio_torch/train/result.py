@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.environment import IoCounters
+from dlio_torch.environment.io import IoCounters
 from dlio_torch.train.order import OrderPart
 from dlio_torch.train.steps import Steps
 
