@@ -29,11 +29,13 @@ import numpy as np
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Rounds, Unavailable, interleave, rounds_of, say, timed
 from benchmarks.harness.tables import Missing, Part, Row, Table
-from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, GenerateConfig, Hdf5Config, NpzConfig
+from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, GenerateConfig
 from dlio_torch.data.dataset.generation import generate
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import payload, registry
+from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.storage.local.raw_readers import fio_version
 from dlio_torch.trace.spans import NULL
 

@@ -20,10 +20,12 @@ import torch
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, interleave, rounds_of, say
 from benchmarks.harness.tables import Row, Table
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config, Larcv3Config, ProducerConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
 
 NAME = "hdf5_read"
 BATCH = 32

@@ -78,6 +78,20 @@ def format_size(size: float) -> str:
     return f"{_digits(size)} B"
 
 
+def exact_size(size: int) -> str:
+    """Bytes as they are written on the command line, without loss: ``65536`` as ``64KiB``."""
+    text = format_size(size).replace(" ", "")
+    return text if parse_size(text) == size else str(size)
+
+
+def power_of_two(size: float) -> int:
+    """The least power of two that is not less than ``size``; at least 1."""
+    power = 1
+    while power < size:
+        power *= 2
+    return power
+
+
 def format_duration(seconds: float) -> str:
     """``seconds`` with a readable unit: ``"12.0 ms"``, ``"1.50 s"``, ``"2 min 5 s"``, ``"3 h 2 min"``."""
     magnitude = abs(seconds)

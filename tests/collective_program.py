@@ -10,7 +10,7 @@ from typing import Any
 from data_files import config_of, epoch_of, make
 from decoupled_data import FIXED, LAYOUTS, assert_same
 
-from dlio_torch.config.schema import AccessConfig, Config, DistConfig, LoaderConfig, NetcdfConfig, TrainConfig
+from dlio_torch.config.schema import AccessConfig, Config, DistConfig, LoaderConfig, TrainConfig
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.assemble import assemble
@@ -21,6 +21,7 @@ from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.netcdf.options import NetcdfConfig
 from dlio_torch.trace.spans import NULL
 
 CDF5: dict[str, Any] = {"format": "netcdf", "fields": FIXED, "netcdf": NetcdfConfig(variant="64bit_data")}

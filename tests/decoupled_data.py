@@ -11,18 +11,7 @@ from typing import Any
 import numpy as np
 from data_files import config_of, make
 
-from dlio_torch.config.schema import (
-    AccessConfig,
-    BinaryConfig,
-    Config,
-    FieldConfig,
-    Hdf5Config,
-    ImageConfig,
-    LoaderConfig,
-    NpzConfig,
-    TfrecordConfig,
-    TrainConfig,
-)
+from dlio_torch.config.schema import AccessConfig, Config, FieldConfig, LoaderConfig, TrainConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.engines.assemble import assemble
@@ -33,6 +22,11 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.indexed_binary.options import BinaryConfig
+from dlio_torch.formats.numpy.options import NpzConfig
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.native.places import open_mover
 from dlio_torch.trace.spans import NULL
 

@@ -94,6 +94,9 @@ class Reads:
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             if name in self._classes:
                 return {name}
+            chosen = self._group(node)
+            if chosen:
+                return chosen
             if name in _LIKE_ITS_ARGUMENTS:
                 return self._all(self._type(one, known) for one in node.args)
             return self._returned.get(name, set())
@@ -108,6 +111,12 @@ class Reads:
             return self._type(node.elt, inner)
         if isinstance(node, ast.Subscript | ast.Starred | ast.NamedExpr):
             return self._type(node.value, known)
+        return set()
+
+    def _group(self, node: ast.expr) -> Types:
+        """The options that ``dataset.of(Options)`` gives; none for any other expression."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "of":
+            return {one.id for one in node.args if isinstance(one, ast.Name)} & self._classes.keys()
         return set()
 
     @staticmethod
@@ -148,6 +157,10 @@ class Reads:
             elif isinstance(one, ast.For | ast.comprehension):
                 self._assign(one.target, self._type(one.iter, known), known)
         for one in nodes:
+            for chosen in self._group(one) if isinstance(one, ast.expr) else ():
+                self.found |= {
+                    (owner, name) for owner, its in self._classes.items() for name in its if chosen in its[name]
+                }
             if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load):
                 owners = self._type(one.value, known)
                 self.found |= {(owner, one.attr) for owner in owners if one.attr in self._classes[owner]}

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from data_files import config_of, make
 
-from dlio_torch.config.schema import Adios2Config, FieldConfig, NetcdfConfig, ParquetConfig
+from dlio_torch.config.schema import FieldConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.errors import MissingPackageError
+from dlio_torch.formats.adios2.options import Adios2Config
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.netcdf.options import NetcdfConfig
+from dlio_torch.formats.parquet.options import ParquetConfig
 
 MIXED = [FieldConfig("b", "int8", [5]), FieldConfig("x", "float64", [3, 2]), FieldConfig("s", "int16", [])]
 RAGGED = [*MIXED, FieldConfig("v", "int32", [2], length_mean=4, length_stdev=2)]

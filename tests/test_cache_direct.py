@@ -12,19 +12,16 @@ from typing import Any, ClassVar
 import pytest
 from straced import needs_strace, results, straced
 
-from dlio_torch.config.schema import (
-    BinaryConfig,
-    DatasetConfig,
-    FieldConfig,
-    ImageConfig,
-    NpzConfig,
-    TfrecordConfig,
-)
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.direct_file import BLOCK, DirectRaw
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.indexed_binary.options import BinaryConfig
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.testing.contract import SEED, FormatContract, read, write
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 
 ROWS = FieldConfig("x", "float32", [33, 41])
 TEXT = FieldConfig("text", "int32", [], length_mean=700, length_stdev=90)

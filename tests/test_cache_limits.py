@@ -15,17 +15,10 @@ import pytest
 
 from dlio_torch.analysis.cache import cache_summary, from_device, share_of, uncached_bytes
 from dlio_torch.analysis.storage import against_limit
-from dlio_torch.config.schema import (
-    AccessConfig,
-    BinaryConfig,
-    CacheConfig,
-    Config,
-    DatasetConfig,
-    LoaderConfig,
-    StorageConfig,
-)
+from dlio_torch.config.schema import AccessConfig, CacheConfig, Config, DatasetConfig, LoaderConfig, StorageConfig
 from dlio_torch.environment.io import IoCounters
 from dlio_torch.errors import PreconditionError
+from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.report.cache_text import epochs_text, prepared_line, storage_text
 from dlio_torch.storage.cache_state import DataSize, Prepared
 from dlio_torch.storage.local import device_limits as limits

@@ -21,9 +21,8 @@ from dlio_torch.config.schema import (
     ScaleConfig,
     SystemConfig,
     TrainConfig,
-    VolumeArrayConfig,
-    VolumeConfig,
 )
+from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
 
 RECIPE = """\
 dataset: {num_files: 1, samples_per_file: 43075, num_files_eval: 1, samples_per_file_eval: 7362, fields: [{name: x}]}

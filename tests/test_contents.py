@@ -20,6 +20,7 @@ from ranks import REPO
 from dlio_torch.analysis.io import contents
 from dlio_torch.config.compose import compose
 from dlio_torch.formats.core import registry
+from dlio_torch.formats.hdf5 import content as hdf5_content
 
 REAL = next(REPO.parent.glob("*/data/cosmic_tagging_light.h5"), REPO.parent / "cosmic_tagging_light.h5")
 
@@ -70,7 +71,7 @@ def test_hdf5(tmp_path: Path) -> None:
 
 
 def test_a_list_of_datasets_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "MOST", 3)
+    monkeypatch.setattr(hdf5_content, "MOST", 3)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for number in range(9):
             file[f"d{number}"] = number

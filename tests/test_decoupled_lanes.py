@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
-from dlio_torch.config.schema import ComputeConfig, Config, FieldConfig, LoaderConfig, NpzConfig
+from dlio_torch.config.schema import ComputeConfig, Config, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
@@ -32,6 +32,7 @@ from dlio_torch.data.pipeline.lanes import LanesPlan, RowsOf
 from dlio_torch.data.pipeline.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.native.places import PlaceError
 from dlio_torch.trace.events import read_events
 from dlio_torch.trace.spans import NULL, Recorder

@@ -14,7 +14,7 @@ from data_files import config_of, make, numbers
 from decoupled_data import FIXED, LABELLED, LISTS, VARIABLE, NotedMover, as_bytes, assembled
 
 from dlio_torch.config.compose import compose
-from dlio_torch.config.schema import Config, LoaderConfig, TfrecordConfig
+from dlio_torch.config.schema import Config, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.buffer_pool import Shelf
@@ -24,6 +24,7 @@ from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.trace.spans import NULL
 
 SAMPLE = 5 * 6 * 4 + 2  # bytes

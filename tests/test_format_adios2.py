@@ -14,13 +14,14 @@ import pytest
 from format_reads import reads_after_open
 
 from dlio_torch.config.compose import compose
-from dlio_torch.config.schema import Adios2Config, DatasetConfig, FieldConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.generation import generate
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.adios2 import reader as adios2_reader
 from dlio_torch.formats.adios2.index import check_index
+from dlio_torch.formats.adios2.options import Adios2Config
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.testing.contract import FormatContract, refusal, write

@@ -16,9 +16,10 @@ import pandas as pd
 import pytest
 from strace import OPENS, READS, Call, need_strace, trace
 
-from dlio_torch.config.schema import CsvConfig, DatasetConfig, FieldConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.csv.format import CsvFormat
+from dlio_torch.formats.csv.options import CsvConfig
 from dlio_torch.formats.testing.contract import FormatContract, check_batch, is_open, read, refusal, write
 
 FIELDS = [

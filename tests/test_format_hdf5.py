@@ -18,12 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from straced import needs_strace, straced
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, Hdf5Config
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.batch import BatchBuffer, samples_of
 from dlio_torch.formats.core.chunk_shapes import chunk_shape
 from dlio_torch.formats.hdf5.format import EXTENTS, Hdf5Format
+from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.testing.contract import FormatContract, check_batch, is_open, read, refusal, write
 
 FIXED = [FieldConfig("data", "float32", [24, 10])]  # 960 bytes

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 from straced import needs_strace, results, straced
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, VolumeArrayConfig, VolumeConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.hdf5_volume.coordinates import records
 from dlio_torch.formats.hdf5_volume.format import Hdf5VolumeFormat
+from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
 from dlio_torch.formats.testing.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 
 STACK = VolumeArrayConfig("stack", "int64", [9, 16, 16], 0.1)

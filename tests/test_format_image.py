@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from strace import OPENS, READS, Call, need_strace, trace
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, ImageConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.testing.contract import (
     FIRST,
     SEED,

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 from straced import needs_strace, results, straced
 
-from dlio_torch.config.schema import BinaryConfig, DatasetConfig, FieldConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.indexed_binary.index import read_index
+from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.testing.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 from dlio_torch.native.build import find_compiler
 
@@ -101,7 +102,7 @@ def test_an_index_of_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Indices are written and checked in blocks."""
     fmt = create(config(FieldConfig("tokens", "int64", [], **TEXT)), SEED)
     write(fmt, tmp_path / "one.bin", 3, 40)
-    for module in ("indexed_binary", "megatron_index"):
+    for module in ("indexed_binary.format", "indexed_binary.index"):
         monkeypatch.setattr(f"dlio_torch.formats.{module}._BLOCK", 7)
     path = write(fmt, tmp_path / "many.bin", 3, 40)
     assert (tmp_path / "one.idx").read_bytes() == (tmp_path / "many.idx").read_bytes()

@@ -14,11 +14,12 @@ import h5py
 import numpy as np
 import pytest
 
-from dlio_torch.config.schema import DatasetConfig, Larcv3Config, ProducerConfig
+from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import BatchBuffer, Sample, samples_of
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.larcv3.format import Larcv3Format
+from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
 from dlio_torch.formats.larcv3.size_fit import LEVELS
 from dlio_torch.formats.larcv3.writer import UNREAD
 from dlio_torch.formats.testing.contract import (

@@ -14,8 +14,9 @@ import h5py
 import pytest
 from ranks import clean_environ
 
-from dlio_torch.config.schema import DatasetConfig, Larcv3Config, ProducerConfig
+from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.formats.larcv3.format import Larcv3Format
+from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
 from dlio_torch.formats.testing.contract import write
 
 LABEL, WIRE = "sparse2d_sbnd_cosmicseg", "sparse2d_sbndwire"

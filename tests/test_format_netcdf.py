@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from format_reads import Reads, reads_after_open
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, NetcdfConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.netcdf.file import LOCK, NcFile
+from dlio_torch.formats.netcdf.options import NetcdfConfig
 from dlio_torch.formats.testing.contract import FormatContract, is_open, read, refusal, write
 
 netCDF4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")

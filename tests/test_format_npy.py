@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from straced import needs_strace, results, straced
 
-from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, NpzConfig
+from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.testing.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 
 VOXELS = {"length_mean": 20, "length_stdev": 6}

@@ -20,10 +20,11 @@ import numpy as np
 import pytest
 from straced import needs_strace, results, straced
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, NpzConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.testing.contract import SEED, FormatContract, check_batch, is_open, read, refusal, write
 
 # Seven samples: with a wide spread their mean says nothing of the estimate that the contract checks.

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from strace import OPENS, READS, need_strace, trace
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, ParquetConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.parquet.format import ParquetFormat
+from dlio_torch.formats.parquet.options import ParquetConfig
 from dlio_torch.formats.testing.contract import FormatContract, read, refusal, write
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")

@@ -24,7 +24,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, TfrecordConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.format import Format
@@ -33,6 +33,7 @@ from dlio_torch.formats.testing.contract import FormatContract, check_batch, rea
 from dlio_torch.formats.tfrecord import format as tfrecord
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, encode
 from dlio_torch.formats.tfrecord.framing import crc32c, frame, masked
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.tfrecord.record_block import by_columns, one_by_one
 
 ARRAYS = DatasetConfig(
@@ -468,7 +469,8 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace
 PROGRAM = """
 import sys
 from pathlib import Path
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, TfrecordConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.registry import create
 

@@ -13,18 +13,13 @@ from typing import ClassVar
 
 import pytest
 
-from dlio_torch.config.schema import (
-    DatasetConfig,
-    FieldConfig,
-    Larcv3Config,
-    ProducerConfig,
-    VolumeArrayConfig,
-    VolumeConfig,
-)
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DlioError, MissingPackageError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format, open_error
 from dlio_torch.formats.hdf5.format import Hdf5Format
+from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
+from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
 from dlio_torch.formats.testing.contract import FormatContract, ReadingContract
 
 ANY = DatasetConfig(

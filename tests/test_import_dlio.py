@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from dlio_torch import cli
 from dlio_torch.config.compose import Composed, compose
-from dlio_torch.config.dlio import Converted
 from dlio_torch.config.resources import find
 from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.registry import available
 from dlio_torch.interop.dlio import convert
+from dlio_torch.interop.dlio.convert import Converted
 from dlio_torch.interop.dlio.keys import KNOWN, reason_of
 from dlio_torch.interop.dlio.model import Model
 from dlio_torch.interop.dlio.training import interval

@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranks import clean_environ
 
-from dlio_torch.config.schema import Config, FieldConfig, Hdf5Config, LoaderConfig
+from dlio_torch.config.schema import Config, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset import description
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.core import registry
+from dlio_torch.formats.hdf5.options import Hdf5Config
 
 
 def fingerprint(config: Config) -> str:

@@ -18,15 +18,7 @@ from decoupled_data import faithful, good_and_bad, watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlio_torch.config.schema import (
-    DatasetConfig,
-    FieldConfig,
-    Larcv3Config,
-    LoaderConfig,
-    ProducerConfig,
-    VolumeArrayConfig,
-    VolumeConfig,
-)
+from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset import manifest as layouts
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
@@ -39,6 +31,8 @@ from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.layout import Chunks, Pieces
 from dlio_torch.formats.hdf5_volume.layout import Patches
+from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
+from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
 from dlio_torch.trace.spans import NULL
 
 PRODUCERS = [ProducerConfig("label", "label", 2742, 175), ProducerConfig("wire", "charge", 6641, 124)]

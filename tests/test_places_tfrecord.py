@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from straced import needs_strace, results, straced
 
 from dlio_torch import native
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig, TfrecordConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.batch_loader import BatchLoader
@@ -31,6 +31,7 @@ from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.tfrecord import layout as places
 from dlio_torch.formats.tfrecord.example_proto import _varint
 from dlio_torch.formats.tfrecord.framing import frame
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.trace.spans import NULL
 
 CONFIG = DatasetConfig(
@@ -190,7 +191,8 @@ PROGRAM = """
 import sys
 import numpy as np
 from pathlib import Path
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, TfrecordConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.core.registry import create
 fields = [FieldConfig("a", shape=[40, 30]), FieldConfig("n", "int64", shape=[3]), FieldConfig("w", shape=[700])]
 options = TfrecordConfig(float_lists=["w"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from decoupled_data import FIXED, PIXELS, VARIABLE, data_of, decoupled
 from straced import needs_strace, straced
 
 from dlio_torch.config.compose import compose
-from dlio_torch.config.schema import DatasetConfig, FieldConfig, ImageConfig, NpzConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
@@ -26,16 +27,17 @@ from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.layout_whole_file import read_whole
+from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.native.places import open_mover
 from dlio_torch.trace.spans import NULL
 
 PROGRAM = """
+import pickle
 import sys
 from pathlib import Path
-from dlio_torch.config.schema_dataset import *
 from dlio_torch.formats.core.registry import create
-for line in sys.argv[1].split("|"):
-    config, name = eval(line)
+for config, name in pickle.loads(bytes.fromhex(sys.argv[1])):
     create(config, 1).places(Path(name))
 """
 
@@ -59,8 +61,8 @@ def test_a_small_file_is_opened_read_and_closed_by_three_calls(tmp_path: Path) -
         name = f"{number}{fmt.suffix}"
         manifests["train"].path(0).rename(folder / name)
         config = DatasetConfig(samples_per_file=1, **options)
-        todo.append(f"({config!r}, {name!r})")
-    calls = straced(PROGRAM, folder, "|".join(todo))
+        todo.append((config, name))
+    calls = straced(PROGRAM, folder, pickle.dumps(todo).hex())
     assert len(calls) == len(SMALL)
     for made in calls.values():
         assert [name for name, _, _ in made] == ["openat", "read", "close"]

@@ -13,24 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harm.mutate import BINARY, TEXT, Damage, damaged
-from dlio_torch.config.schema import (
-    Adios2Config,
-    BinaryConfig,
-    Config,
-    DatasetConfig,
-    FieldConfig,
-    Hdf5Config,
-    ImageConfig,
-    Larcv3Config,
-    LoaderConfig,
-    NetcdfConfig,
-    NpzConfig,
-    ParquetConfig,
-    ProducerConfig,
-    TfrecordConfig,
-    VolumeArrayConfig,
-    VolumeConfig,
-)
+from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
@@ -40,9 +23,19 @@ from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
+from dlio_torch.formats.adios2.options import Adios2Config
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
+from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.indexed_binary.options import BinaryConfig
+from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
+from dlio_torch.formats.netcdf.options import NetcdfConfig
+from dlio_torch.formats.numpy.options import NpzConfig
+from dlio_torch.formats.parquet.options import ParquetConfig
 from dlio_torch.formats.testing.helpers import write
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.trace.spans import NULL
 
 SAMPLES = 7

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.harness.tables import Missing
 from benchmarks.loading.work import Way, Work, epoch
 from dlio_torch.config.schema import Config, LoaderConfig
-from dlio_torch.config.schema_dataset import BinaryConfig, DatasetConfig, FieldConfig, Hdf5Config, TfrecordConfig
+from dlio_torch.config.schema_dataset import DatasetConfig, FieldConfig
 from dlio_torch.config.schema_reading import AccessConfig
 from dlio_torch.config.schema_training import TrainConfig
 from dlio_torch.config.validate import validate
@@ -21,6 +21,9 @@ from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.indexed_binary.options import BinaryConfig
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.trace.spans import NULL
 
 CHUNK_BYTES = 65536

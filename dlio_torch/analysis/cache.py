@@ -23,6 +23,7 @@ from typing import Any
 
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.io import IoCounters
+from dlio_torch.formats.core.registry import facts
 from dlio_torch.storage.cache_state import DataSize, Prepared
 from dlio_torch.storage.local.eviction import MEMORY
 from dlio_torch.units import format_size
@@ -79,7 +80,7 @@ def uncached_bytes(config: Config, size: DataSize, prepared: Sequence[Prepared],
 
 def maps_files(config: Config) -> bool:
     """Whether samples come by page faults of mapped files rather than by read calls."""
-    return config.dataset.format == "indexed_binary" and config.dataset.binary.access == "mmap"
+    return facts(config.dataset.format).maps_files(config)
 
 
 def cache_summary(

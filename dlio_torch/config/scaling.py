@@ -13,13 +13,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from dlio_torch.config.extensions import format_facts
 from dlio_torch.config.schema import Config
-
-# Twenty B-tree nodes of 2,096 bytes: the paths to the chunks of a batch in the nine arrays of larcv3.
-_INDEX_PATH_BYTES = 42 * 1024
-# Share of a run in which the index is cold: Cosmic Tagger's own trace has 16 reads of nodes in each of the first
-# steps and 8.6 in the last ones, 9.9 on average.
-_COLD_SHARE = 0.13
 
 
 @dataclass(frozen=True)
@@ -46,9 +41,9 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
     Returns:
         The scaled experiment and what changed, in the order of the schema's groups.
     """
-    work = _Scaler(config, fixed)
+    work = Scaler(config, fixed)
     _batch(work)
-    before = work.config
+    before, facts = work.config, format_facts(config)
     # Existing files are what they are: only generated data can be made smaller.
     if config.dataset.path is None:
         limits = config.scale
@@ -56,10 +51,9 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
             _cap(work, key, limits.max_samples_per_file)
         _amount(work, "num_files", "samples_per_file", limits.max_files, limits.max_samples)
         _amount(work, "num_files_eval", "samples_per_file_eval", 0, limits.max_samples_eval)
-        if limits.max_volume_edge and config.dataset.format == "hdf5_volume":
-            _volume(work, limits.max_volume_edge)
+        facts.scale(work)
     if config.scale.first_touch:
-        _caches(work, before, world_size)
+        facts.first_touch(work, before, _samples_read(work, world_size))
     _steps(work, before, world_size)
     _cap(work, "train.epochs", config.scale.max_epochs)
     _cap(work, "access.shuffle_pool", config.scale.max_shuffle_pool)
@@ -113,8 +107,14 @@ def _count(config: Config, files: int, per_file: int, batch: int, world_size: in
     return part(share, batch)
 
 
-class _Scaler:
-    """The configuration on its way down, and the list of what changed."""
+class Scaler:
+    """The configuration on its way down, and the list of what changed.
+
+    Attributes:
+        config: with the changes so far.
+        fixed: dotted keys that must not change.
+        changes: what was changed.
+    """
 
     def __init__(self, config: Config, fixed: Collection[str]) -> None:
         self.config = config
@@ -122,9 +122,11 @@ class _Scaler:
         self.changes: list[Change] = []
 
     def get(self, key: str) -> Any:
+        """The present value of a dotted key."""
         return reduce(getattr, key.split("."), self.config)
 
     def set(self, key: str, value: Any) -> None:
+        """Change the value of a dotted key, unless the user set it."""
         before = self.get(key)
         if key in self.fixed or before == value:
             return
@@ -137,23 +139,14 @@ def _replace(record: Any, path: list[str], value: Any) -> Any:
     return dataclasses.replace(record, **{name: _replace(getattr(record, name), rest, value) if rest else value})
 
 
-def _caches(work: _Scaler, before: Config, world_size: int) -> None:
-    """Caches of the format's library, for a file that holds less than the published one.
-
-    A published run reads a small part of a large file, so it finds each index node and table chunk on
-    the device.  A small file would sit in HDF5's caches after its first steps.  What one batch needs
-    still fits: the nodes on the way to its chunks, and one chunk of each table; but not in the first steps,
-    in which the published run finds no node in memory.
-    """
-    if before.dataset.format == "larcv3" and work.get("dataset.samples_per_file") < before.dataset.samples_per_file:
-        work.set("dataset.larcv3.table_cache_chunks", 1)
-        work.set("dataset.larcv3.metadata_cache_bytes", _INDEX_PATH_BYTES)
-        limits = [number for number in (work.get("train.steps"), work.config.scale.max_steps) if number]
-        steps = min(limits) if limits else data_steps(work.config, world_size)
-        work.set("dataset.larcv3.cold_events", round(_COLD_SHARE * steps * rank_batch(work.config, world_size)))
+def _samples_read(work: Scaler, world_size: int) -> int:
+    """Samples that a rank reads in the scaled run."""
+    limits = [number for number in (work.get("train.steps"), work.config.scale.max_steps) if number]
+    steps = min(limits) if limits else data_steps(work.config, world_size)
+    return steps * rank_batch(work.config, world_size)
 
 
-def _batch(work: _Scaler) -> None:
+def _batch(work: Scaler) -> None:
     """The batch of one rank of the published run; both keys change together or not at all."""
     train = work.config.train
     if not work.config.scale.keep_rank_batch or train.batch_scope == "rank":
@@ -164,7 +157,7 @@ def _batch(work: _Scaler) -> None:
     work.set("train.batch_scope", "rank")
 
 
-def _amount(work: _Scaler, files_key: str, samples_key: str, max_files: int, max_samples: int) -> None:
+def _amount(work: Scaler, files_key: str, samples_key: str, max_files: int, max_samples: int) -> None:
     """Fewer files first, then fewer samples of a file: a file stays whole as long as it can."""
     files_key, samples_key = f"dataset.{files_key}", f"dataset.{samples_key}"
     files, per_file = work.get(files_key), work.get(samples_key)
@@ -179,16 +172,7 @@ def _amount(work: _Scaler, files_key: str, samples_key: str, max_files: int, max
     _merge(work, samples_key)
 
 
-def _volume(work: _Scaler, limit: int) -> None:
-    """Smaller volumes; each edge still holds a patch and a chunk, which are shape."""
-    volume = work.config.dataset.volume
-    parts = [volume.patch, *(array.chunk for array in volume.arrays)]
-    least = [max((part[axis] for part in parts if axis < len(part)), default=1) for axis in range(len(volume.shape))]
-    edges = [min(edge, max(limit, low)) for edge, low in zip(volume.shape, least, strict=True)]
-    work.set("dataset.volume.shape", edges)
-
-
-def _checkpoint_size(work: _Scaler) -> None:
+def _checkpoint_size(work: Scaler) -> None:
     factor, options = work.config.scale.checkpoint_size, work.config.checkpoint
 
     def scaled(size: int) -> int:
@@ -200,7 +184,7 @@ def _checkpoint_size(work: _Scaler) -> None:
         work.set("checkpoint.files", files)
 
 
-def _merge(work: _Scaler, key: str) -> None:
+def _merge(work: Scaler, key: str) -> None:
     """Two changes of one key are one change to the reader."""
     found = [change for change in work.changes if change.key == key]
     if len(found) > 1:
@@ -210,7 +194,7 @@ def _merge(work: _Scaler, key: str) -> None:
             work.changes.remove(change)
 
 
-def _steps(work: _Scaler, before: Config, world_size: int) -> None:
+def _steps(work: Scaler, before: Config, world_size: int) -> None:
     limit = work.config.scale.max_steps
     train = work.config.train
     if train.steps:
@@ -227,13 +211,13 @@ def _steps(work: _Scaler, before: Config, world_size: int) -> None:
     _merge(work, "train.steps")
 
 
-def _follow(work: _Scaler, key: str, give: Callable[[Config, int], int], before: Config, world_size: int) -> None:
+def _follow(work: Scaler, key: str, give: Callable[[Config, int], int], before: Config, world_size: int) -> None:
     steps = work.get(key)
     given, then = give(work.config, world_size), give(before, world_size)
     if steps and 0 < given < min(steps, then):
         work.set(key, given)
 
 
-def _cap(work: _Scaler, key: str, limit: int) -> None:
+def _cap(work: Scaler, key: str, limit: int) -> None:
     if limit:
         work.set(key, min(work.get(key), limit))

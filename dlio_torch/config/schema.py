@@ -18,22 +18,9 @@ from dataclasses import dataclass
 
 from dlio_torch.config.opt import opt
 from dlio_torch.config.schema_dataset import (
-    Adios2Config,
-    BinaryConfig,
-    CsvConfig,
     DatasetConfig,
     FieldConfig,
     GenerateConfig,
-    Hdf5Config,
-    ImageConfig,
-    Larcv3Config,
-    NetcdfConfig,
-    NpzConfig,
-    ParquetConfig,
-    ProducerConfig,
-    TfrecordConfig,
-    VolumeArrayConfig,
-    VolumeConfig,
 )
 from dlio_torch.config.schema_reading import (
     AccessConfig,
@@ -60,38 +47,25 @@ from dlio_torch.config.schema_training import (
 
 __all__ = [
     "AccessConfig",
-    "Adios2Config",
-    "BinaryConfig",
     "CacheConfig",
     "CheckpointConfig",
     "CheckpointFileConfig",
     "ComputeConfig",
     "Config",
-    "CsvConfig",
     "DatasetConfig",
     "DistConfig",
     "ExpectConfig",
     "FieldConfig",
     "GenerateConfig",
-    "Hdf5Config",
     "HorovodConfig",
-    "ImageConfig",
-    "Larcv3Config",
     "LoaderConfig",
-    "NetcdfConfig",
-    "NpzConfig",
     "OutputConfig",
-    "ParquetConfig",
-    "ProducerConfig",
     "ScaleConfig",
     "StageConfig",
     "StorageConfig",
     "SystemConfig",
-    "TfrecordConfig",
     "TraceConfig",
     "TrainConfig",
-    "VolumeArrayConfig",
-    "VolumeConfig",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlio_torch.config.check import Fail
+from dlio_torch.config.extensions import format_facts
 from dlio_torch.config.schema import Config
 
 
@@ -56,12 +57,9 @@ def check_access(config: Config, fail: Fail) -> None:
 
 def _stream(config: Config, fail: Fail) -> None:
     access = config.access
-    if config.dataset.format == "hdf5_volume":
-        fail(
-            ["dataset.format", "access.pattern"],
-            "patches are cut anywhere out of a volume, which has no order to be streamed in",
-            "set access.pattern=samples",
-        )
+    unordered = format_facts(config).unordered
+    if unordered:
+        fail(["dataset.format", "access.pattern"], unordered, "set access.pattern=samples")
     if access.shard == "after_shuffle":
         for key, needed in (("order", "shuffled"), ("partition", "files")):
             if getattr(access, key) != needed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dlio_torch.config.check import Fail
-from dlio_torch.config.schema import Config, FieldConfig
+from dlio_torch.config.extensions import all_facts, format_facts
+from dlio_torch.config.schema import Config
 
 _DTYPES = frozenset(
     ["bool", "float16", "float32", "float64"] + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -30,10 +31,11 @@ def check_dataset(config: Config, fail: Fail) -> None:
             "only generated samples have a known content",
             "set verify=false, or leave dataset.path out",
         )
-    if data.format == "synthetic" and data.path is not None:
+    facts = format_facts(config)
+    if facts.in_memory and data.path is not None:
         fail(
             ["dataset.format", "dataset.path"],
-            "synthetic samples are made in memory, no file is read",
+            f"{facts.name} samples are made in memory, no file is read",
             "leave dataset.path out, or choose the format of the files",
         )
     for files, samples in (("num_files", "samples_per_file"), ("num_files_eval", "samples_per_file_eval")):
@@ -59,35 +61,9 @@ def check_dataset(config: Config, fail: Fail) -> None:
                 "a spread needs a mean length",
                 f"set {key}.length_mean, or {key}.length_stdev=0",
             )
-    _positive(data.larcv3.image_shape, "dataset.larcv3.image_shape", fail)
-    for key, level in (("hdf5", data.hdf5.compression_level), ("larcv3", data.larcv3.compression_level)):
-        if level > 9:
-            fail([f"dataset.{key}.compression_level"], "levels are 0 to 9", "set 9 or less")
-    if data.format == "hdf5":
-        if not data.fields and data.path is None:
-            fail(
-                ["dataset.fields", "dataset.format"],
-                "no arrays to write",
-                "set dataset.fields=[{name: data, shape: [64]}]",
-            )
-        for i, item in enumerate(data.fields):
-            _chunking(config, item, i, fail)
-    if data.format == "larcv3" and not data.larcv3.producers:
-        fail(
-            ["dataset.larcv3.producers", "dataset.format"],
-            "no groups to read",
-            "set dataset.larcv3.producers=[{name: sparse2d_image}]",
-        )
-
-
-def _chunking(config: Config, item: FieldConfig, index: int, fail: Fail) -> None:
-    hdf5 = config.dataset.hdf5
-    if hdf5.compression != "none" and not hdf5.chunk_bytes and item.chunk is None:
-        fail(
-            ["dataset.hdf5.compression", "dataset.hdf5.chunk_bytes"],
-            f"only chunked arrays can be compressed, and dataset.fields.{index} ({item.name}) is contiguous",
-            "set dataset.hdf5.chunk_bytes=64KiB, or dataset.hdf5.compression=none",
-        )
+    for known in all_facts():
+        known.check_options(config, fail)
+    facts.check(config, fail)
 
 
 def _positive(shape: list[int], key: str, fail: Fail) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from dlio_torch.config.extensions import format_facts
 from dlio_torch.config.schema import Config, LoaderConfig
 
 Fail = Callable[[list[str], str, str], None]
 
 _OWN = ("prefetch_bytes", "transfer_size")
-_LIBRARY = "set loader.engine=dataloader, which reads through the format's library"
 
 
 @dataclass(frozen=True)
@@ -39,28 +39,18 @@ _FOREIGN = (
     Foreign(
         "loader.in_memory", False, "it reads while the training goes on, in each epoch", "set loader.in_memory=false"
     ),
-    Foreign(
-        "dataset.hdf5.driver",
-        "sec2",
-        "it reads what a sample needs, and not through the HDF5 library",
-        "set dataset.hdf5.driver=sec2",
-    ),
-    Foreign(
-        "dataset.binary.access",
-        "file",
-        "it maps no file, and reads samples where they lie",
-        "set dataset.binary.access=file",
-    ),
 )
-_FORMAT_OF = {"hdf5": "hdf5", "binary": "indexed_binary"}  # group of options: the format that has them
 
 
 def foreign(config: Config) -> Iterator[Foreign]:
     """Options that are set and have no meaning for the decoupled engine."""
-    for option in _FOREIGN:
-        group, name = option.key.split(".")[:2]
-        if group == "dataset" and config.dataset.format != _FORMAT_OF[name]:
-            continue
+    facts = format_facts(config)
+    of_format = [
+        Foreign(facts.key(one.option), one.only, one.instead, f"set {facts.key(one.option)}={one.only}")
+        for one in facts.unused_by_decoupled(config)
+        if one.only is not None
+    ]
+    for option in (*_FOREIGN, *of_format):
         if attrgetter(option.key)(config) != option.value:
             yield option
 
@@ -95,17 +85,11 @@ def check_decoupled(config: Config, fail: Fail) -> None:
         fail([option.key, "loader.engine"], option.instead, f"{option.way_out}, or loader.engine=dataloader")
     if loader.replay == "samples":
         fail(["loader.replay", "loader.engine"], "kept samples have no places in files", "set loader.replay=reads")
-    _format(config, fail)
-
-
-def _format(config: Config, fail: Fail) -> None:
-    data = config.dataset
-    deflated = data.format == "npz" and (data.npz.compressed or data.npz.sample_axis == "last")
-    if data.direct_io and (deflated or data.format in ("jpeg", "png", "tfrecord")):
+    facts = format_facts(config)
+    if config.dataset.direct_io and not facts.ranges_past_cache(config):
         fail(
             ["dataset.direct_io", "dataset.format", "loader.engine"],
             "such files are read whole, or their framing with them, through the page cache",
             "set dataset.direct_io=false, or loader.engine=dataloader",
         )
-    if data.format == "hdf5" and data.hdf5.compression == "lzf":
-        fail(["dataset.hdf5.compression", "loader.engine"], "it undoes gzip only", _LIBRARY)
+    facts.check_decoupled(config, fail)

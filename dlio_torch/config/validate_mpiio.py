@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlio_torch.config.check import Fail
+from dlio_torch.config.extensions import format_facts
 from dlio_torch.config.schema import Config
 
 _ORDER = "MPI-IO is called by the rank's main thread, in an order that all ranks know"
@@ -71,13 +72,8 @@ def check_mpiio(config: Config, fail: Fail) -> None:
             "MPI-IO opens files itself, for reads through the page cache",
             "set dataset.direct_io=false, or access.io=posix",
         )
-    own = {"hdf5": ("driver", data.hdf5.driver, "sec2"), "indexed_binary": ("access", data.binary.access, "file")}
-    if data.format in own:
-        name, value, needed = own[data.format]
-        group = "hdf5" if data.format == "hdf5" else "binary"
-        if value != needed:
-            fail(
-                [f"dataset.{group}.{name}", "access.io"],
-                "that is how POSIX reads are made",
-                f"set dataset.{group}.{name}={needed}, or access.io=posix",
-            )
+    facts = format_facts(config)
+    for option, needed in facts.posix_only.items():
+        if facts.value(config, option) != needed:
+            key = facts.key(option)
+            fail([key, "access.io"], "that is how POSIX reads are made", f"set {key}={needed}, or access.io=posix")

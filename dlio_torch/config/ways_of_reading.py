@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from dlio_torch.config.check import Check
+from dlio_torch.config.extensions import format_facts
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.layers import COMMAND_LINE
 from dlio_torch.config.schema import Config
@@ -24,25 +25,6 @@ _NO_WORKERS: dict[str, Any] = {
     "persistent_workers": False,
     "multiprocessing_context": None,
 }
-
-_NO_CALLS = "it makes no calls of the HDF5 library to read samples"
-_ITS_OWN = "its requests are of loader.transfer_size at the most"
-_WHOLE = "it reads such a file whole"
-_OF_LIBRARIES = {
-    "hdf5": {"hdf5.chunk_cache_bytes": _NO_CALLS},
-    "larcv3": {
-        f"larcv3.{name}": _NO_CALLS
-        for name in ("chunk_cache_bytes", "table_cache_chunks", "metadata_cache_bytes", "cold_events", "opens")
-    },
-    "hdf5_volume": {"volume.chunk_cache_bytes": _NO_CALLS},
-    "tfrecord": {"tfrecord.transfer_size": _ITS_OWN},
-    "csv": {"csv.read_bytes": _WHOLE, "csv.chunk_rows": _WHOLE},
-    "npz": {"npz.buffer_bytes": _ITS_OWN},
-    "npy": {"npz.buffer_bytes": _ITS_OWN},
-    "jpeg": {"image.buffer_bytes": _WHOLE},
-    "png": {"image.buffer_bytes": _WHOLE},
-}
-"""By format, options of its library's calls, and what the decoupled engine does; any value may stand beside it."""
 
 
 def one_way_of_reading(
@@ -114,14 +96,13 @@ def _one_process(config: Config, sources: Mapping[str, str]) -> Iterator[tuple[s
 
 
 def _without_meaning(check: Check, asked: Collection[str]) -> Iterator[str]:
-    data = check.config.dataset
-    for name, instead in _OF_LIBRARIES.get(data.format, {}).items():
-        option = lookup(("dataset", *name.split(".")))
-        decoded_whole = data.format == "tfrecord" and data.tfrecord.compression == "gzip"  # by the format's own reader
-        if option is None or decoded_whole or option.key not in asked:
+    facts = format_facts(check.config)
+    for unused in facts.unused_by_decoupled(check.config):
+        option = lookup(tuple(facts.key(unused.option).split(".")))
+        if unused.only is not None or option is None or option.key not in asked:
             continue
-        if attrgetter(name)(data) != option.default:
-            yield f"{check.text(option.key)} is not used by loader.engine=decoupled: {instead}"
+        if facts.value(check.config, unused.option) != option.default:
+            yield f"{check.text(option.key)} is not used by loader.engine=decoupled: {unused.instead}"
 
 
 def _with(config: Config, key: str, value: Any) -> Config:

@@ -1,7 +1,7 @@
-"""File formats: one module a format, each both writing and reading its files.
+"""File formats: one subpackage a family, which writes and reads its files.
 
-``registry.py`` names them; ``base.py`` is the contract that all of them fulfil and that
-``contract.py`` tests.  Formats do not import each other.
+``core`` has the contract and the registry of formats, ``testing`` the test suite that each format passes.  Families
+do not import each other, except those that are built on HDF5.
 """
 
 from contextlib import suppress

@@ -13,6 +13,7 @@ from dlio_torch.analysis.advice.times import rank_times
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import validate
 from dlio_torch.errors import ConfigError
+from dlio_torch.formats.core.registry import facts
 from dlio_torch.trace.recording import Recording
 from dlio_torch.train.steps import Steps
 
@@ -22,7 +23,6 @@ MIN_STEPS = 8
 """Measured steps of a rank below which nothing is said."""
 MOST_ERROR = 0.25
 """Difference of model and run, relative, beyond which the model predicts nothing."""
-_ONE_LOCK = ("hdf5", "hdf5_volume", "larcv3")  # h5py: one lock for all calls of a process
 _TORCH_PREFETCH = 2
 _MOST_NOISE = 0.5
 
@@ -271,7 +271,7 @@ def gather(
     )
     if free is not None and full is not None:
         full = max(full, free / 2)  # compute may share a core with a maker
-    one_lock = config.dataset.format in _ONE_LOCK and not config.loader.in_memory
+    one_lock = facts(config.dataset.format).one_lock and not config.loader.in_memory
     model = Model(times, reading_of(config), free, one_lock, full)
     if free is not None and evidence.idle_cores is not None and model.used is not None:
         others = max(0.0, free - model.used - evidence.idle_cores / evidence.ranks_here)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dlio_torch.analysis.advice.evidence import Predicted, Value
-from dlio_torch.units import SIZE_UNITS
 
 
 def percent(share: float) -> str:
@@ -18,15 +17,6 @@ def value_text(value: Value) -> str:
     return str(value)
 
 
-def size_text(size: int) -> str:
-    """``65536`` as ``64KiB``: exact, as the command line takes it."""
-    for name in ("GiB", "MiB", "KiB"):
-        unit = int(SIZE_UNITS[name])
-        if size >= unit and size % unit == 0:
-            return f"{size // unit}{name}"
-    return str(size)
-
-
 def outlook(predicted: Predicted) -> str:
     """``is predicted to bring that to 18 % to 22 %``."""
     low = percent(predicted.low)
@@ -34,11 +24,3 @@ def outlook(predicted: Predicted) -> str:
         return f"is predicted to bring that to {low} at best"
     high = percent(predicted.high)
     return f"is predicted to bring that to {low}" + ("" if high == low else f" to {high}")
-
-
-def power_of_two(size: float) -> int:
-    """The least power of two that is not less."""
-    power = 1
-    while power < size:
-        power *= 2
-    return power

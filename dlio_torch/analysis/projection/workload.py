@@ -21,10 +21,10 @@ from dlio_torch.analysis.makers import Floats
 from dlio_torch.analysis.projection.calls import Calls, calls_of
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import PreconditionError
+from dlio_torch.formats.core.registry import facts
 from dlio_torch.trace.recording import Recording
 from dlio_torch.train.steps import TRAIN, Steps
 
-_ONE_LOCK = ("hdf5", "hdf5_volume", "larcv3")  # h5py: one lock for all calls of a process
 _CACHED = 0.01  # share of the bytes from the device up to which a run read from memory
 
 
@@ -249,7 +249,7 @@ def _opens(config: Config, calls: Calls, samples: float, *, several: bool) -> tu
 
 def _locked(config: Config, times: list[RankTimes]) -> float:
     """Share of making a batch in which the rank's other threads cannot read."""
-    one_lock = config.dataset.format in _ONE_LOCK and not config.loader.in_memory
+    one_lock = facts(config.dataset.format).one_lock and not config.loader.in_memory
     if reading_of(config).by != "threads" or not (one_lock or any(one.turns for one in times)):
         return 0.0
     made, read = _joined(times, "made"), _joined(times, "read")

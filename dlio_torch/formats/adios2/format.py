@@ -20,6 +20,7 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.adios2.folder import DATA, INDEX, METADATA, make_repeatable
 from dlio_torch.formats.adios2.layout import places_of_folder
+from dlio_torch.formats.adios2.options import Adios2Config
 from dlio_torch.formats.adios2.reader import Adios2Reader, stored_type
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
@@ -41,6 +42,7 @@ class Adios2Format(FieldFormat):
     mpi_io: ClassVar[MpiIo] = "places"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: Adios2Config = config.of(Adios2Config)
         super().__init__(config, seed)
         try:
             import adios2.bindings  # noqa: F401
@@ -66,14 +68,14 @@ class Adios2Format(FieldFormat):
     # --- writing ---
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
-        self._write(path, first_sample, num_samples, self.config.adios2.samples_per_step, pool)
+        self._write(path, first_sample, num_samples, self.options.samples_per_step, pool)
 
     def _write(self, path: Path, first_sample: int, num_samples: int, per_step: int, pool: Executor) -> None:
         import adios2.bindings as adios
 
         made = adios.ADIOS()
         output = made.DeclareIO("write")
-        output.SetEngine(self.config.adios2.engine)
+        output.SetEngine(self.options.engine)
         output.SetParameters({"Profile": "Off"})
         engine = output.Open(str(path), adios.Mode.Write)
         variables: dict[str, Any] = {}
@@ -102,7 +104,7 @@ class Adios2Format(FieldFormat):
 
     def stored_bytes(self) -> float:
         """Bytes of a file over its samples: trials of one and of two steps tell what a step takes beside its data."""
-        options, samples = self.config.adios2, self.config.samples_per_file
+        options, samples = self.options, self.config.samples_per_file
         beside = []
         with temporary_folder() as folder, ThreadPoolExecutor(1) as pool:
             for steps in (1, 2):

@@ -1,8 +1,8 @@
 """The Format contract.
 
-To add a format, write one module with a :class:`Format` and a :class:`Reader`, name it in
-``registry.py`` (or in an entry point of group ``dlio_torch.formats``) and add
-``conf/dataset/<name>.yaml``.  Subclass ``contract.FormatContract`` in a test to check it.
+A format is a folder with a :class:`Format`, a :class:`Reader` and, in ``facts.py``, a
+:class:`~dlio_torch.formats.core.facts.FormatFacts`, which ``registry.py`` or an entry point of group
+``dlio_torch.formats`` names.  Subclass ``testing.contract.FormatContract`` in a test to check it.
 
 The map-style Dataset and the DataPipe over every format are in ``data/dataset/map_dataset.py`` and
 ``data/pipeline/sample_pipes.py``: a format knows files and samples, and nothing of ranks, order or workers.
@@ -159,6 +159,10 @@ class Format(ABC):
 
         config = asdict(self.config)
         return {"format": self.name, "fields": config["fields"], **config.get(self.name, {})}
+
+    def files_per_sample(self) -> int:
+        """Files that must be open to read one sample."""
+        return 1
 
     def companions(self) -> tuple[str, ...]:
         """What the names of the files that ``write`` leaves beside its own have behind its name."""

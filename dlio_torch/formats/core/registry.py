@@ -1,7 +1,8 @@
-"""Names of formats, and where each is implemented.
+"""Names of formats, and where the facts about each are.
 
 The table holds strings so that listing the formats imports none of them.  An installed package adds
-a format through the entry point group ``dlio_torch.formats``: ``name = "package.module:Class"``.
+a format through the entry point group ``dlio_torch.formats``: ``name = "package.module:Class"``, where the class is
+the :class:`~dlio_torch.formats.core.facts.FormatFacts` of the format, or the format itself if it has no options.
 """
 
 from __future__ import annotations
@@ -9,39 +10,98 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlio_torch.errors import ConfigError, MissingPackageError, PreconditionError
+from dlio_torch.formats.core.facts import FormatFacts
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import DatasetConfig
     from dlio_torch.formats.core.format import Format
 
 BUILTIN: dict[str, str] = {
-    "adios2": "dlio_torch.formats.adios2.format:Adios2Format",
-    "jpeg": "dlio_torch.formats.image.format:JpegFormat",
-    "parquet": "dlio_torch.formats.parquet.format:ParquetFormat",
-    "png": "dlio_torch.formats.image.format:PngFormat",
-    "csv": "dlio_torch.formats.csv.format:CsvFormat",
-    "hdf5": "dlio_torch.formats.hdf5.format:Hdf5Format",
-    "hdf5_volume": "dlio_torch.formats.hdf5_volume.format:Hdf5VolumeFormat",
-    "larcv3": "dlio_torch.formats.larcv3.format:Larcv3Format",
-    "netcdf": "dlio_torch.formats.netcdf.format:NetcdfFormat",
-    "netcdf_cf": "dlio_torch.formats.netcdf.cf:NetcdfCfFormat",
-    "npz": "dlio_torch.formats.numpy.npz:NpzFormat",
-    "npy": "dlio_torch.formats.numpy.npy:NpyFormat",
-    "indexed_binary": "dlio_torch.formats.indexed_binary.format:IndexedBinaryFormat",
-    "silo": "dlio_torch.formats.silo.format:SiloFormat",
-    "synthetic": "dlio_torch.formats.synthetic.format:SyntheticFormat",
-    "tfrecord": "dlio_torch.formats.tfrecord.format:TfrecordFormat",
+    "hdf5": "dlio_torch.formats.hdf5.facts:Hdf5Facts",
+    "larcv3": "dlio_torch.formats.larcv3.facts:Larcv3Facts",
+    "hdf5_volume": "dlio_torch.formats.hdf5_volume.facts:Hdf5VolumeFacts",
+    "tfrecord": "dlio_torch.formats.tfrecord.facts:TfrecordFacts",
+    "csv": "dlio_torch.formats.csv.facts:CsvFacts",
+    "npz": "dlio_torch.formats.numpy.facts:NpzFacts",
+    "npy": "dlio_torch.formats.numpy.facts:NpyFacts",
+    "jpeg": "dlio_torch.formats.image.facts:JpegFacts",
+    "png": "dlio_torch.formats.image.facts:PngFacts",
+    "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
+    "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
+    "adios2": "dlio_torch.formats.adios2.facts:Adios2Facts",
+    "netcdf": "dlio_torch.formats.netcdf.facts:NetcdfFacts",
+    "netcdf_cf": "dlio_torch.formats.netcdf.facts:NetcdfCfFacts",
+    "silo": "dlio_torch.formats.silo.facts:SiloFacts",
+    "synthetic": "dlio_torch.formats.synthetic.facts:SyntheticFacts",
 }
+"""Name -> class of its facts.  The options of the formats are listed in this order."""
+
+DEFAULT = next(iter(BUILTIN))
+"""The format of a recipe that names none."""
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """Options of formats, a group below ``dataset``.
+
+    Attributes:
+        options: frozen dataclass of the options.
+        formats: names of the formats that have them.
+    """
+
+    options: type
+    formats: tuple[str, ...]
 
 
 def available() -> dict[str, str]:
     """Every format: name -> ``module:Class``; a built-in one wins over an entry point of its name."""
     found = {point.name: point.value for point in entry_points(group="dlio_torch.formats")}
     return {**found, **BUILTIN}
+
+
+def option_groups() -> dict[str, OptionGroup]:
+    """Options of every format by the name of their group; those of built-in formats come first."""
+    groups: dict[str, OptionGroup] = {}
+    for about in all_facts():
+        group, options = about.option_group, about.options
+        if options is not None:
+            known = groups.setdefault(group, OptionGroup(options, ()))
+            if known.options is options:
+                groups[group] = OptionGroup(options, (*known.formats, about.name))
+    return groups
+
+
+def facts(name: str) -> FormatFacts:
+    """Facts about a format.
+
+    Raises:
+        ConfigError: no such format.
+        MissingPackageError: its facts need a package that is not installed.
+        PreconditionError: the entry point of an installed package names a class that is not there.
+    """
+    target = _target(name)
+    named = _loaded(name, target)
+    if not issubclass(named, FormatFacts):  # the format itself, which has no options
+        named = type(named.__name__, (FormatFacts,), {"name": name, "format": target})
+    about: FormatFacts = named()
+    return about
+
+
+def all_facts() -> list[FormatFacts]:
+    """Facts about every format, built-in ones first; a broken package from outside is left out.
+
+    Its own use names what is broken about it.
+    """
+    known = []
+    for name in (*BUILTIN, *sorted(available().keys() - BUILTIN.keys())):
+        with contextlib.suppress(*() if name in BUILTIN else (Exception,)):
+            known.append(facts(name))
+    return known
 
 
 def create(config: DatasetConfig, seed: int, *, places: bool = False, mpi_io: bool = False) -> Format:
@@ -57,57 +117,73 @@ def create(config: DatasetConfig, seed: int, *, places: bool = False, mpi_io: bo
         ConfigError: no such format, or it cannot read past the page cache as ``dataset.direct_io`` asks, or it
             cannot tell places.
         MissingPackageError: the format needs a package that is not installed.
-        PreconditionError: the entry point of an installed package names a class that is not there.
+        PreconditionError: the entry point of an installed package names a class that is not there, or its options
+            have the name of others.
     """
-    target = BUILTIN.get(config.format)  # without a look at every installed package
-    if target is None:
-        table = available()
-        target = table.get(config.format)
-    if target is None:
-        near = difflib.get_close_matches(config.format, table, n=1)
-        raise ConfigError(
-            f"dataset.format={config.format!r} is no known format",
-            hint=(f"did you mean {near[0]!r}? " if near else "") + f"known formats: {', '.join(sorted(table))}",
-        )
-    name, _, attribute = target.partition(":")
-    try:
-        module = importlib.import_module(name)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"dataset.format={config.format!r} needs a package that is not installed ({error})",
-            hint=f"install the package that provides {error.name!r}" if error.name else "install it",
-        ) from error
-    cls: type[Format] | None = getattr(module, attribute, None)
-    if cls is None:
+    about = facts(config.format)
+    cls: type[Format] = _loaded(config.format, about.format)
+    if about.options is not None and not config.has(about.options):
         raise PreconditionError(
-            f"dataset.format={config.format!r}: {name} has no {attribute!r}",
-            hint=f"the package that adds the format names {target!r} in its entry point; correct it there",
+            f"dataset.format={config.format!r}: its options are dataset.{about.option_group}, a name that is taken",
+            hint=f"the package that adds the format sets {type(about).__qualname__}.group; correct it there",
         )
     if config.direct_io and cls.needs_files and not cls.reads_direct:
         raise ConfigError(
             f"dataset.direct_io=true with dataset.format={config.format!r}: its library reads through the page cache",
             hint="set dataset.direct_io=false and cache=cold, or a format that can: "
-            + ", ".join(_that(available(), "reads_direct")),
+            + ", ".join(_that("reads_direct")),
         )
     if places and not cls.has_places:
         raise ConfigError(
             f"loader.engine=decoupled with dataset.format={config.format!r}: it does not tell where its samples lie",
-            hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that(available(), 'has_places'))}",
+            hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that('has_places'))}",
         )
     if mpi_io and cls.mpi_io == "no":
         raise ConfigError(
             f"access.io with dataset.format={config.format!r}: MPI-IO reads stretches of bytes, its samples are none",
-            hint=f"set access.io=posix, or a format that can: {', '.join(_that(available(), 'mpi_io'))}",
+            hint=f"set access.io=posix, or a format that can: {', '.join(_that('mpi_io'))}",
         )
     return cls(config, seed)
 
 
-def _that(table: dict[str, str], ability: str) -> list[str]:
+def _target(name: str) -> str:
+    target = BUILTIN.get(name)  # without a look at every installed package
+    if target is not None:
+        return target
+    table = available()
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(name, table, n=1)
+    raise ConfigError(
+        f"dataset.format={name!r} is no known format",
+        hint=(f"did you mean {near[0]!r}? " if near else "") + f"known formats: {', '.join(sorted(table))}",
+    )
+
+
+def _loaded(name: str, target: str) -> Any:
+    """The class ``module:Class`` that belongs to format ``name``."""
+    module_name, _, attribute = target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"dataset.format={name!r} needs a package that is not installed ({error})",
+            hint=f"install the package that provides {error.name!r}" if error.name else "install it",
+        ) from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise PreconditionError(
+            f"dataset.format={name!r}: {module_name} has no {attribute!r}",
+            hint=f"the package that adds the format names {target!r} in its entry point; correct it there",
+        )
+    return found
+
+
+def _that(ability: str) -> list[str]:
     """Formats that have an ability (an attribute of :class:`Format`), of those that can be imported here."""
     found = []
-    for name, target in sorted(table.items()):
-        module, _, attribute = target.partition(":")
-        with contextlib.suppress(ImportError):
-            if getattr(getattr(importlib.import_module(module), attribute, None), ability, False) not in (False, "no"):
+    for name in sorted(available()):
+        with contextlib.suppress(MissingPackageError, PreconditionError):
+            if getattr(_loaded(name, facts(name).format), ability, False) not in (False, "no"):
                 found.append(name)
     return found

@@ -30,6 +30,7 @@ from dlio_torch.formats.core.layout_in_memory import held
 from dlio_torch.formats.core.layout_whole_file import read_whole
 from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.csv.layout import parsed
+from dlio_torch.formats.csv.options import CsvConfig
 from dlio_torch.formats.csv.reader import CsvReader, columns_of, concatenated, parse
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -51,6 +52,7 @@ class CsvFormat(FieldFormat):
     has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: CsvConfig = config.of(CsvConfig)
         super().__init__(config, seed)
         for spec in self._specs:
             if spec.variable:
@@ -59,9 +61,9 @@ class CsvFormat(FieldFormat):
                     hint="set its length_mean=0, or take another dataset.format",
                 )
         low, high = _WIDTHS
-        if not low <= config.csv.value_chars <= high:
+        if not low <= self.options.value_chars <= high:
             raise ConfigError(
-                f"dataset.csv.value_chars={config.csv.value_chars} is no width of a decimal number here",
+                f"dataset.csv.value_chars={self.options.value_chars} is no width of a decimal number here",
                 hint=f"set {low} ('0.5') to {high} (15 digits)",
             )
 
@@ -76,7 +78,7 @@ class CsvFormat(FieldFormat):
         return [array.astype(spec.dtype).reshape(spec.shape) for array in values]
 
     def stored_bytes(self) -> float:
-        width = self.config.csv.value_chars
+        width = self.options.value_chars
         return sum(math.prod(spec.shape) * ((width if spec.dtype.kind == "f" else 1) + 1) for spec in self._specs)
 
     def _digits(self, number: int, spec: ArraySpec, first: int, count: int) -> tuple[_Digits, _Long]:
@@ -84,8 +86,8 @@ class CsvFormat(FieldFormat):
         elements = math.prod(spec.shape)
         share, digits = 0.0, 1
         if spec.dtype.kind == "f":
-            share = self.config.csv.value_chars % 1
-            digits = math.floor(self.config.csv.value_chars) - (share == 0)
+            share = self.options.value_chars % 1
+            digits = math.floor(self.options.value_chars) - (share == 0)
         # Of the numbers of a sample, those that say how long each element is come first, four bytes each.
         before = 4 * elements if share > 0 else 0
         size = -(-before // 8) * 8 + elements * digits
@@ -123,16 +125,16 @@ class CsvFormat(FieldFormat):
         with os_errors(path):
             newlines, commas, ends_line, size = _scan(path)
         rows = newlines + (not ends_line)
-        if next(parse(path, self.config.csv, self._specs, rows=1), None) is None:
+        if next(parse(path, self.options, self._specs, rows=1), None) is None:
             raise DataError(f"{path} holds no rows", hint="generate or fetch it again")
         if commas != rows * (columns - 1):
             # Empty lines, perhaps, which the parser skips; or a damaged row, which it names.
-            with closing(CsvReader(path, self.config.csv, self._specs)) as reader:
+            with closing(CsvReader(path, self.options, self._specs)) as reader:
                 rows = reader.num_samples
         return FileInfo(rows, {"columns": columns, "bytes_per_row": round(size / rows, 1)})
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        return CsvReader(path, self.config.csv, self._specs)
+        return CsvReader(path, self.options, self._specs)
 
     def places(self, path: Path) -> NativeFile:
         """All rows, in memory; parsed by pyarrow, by pandas where that takes something else than numbers."""
@@ -140,7 +142,7 @@ class CsvFormat(FieldFormat):
             content = read_whole(path, self.stored_bytes() * self.config.samples_per_file)
         table = parsed(content, self._specs)
         if table is None:
-            with closing(CsvReader(path, self.config.csv, self._specs)) as reader:
+            with closing(CsvReader(path, self.options, self._specs)) as reader:
                 table = concatenated(list(reader.tables()))
         arrays: dict[str, ArrayPlaces] = {name: held(path, array) for name, array in table.items()}
         return NativeFile(len(next(iter(table.values()))), arrays, read_bytes=len(content))

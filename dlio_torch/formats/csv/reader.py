@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import CsvConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import Reader, open_error
+from dlio_torch.formats.csv.options import CsvConfig
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,6 +30,7 @@ from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.hdf5.mpi_file import Hdf5Shared, check_parallel
+from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.hdf5.reader import EXTENTS, Hdf5Reader
 from dlio_torch.formats.hdf5.writer import write_array
 from dlio_torch.trace.spans import NULL, Recorder
@@ -49,6 +50,7 @@ class Hdf5Format(Format):
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: Hdf5Config = config.of(Hdf5Config)
         super().__init__(config, seed)
         self._specs = specs_of(config.fields)
         tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
@@ -83,7 +85,7 @@ class Hdf5Format(Format):
 
     def _column(self, number: int, field: FieldConfig) -> Column:
         """Where the content of a field comes from."""
-        rows, share = partial(self._lengths, number, field), self.config.hdf5.compressibility
+        rows, share = partial(self._lengths, number, field), self.options.compressibility
         return Column(self._specs[number], self.seed, number, rows, field.length_mean or 1, share)
 
     def _lengths(self, number: int, field: FieldConfig, first: int, count: int) -> npt.NDArray[np.int64]:
@@ -105,7 +107,7 @@ class Hdf5Format(Format):
             rows = max(1, round(samples * (field.length_mean or 1)))
             chunk = self._chunk(field, rows)
             size = (rows, *field.shape)
-            if chunk is not None and self.config.hdf5.compression == "none":
+            if chunk is not None and self.options.compression == "none":
                 # Chunks at the edges are stored whole.
                 size = tuple(-(-length // part) * part for length, part in zip(size, chunk, strict=True))
             stored = math.prod(size) * np.dtype(field.dtype).itemsize * self._ratio(number, field, chunk)
@@ -114,11 +116,11 @@ class Hdf5Format(Format):
 
     def _ratio(self, number: int, field: FieldConfig, chunk: tuple[int, ...] | None) -> float:
         """Stored size of a chunk over its own size: a trial chunk, in a file in memory, tells."""
-        if chunk is None or self.config.hdf5.compression == "none":
+        if chunk is None or self.options.compression == "none":
             return 1.0
         dtype = np.dtype(field.dtype)
         count = min(math.prod(chunk), max(1, _TRIAL_BYTES // dtype.itemsize))
-        content = payload.array(payload.rng(self.seed, 0, number), (count,), dtype, self.config.hdf5.compressibility)
+        content = payload.array(payload.rng(self.seed, 0, number), (count,), dtype, self.options.compressibility)
         with h5py.File("trial", "w", driver="core", backing_store=False) as file:
             array = file.create_dataset("trial", data=content, chunks=(count,), **self._filters())
             file.flush()
@@ -135,10 +137,10 @@ class Hdf5Format(Format):
 
     def _chunk(self, field: FieldConfig, rows: int) -> tuple[int, ...] | None:
         """Chunk of the field's array of ``rows`` rows; ``None``: contiguous."""
-        return field_chunk(field, rows, self.config.hdf5.chunk_bytes)
+        return field_chunk(field, rows, self.options.chunk_bytes)
 
     def _filters(self) -> dict[str, object]:
-        options = self.config.hdf5
+        options = self.options
         if options.compression == "none":
             return {}
         level = {"compression_opts": options.compression_level} if options.compression == "gzip" else {}
@@ -153,7 +155,7 @@ class Hdf5Format(Format):
         table = np.zeros(len(rows), EXTENTS)
         table["first"] = np.concatenate([[0], np.cumsum(rows)[:-1]])
         table["N"] = rows
-        chunked = self.config.hdf5.chunk_bytes > 0 or field.chunk is not None
+        chunked = self.options.chunk_bytes > 0 or field.chunk is not None
         chunks = (min(_EXTENTS_CHUNK, len(rows)),) if chunked else None
         file.create_dataset(field.name + EXTENTS_SUFFIX, data=table, chunks=chunks)
 
@@ -172,10 +174,10 @@ class Hdf5Format(Format):
         check_parallel()
 
     def open_shared(self, path: Path, ranks: Ranks) -> SharedFile:
-        return Hdf5Shared(path, self._specs, self._select, self.config.hdf5, ranks)
+        return Hdf5Shared(path, self._specs, self._select, self.options, ranks)
 
     def _open(self, path: Path) -> Hdf5Reader:
-        return Hdf5Reader(path, self._specs, self._select, self.config.hdf5)
+        return Hdf5Reader(path, self._specs, self._select, self.options)
 
 
 def _check_select(field: FieldConfig) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dlio_torch.config.schema import Hdf5Config
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import Reader
@@ -16,6 +15,7 @@ from dlio_torch.formats.core.mpi_file import Ranks
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
 from dlio_torch.formats.hdf5.file import Slab, open_file, reading, require
 from dlio_torch.formats.hdf5.layout import places_of
+from dlio_torch.formats.hdf5.options import Hdf5Config
 
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
 _OTHER_EXTENTS = "extents are {first u8, N u4} in 16 bytes; correct dataset.fields"

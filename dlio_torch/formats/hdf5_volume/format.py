@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import DatasetConfig, VolumeArrayConfig, VolumeConfig
+from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_specs import DTYPES
@@ -31,6 +31,7 @@ from dlio_torch.formats.hdf5.file import open_file, reading
 from dlio_torch.formats.hdf5.guard import check_array, check_link
 from dlio_torch.formats.hdf5_volume.coordinates import CENTER, LEVEL, CoordinateList, records
 from dlio_torch.formats.hdf5_volume.layout import Centers, Patches
+from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
 from dlio_torch.formats.hdf5_volume.reader import Box, Volume, VolumeReader, box_around
 from dlio_torch.formats.tfrecord.framing import gzipped
 from dlio_torch.trace.spans import NULL, Recorder
@@ -49,8 +50,8 @@ class Hdf5VolumeFormat(Format):
     may_crash: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: VolumeConfig = config.of(VolumeConfig)
         super().__init__(config, seed)
-        self.options = config.volume
         self._random_share: dict[str, float] | None = None
         _check(self.options)
 

@@ -10,12 +10,12 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import VolumeConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.hdf5.file import DAMAGE
 from dlio_torch.formats.hdf5_volume.coordinates import CENTER, CoordinateList
+from dlio_torch.formats.hdf5_volume.options import VolumeConfig
 
 Box = tuple[slice, ...]
 

@@ -30,6 +30,7 @@ from dlio_torch.formats.core.buffered_file import open_buffered, refusing
 from dlio_torch.formats.core.format import FileInfo, Format, Reader
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.image.layout import places_of_image
+from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.image.reader import ClassFolders, ImageReader
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -61,6 +62,7 @@ class _ImageFormat(Format):
     library: ClassVar[str]  # whose version the bytes depend on, as Pillow names it
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: ImageConfig = config.of(ImageConfig)
         super().__init__(config, seed)
         self._version = _library_version(self.library, self.name)
         self._spec = _pixel_spec(config, self.name)
@@ -69,13 +71,13 @@ class _ImageFormat(Format):
 
     def specs(self) -> list[ArraySpec]:
         spec = self._spec
-        if not self.config.image.decode:
+        if not self.options.decode:
             spec = ArraySpec(spec.name, spec.dtype, (), variable=True)
         labels = [ArraySpec(LABEL, np.dtype(np.int64), ())] if self.config.num_subfolders else []
         return [spec, *labels]
 
     def layout_options(self) -> dict[str, Any]:
-        options = self.config.image
+        options = self.options
         made = {"file_bytes": options.file_bytes, "file_bytes_stdev": options.file_bytes_stdev}
         return {**super().layout_options(), **made, **self.save_options(), "library": self._version}
 
@@ -88,7 +90,7 @@ class _ImageFormat(Format):
     def expected(self, sample: int) -> Sample:
         content: Sample = {}
         stored = self._encode(self._pixels(sample, self._noise(sample)))
-        if self.config.image.decode:
+        if self.options.decode:
             content[self._spec.name] = _decoded(stored)
         else:
             content[self._spec.name] = np.frombuffer(stored, np.uint8)
@@ -118,7 +120,7 @@ class _ImageFormat(Format):
 
     def _noise(self, sample: int) -> float:
         """Share of noise that gives the file of this sample its size."""
-        options = self.config.image
+        options = self.options
         if not options.file_bytes:
             return _DEFAULT_NOISE
         sizes = list(self.parameters().values())
@@ -129,7 +131,7 @@ class _ImageFormat(Format):
 
     def parameters(self) -> dict[str, float]:
         """Mean size of a file at each share of noise; empty where no size is asked for."""
-        if not self.config.image.file_bytes:
+        if not self.options.file_bytes:
             return {}
         if self._noises is None:
             sizes = [self._trial_bytes(noise) for noise in _NOISES]
@@ -139,7 +141,7 @@ class _ImageFormat(Format):
         return self._noises
 
     def use_parameters(self, parameters: Mapping[str, float]) -> None:
-        if not self.config.image.file_bytes:
+        if not self.options.file_bytes:
             return
         if set(parameters) != {_noise_key(noise) for noise in _NOISES}:
             raise ValueError("sizes of files of other noises")
@@ -149,7 +151,7 @@ class _ImageFormat(Format):
         return float(np.mean([len(self._encode(self._pixels(sample, noise))) for sample in range(_TRIALS)]))
 
     def _check(self, low: float, high: float) -> None:
-        wanted = self.config.image.file_bytes
+        wanted = self.options.file_bytes
         if not low <= wanted <= high:
             shape = "x".join(map(str, self._spec.shape))
             raise ConfigError(
@@ -161,11 +163,11 @@ class _ImageFormat(Format):
     # --- sizes ---
 
     def sample_bytes(self) -> float:
-        pixels = math.prod(self._spec.shape) if self.config.image.decode else self.stored_bytes()
+        pixels = math.prod(self._spec.shape) if self.options.decode else self.stored_bytes()
         return pixels + (8 if self.config.num_subfolders else 0)
 
     def stored_bytes(self) -> float:
-        return float(self.config.image.file_bytes) or self._trial_bytes(_DEFAULT_NOISE)
+        return float(self.options.file_bytes) or self._trial_bytes(_DEFAULT_NOISE)
 
     # --- files ---
 
@@ -197,7 +199,7 @@ class _ImageFormat(Format):
                 f"{path} holds a {image.format} image", hint=f"dataset.format={self.name} reads {self.codec}"
             )
         height, width, _ = self._spec.shape
-        if self.config.image.decode and image.size != (width, height):
+        if self.options.decode and image.size != (width, height):
             raise DataError(
                 f"{path}: the image is {image.size[1]} x {image.size[0]} pixels, {height} x {width} were expected",
                 hint="correct the shape in dataset.fields, or read stored bytes: dataset.image.decode=false",
@@ -213,14 +215,14 @@ class _ImageFormat(Format):
             raise DataError(f"{path} has no end", hint="the file is incomplete; generate or fetch it again")
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        return ImageReader(path, self.config.image.buffer_bytes, direct=self.config.direct_io, **self._ways(path))
+        return ImageReader(path, self.options.buffer_bytes, direct=self.config.direct_io, **self._ways(path))
 
     def places(self, path: Path) -> NativeFile:
         return places_of_image(path, self._expected_bytes, **self._ways(path))
 
     def _ways(self, path: Path) -> dict[str, Any]:
         """What is done with a file."""
-        decode = self.config.image.decode
+        decode = self.options.decode
         start, finish = (self._begin, _pixels_of) if decode else (self._stored, _same)
         label = (LABEL, self._classes.number(path)) if self.config.num_subfolders else None
         return {"start": start, "finish": finish, "name": self._spec.name, "variable": not decode, "label": label}
@@ -258,7 +260,7 @@ class JpegFormat(_ImageFormat):
     library: ClassVar[str] = "jpg"
 
     def save_options(self) -> dict[str, Any]:
-        return {"quality": self.config.image.quality}
+        return {"quality": self.options.quality}
 
 
 class PngFormat(_ImageFormat):
@@ -297,8 +299,9 @@ def _pixel_spec(config: DatasetConfig, name: str) -> ArraySpec:
             value = getattr(config, key)
             if value > 1:
                 raise ConfigError(f"dataset.{key}={value}: a file of dataset.format={name} is one image", hint=_ONE)
-    if config.image.quality > 95:
-        raise ConfigError(f"dataset.image.quality={config.image.quality}", hint="JPEG qualities are 1 to 95")
+    quality = config.of(ImageConfig).quality
+    if quality > 95:
+        raise ConfigError(f"dataset.image.quality={quality}", hint="JPEG qualities are 1 to 95")
     specs = specs_of(config.fields)
     spec, field = specs[0], config.fields[0]
     sound = len(specs) == 1 and spec.dtype == np.uint8 and not spec.variable and not field.select

@@ -27,6 +27,7 @@ from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader, open_error
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.indexed_binary.file import BinFile, DirectFile, MappedFile, ReadFile
 from dlio_torch.formats.indexed_binary.index import CODES, MAX_LENGTH, SUFFIX, Index, read_index, write_index
+from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.indexed_binary.reader import BinaryReader, DocumentReader, RecordReader, SequenceReader
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -45,8 +46,9 @@ class IndexedBinaryFormat(FieldFormat):
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: BinaryConfig = config.of(BinaryConfig)
         super().__init__(config, seed)
-        options = config.binary
+        options = self.options
         if len(self._specs) > 1:
             raise ConfigError(
                 f"dataset.fields names {len(self._specs)} arrays with dataset.format={self.name}",
@@ -78,7 +80,7 @@ class IndexedBinaryFormat(FieldFormat):
             )
 
     def layout_options(self) -> dict[str, Any]:
-        options = self.config.binary
+        options = self.options
         return {
             **super().layout_options(),
             "index": options.index,
@@ -86,19 +88,19 @@ class IndexedBinaryFormat(FieldFormat):
         }
 
     def stored_bytes(self) -> float:
-        if not self.config.binary.index:
+        if not self.options.index:
             return self.sample_bytes()
-        documents = self.config.binary.document_mean
+        documents = self.options.document_mean
         sequences = self.sample_bytes() / self._element.itemsize / documents if documents > 0 else 1.0
         return self.sample_bytes() + 20 * sequences
 
     def files(self, path: Path) -> list[Path]:
-        return [path, beside(path, self.suffix, SUFFIX)] if self.config.binary.index else [path]
+        return [path, beside(path, self.suffix, SUFFIX)] if self.options.index else [path]
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
-        if self.config.binary.index:
+        if self.options.index:
             place = beside(path, self.suffix, SUFFIX)
-            if self.config.binary.document_mean > 0:
+            if self.options.document_mean > 0:
                 documents = self._documents(first_sample, num_samples * self._row)
                 write_index(place, self._element, len(documents), lambda: [documents])
             else:
@@ -113,7 +115,7 @@ class IndexedBinaryFormat(FieldFormat):
 
     def _documents(self, first: int, elements: int) -> npt.NDArray[np.int64]:
         """Elements of the documents that a file's samples are cut from; the last one is cut off."""
-        options = self.config.binary
+        options = self.options
         mean = options.document_mean
         drawn = np.zeros(0, np.int64)
         while drawn.sum() < elements:
@@ -137,7 +139,7 @@ class IndexedBinaryFormat(FieldFormat):
             return NativeFile(reader.num_samples, {self._spec.name: reader.places()})
 
     def _open(self, path: Path) -> BinaryReader:
-        options = self.config.binary
+        options = self.options
         if not path.exists():
             raise open_error(path, FileNotFoundError())
         index = self._index(path) if options.index else None

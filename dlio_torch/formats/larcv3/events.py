@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import Larcv3Config
 from dlio_torch.formats.core import payload
+from dlio_torch.formats.larcv3.options import Larcv3Config
 from dlio_torch.formats.larcv3.size_fit import (
     LEVELS,
     STRETCH_CHUNKS,

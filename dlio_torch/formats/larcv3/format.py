@@ -23,13 +23,14 @@ from typing import Any, ClassVar
 
 import h5py
 
-from dlio_torch.config.schema import DatasetConfig, Larcv3Config
+from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import Difference, FileInfo, Format, Reader
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.hdf5.file import METADATA_CACHE_LIMITS, open_file, reading
 from dlio_torch.formats.larcv3.events import META, VOXEL_EXTENTS, EventContent
+from dlio_torch.formats.larcv3.options import Larcv3Config
 from dlio_torch.formats.larcv3.reader import EVENT_ID, Larcv3Reader, require_events
 from dlio_torch.formats.larcv3.size_fit import VOXEL, mean_size
 from dlio_torch.formats.larcv3.writer import Larcv3Writer, event_ids
@@ -46,8 +47,8 @@ class Larcv3Format(Format):
     may_crash: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: Larcv3Config = config.of(Larcv3Config)
         super().__init__(config, seed)
-        self.options: Larcv3Config = config.larcv3
         if not self.options.producers:
             raise ConfigError(
                 "dataset.larcv3.producers is empty", hint="name at least one, as conf/dataset/larcv3.yaml does"

@@ -9,7 +9,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-from dlio_torch.config.schema import Larcv3Config
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Reader
@@ -26,6 +25,7 @@ from dlio_torch.formats.hdf5.file import (
 from dlio_torch.formats.hdf5.layout import places_of
 from dlio_torch.formats.larcv3.events import META, VOXEL_EXTENTS
 from dlio_torch.formats.larcv3.layout import Stretches, extents_of
+from dlio_torch.formats.larcv3.options import Larcv3Config
 from dlio_torch.formats.larcv3.size_fit import VOXEL
 
 EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import Larcv3Config, ProducerConfig
 from dlio_torch.errors import ConfigError
+from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
 
 VOXEL = np.dtype({"names": ["id", "value"], "formats": ["<u8", "<f4"], "offsets": [0, 8], "itemsize": 16})
 

@@ -26,10 +26,10 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import Larcv3Config
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.batch import concatenate
 from dlio_torch.formats.larcv3.events import VOXEL_EXTENTS, EventContent
+from dlio_torch.formats.larcv3.options import Larcv3Config
 from dlio_torch.formats.larcv3.reader import EVENT_ID, EVENTS, EXTENTS, group_of
 from dlio_torch.formats.larcv3.size_fit import VOXEL
 

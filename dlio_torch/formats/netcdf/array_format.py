@@ -24,6 +24,7 @@ from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.hdf5.guard import check_file
 from dlio_torch.formats.netcdf.file import NcFile, Rows, create, creating, element_of, need_netcdf4
+from dlio_torch.formats.netcdf.options import NetcdfConfig
 from dlio_torch.formats.netcdf.reader import Index, NetcdfReader
 from dlio_torch.storage.local.locked_folder import temporary_folder
 from dlio_torch.trace.spans import NULL, Recorder
@@ -53,9 +54,9 @@ class NetcdfFiles(FieldFormat):
     mpi_io: ClassVar[MpiIo] = "places"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: NetcdfConfig = config.of(NetcdfConfig)
         super().__init__(config, seed)
         need_netcdf4(self.name)
-        self.options = config.netcdf
         self._compressibility = self.options.compressibility
         variant = self.options.variant
         self._elements = [element_of(spec.dtype, variant, spec.name) for spec in self._specs]

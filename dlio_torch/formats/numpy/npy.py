@@ -43,6 +43,7 @@ from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
 from dlio_torch.formats.core.layout_whole_file import Begun, begin, opened
 from dlio_torch.formats.numpy.npy_layout import header_of, places_of
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.numpy.stacking import (
     HEADER_BYTES,
     Columns,
@@ -68,6 +69,7 @@ class NpyFormat(FieldFormat):
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: NpzConfig = config.of(NpzConfig)
         super().__init__(config, seed)
         self._stacking = Stacking(is_stacked(config))
         self._headers: dict[bytes, Header] = {}
@@ -94,6 +96,9 @@ class NpyFormat(FieldFormat):
         """Each array and its file; the first one is ``path``."""
         first, *others = self._specs
         return [(first, path), *((spec, beside(path, self.suffix, self._suffix(spec))) for spec in others)]
+
+    def files_per_sample(self) -> int:
+        return len(self._specs)
 
     def layout_options(self) -> dict[str, Any]:
         return {**super().layout_options(), "stacked": self._stacking.stacked}
@@ -156,7 +161,7 @@ class NpyFormat(FieldFormat):
         return [place for _, place in self._files(path)]
 
     def _opened(self, place: Path) -> io.BufferedReader:
-        return open_buffered(place, self.config.npz.buffer_bytes, direct=self.config.direct_io)
+        return open_buffered(place, self.options.buffer_bytes, direct=self.config.direct_io)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from dlio_torch.formats.core.buffered_file import load, open_buffered, read_head
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.numpy.npz_layout import places_of_archive
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.numpy.stacking import (
     HEADER_BYTES,
     LENGTHS_SUFFIX,
@@ -63,8 +64,9 @@ class NpzFormat(FieldFormat):
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: NpzConfig = config.of(NpzConfig)
         super().__init__(config, seed)
-        options = config.npz
+        options = self.options
         self._compressibility = options.compressibility
         self._stacking = Stacking(is_stacked(config), options.sample_axis == "last")
         names = [spec.name for spec in self._specs]
@@ -96,14 +98,14 @@ class NpzFormat(FieldFormat):
 
     def _ratio(self, number: int, spec: ArraySpec) -> float:
         """Stored size over the size in memory: deflating some of the content tells."""
-        if not self.config.npz.compressed:
+        if not self.options.compressed:
             return 1.0
         count = max(1, min(int(self.field_bytes(number)), _TRIAL_BYTES) // spec.dtype.itemsize)
         trial = payload.array(payload.rng(self.seed, 0, number), (count,), spec.dtype, self._compressibility)
         return len(zlib.compress(trial.tobytes())) / trial.nbytes
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
-        compression = zipfile.ZIP_DEFLATED if self.config.npz.compressed else zipfile.ZIP_STORED
+        compression = zipfile.ZIP_DEFLATED if self.options.compressed else zipfile.ZIP_STORED
         with zipfile.ZipFile(path, "w", compression) as archive:
             for number, spec in enumerate(self._specs):
                 rows = self.rows(number, first_sample, num_samples)
@@ -157,7 +159,7 @@ class NpzFormat(FieldFormat):
         return self.stored_bytes() * self.config.samples_per_file
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        archive = partial(_Archive, path, self.config.npz.buffer_bytes, direct=self.config.direct_io)
+        archive = partial(_Archive, path, self.options.buffer_bytes, direct=self.config.direct_io)
         if self._stacking.stacked:
             return _stacked(path, self._specs, self._stacking, archive, recorder)
         return _SampleReader(path, self._specs, archive)

@@ -22,6 +22,7 @@ from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo, Reader
 from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.parquet.options import ParquetConfig
 from dlio_torch.formats.parquet.reader import ParquetReader
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -40,8 +41,9 @@ class ParquetFormat(FieldFormat):
     has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: ParquetConfig = config.of(ParquetConfig)
         super().__init__(config, seed)
-        self._compressibility = config.parquet.compressibility
+        self._compressibility = self.options.compressibility
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError as error:
@@ -55,7 +57,7 @@ class ParquetFormat(FieldFormat):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        options, samples = self.config.parquet, self.config.samples_per_file
+        options, samples = self.options, self.config.samples_per_file
         group = min(samples, options.row_group_samples)
         count = max(1, min(group, int(_TRIAL_BYTES // max(1.0, self.sample_bytes()))))
         table = self._table(0, count, None)
@@ -71,7 +73,7 @@ class ParquetFormat(FieldFormat):
         return float(data / count + footer / samples)
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
-        size = self.config.parquet.row_group_samples
+        size = self.options.row_group_samples
         with self._writer(path, self._schema()) as writer:
             for low in range(first_sample, first_sample + num_samples, size):
                 count = min(size, first_sample + num_samples - low)
@@ -81,7 +83,7 @@ class ParquetFormat(FieldFormat):
         import pyarrow.parquet as pq
 
         # A dictionary of random values would only be given up after its first MiB.
-        return pq.ParquetWriter(target, schema, compression=self.config.parquet.compression, use_dictionary=False)
+        return pq.ParquetWriter(target, schema, compression=self.options.compression, use_dictionary=False)
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa

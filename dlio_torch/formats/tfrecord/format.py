@@ -33,6 +33,7 @@ from dlio_torch.formats.tfrecord.example_proto import Feature, Kind, Piece, enco
 from dlio_torch.formats.tfrecord.framing import FRAMING, crc32c, gzipped, view_of
 from dlio_torch.formats.tfrecord.index import INDEX, Index
 from dlio_torch.formats.tfrecord.layout import RecordFiles
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.tfrecord.reader import TfrecordReader
 from dlio_torch.formats.tfrecord.record_block import SMALL, by_columns, one_by_one
 from dlio_torch.trace.spans import NULL, Recorder
@@ -55,15 +56,15 @@ class TfrecordFormat(FieldFormat):
     has_places: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: TfrecordConfig = config.of(TfrecordConfig)
         super().__init__(config, seed)
         crc32c()  # a missing package is told before anything is written
-        self._options = config.tfrecord
-        self._compressibility = self._options.compressibility
+        self._compressibility = self.options.compressibility
         self._check_options()
         self._features = [Feature(spec, self._kind(spec)) for spec in self._specs]
 
     def _check_options(self) -> None:
-        options = self._options
+        options = self.options
         unknown = sorted(set(options.float_lists) - {spec.name for spec in self._specs})
         if unknown:
             raise ConfigError(
@@ -77,7 +78,7 @@ class TfrecordFormat(FieldFormat):
             )
 
     def _kind(self, spec: ArraySpec) -> Kind:
-        if spec.name not in self._options.float_lists:
+        if spec.name not in self.options.float_lists:
             return "integers" if spec.dtype == np.int64 else "bytes"
         if spec.dtype != np.float32:
             raise ConfigError(
@@ -89,7 +90,7 @@ class TfrecordFormat(FieldFormat):
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
         del options["transfer_size"], options["verify_crc"]  # belong to reading
-        if self._options.compression == "none":
+        if self.options.compression == "none":
             del options["compression_level"]
         return options
 
@@ -114,18 +115,18 @@ class TfrecordFormat(FieldFormat):
 
     def _ratio(self, number: int) -> float:
         """Compressed size of a field over its own size: a trial tells."""
-        if self._options.compression == "none":
+        if self.options.compression == "none":
             return 1.0
         memory = self.content(number, 0, 1)[0].reshape(-1)
         trial = replace(self._features[number].spec, shape=(), variable=True)
         piece = encode([replace(self._features[number], spec=trial)], {trial.name: memory[: _TRIAL_BYTES // 8]})[2]
-        return len(zlib.compress(view_of(piece), self._options.compression_level)) / len(piece)
+        return len(zlib.compress(view_of(piece), self.options.compression_level)) / len(piece)
 
     # --- writing ---
 
     def companions(self) -> tuple[str, ...]:
         """What the names of the files that ``write`` leaves beside its own have behind its name."""
-        return (INDEX,) if self._options.index else ()
+        return (INDEX,) if self.options.index else ()
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         lengths: list[npt.NDArray[np.int64]] = []
@@ -136,11 +137,11 @@ class TfrecordFormat(FieldFormat):
                 yield from map(view_of, pieces)
 
         with path.open("wb", buffering=_BLOCK_BYTES) as file:
-            if self._options.compression == "gzip":
-                file.writelines(gzipped(records(), self._options.compression_level, pool))
+            if self.options.compression == "gzip":
+                file.writelines(gzipped(records(), self.options.compression_level, pool))
             else:
                 file.writelines(records())
-        if self._options.index:
+        if self.options.index:
             index = Index(np.cumsum([0, *np.concatenate(lengths)], dtype=np.int64))
             path.with_name(path.name + INDEX).write_text(index.text(), encoding="ascii")
 
@@ -168,9 +169,7 @@ class TfrecordFormat(FieldFormat):
         reader = self._open(path)
         try:
             features = {name: [array.dtype.name, *array.shape] for name, array in next(reader.samples()).items()}
-            return FileInfo(
-                reader.count(), {"compression": self._options.compression, "features of record 0": features}
-            )
+            return FileInfo(reader.count(), {"compression": self.options.compression, "features of record 0": features})
         finally:
             reader.close()
 
@@ -178,16 +177,16 @@ class TfrecordFormat(FieldFormat):
         return self._open(path)
 
     def _open(self, path: Path) -> TfrecordReader:
-        return TfrecordReader(path, self._features, self._options, direct=self.config.direct_io)
+        return TfrecordReader(path, self._features, self.options, direct=self.config.direct_io)
 
     @cached_property
     def _record_files(self) -> RecordFiles:
-        return RecordFiles(self._features, self._options)
+        return RecordFiles(self._features, self.options)
 
     def places(self, path: Path) -> NativeFile:
         """Of a compressed file, all samples in memory: none can be read without those before it."""
         with os_errors(path):
-            if self._options.compression == "none":
+            if self.options.compression == "none":
                 return self._record_files.places(path)
             with closing(self._open(path)) as reader:
                 arrays, count = held_samples(path, self._specs, reader.samples())

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_torch.config.schema import TfrecordConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Sample
 from dlio_torch.formats.core.layout import Ints, NativeFile, RecordPlaces, Records
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature
 from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
 from dlio_torch.formats.tfrecord.index import Index, read_exactly, read_index, scan
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.records import NativeRecords, RecordError
 from dlio_torch.syserrors import unreadable

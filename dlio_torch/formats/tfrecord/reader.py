@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_torch.config.schema import TfrecordConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer, Sample
 from dlio_torch.formats.core.format import Reader, os_errors
@@ -23,6 +22,7 @@ from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, Octets
 from dlio_torch.formats.tfrecord.file import opened
 from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
 from dlio_torch.formats.tfrecord.index import Index, read_exactly, read_index, scan
+from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.tfrecord.stream import Records
 
 

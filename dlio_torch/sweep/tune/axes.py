@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from dlio_torch.config.schema import Config
 from dlio_torch.config.schema_reading import LoaderConfig
-from dlio_torch.units import format_size, parse_size
+from dlio_torch.formats.core.registry import facts
+from dlio_torch.formats.core.tuning import sizes
 
 Choice = tuple[tuple[str, str], ...]
 """Keys and their values."""
@@ -22,10 +23,8 @@ MODE = "loader"
 MODES = ("main_process", "threads", "workers")
 _AHEAD = (1, 2, 4, 8)  # batches that each worker reads ahead
 _DEPTHS = (1, 2, 4)  # batches that the threads keep ahead, for each thread
-_TRANSFERS = ("64KiB", "256KiB", "1MiB", "4MiB")
 _TRANSFERS_OF_DECOUPLED = ("256KiB", "1MiB", "4MiB")
 _BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
-_CACHES = ("1MiB", "16MiB", "128MiB")
 
 
 def mode_of(config: Config) -> str:
@@ -73,8 +72,8 @@ def _decoupled(config: Config, cores: int, gpus: bool) -> Iterator[tuple[str, tu
     loader = config.loader
     threads = {*_counts(cores), 2 * cores, loader.read_threads or READ_THREADS}  # reading waits, more than it works
     yield "loader.read_threads", tuple(map(str, sorted(threads)))
-    yield "loader.transfer_size", _sizes(_TRANSFERS_OF_DECOUPLED, loader.transfer_size)
-    yield "loader.prefetch_bytes", _sizes(_BYTES_AHEAD, loader.prefetch_bytes)
+    yield "loader.transfer_size", sizes(_TRANSFERS_OF_DECOUPLED, loader.transfer_size)
+    yield "loader.prefetch_bytes", sizes(_BYTES_AHEAD, loader.prefetch_bytes)
     if gpus:
         yield "loader.pin_memory", ("false", "true")
 
@@ -114,36 +113,5 @@ def _others(config: Config, gpus: bool) -> Iterator[tuple[str, tuple[str, ...]]]
     """Options beside the kind of the loader, and their values."""
     if gpus:
         yield "loader.pin_memory", ("false", "true")
-    data = config.dataset
-    if data.direct_io:  # its reads have a size of their own
-        return
-    if data.format == "hdf5" and (data.hdf5.chunk_bytes or any(one.chunk for one in data.fields)):
-        yield "dataset.hdf5.chunk_cache_bytes", _sizes(_CACHES, data.hdf5.chunk_cache_bytes)
-    elif data.format == "larcv3":
-        yield "dataset.larcv3.chunk_cache_bytes", _sizes(_CACHES, data.larcv3.chunk_cache_bytes)
-    elif data.format == "hdf5_volume":
-        yield "dataset.volume.chunk_cache_bytes", _sizes(_CACHES, data.volume.chunk_cache_bytes)
-    elif data.format == "tfrecord":
-        yield "dataset.tfrecord.transfer_size", _sizes(_TRANSFERS, data.tfrecord.transfer_size)
-    elif data.format == "csv":
-        yield "dataset.csv.read_bytes", _sizes(_TRANSFERS, data.csv.read_bytes)
-    elif data.format in ("npz", "npy"):
-        yield "dataset.npz.buffer_bytes", (*_zero(data.npz.buffer_bytes), *_sizes(_TRANSFERS, data.npz.buffer_bytes))
-    elif data.format == "indexed_binary":
-        yield "dataset.binary.access", ("file", "mmap")
-
-
-def _sizes(usual: tuple[str, ...], present: int) -> tuple[str, ...]:
-    """The usual sizes and the present one, in order."""
-    sizes = {parse_size(text) for text in usual} | ({present} if present else set())
-    return tuple(as_size(size) for size in sorted(sizes))
-
-
-def _zero(present: int) -> tuple[str, ...]:
-    return () if present else ("0",)  # what the file system says is one of its choices
-
-
-def as_size(size: int) -> str:
-    """A size as it is written on the command line, without loss."""
-    text = format_size(size).replace(" ", "")
-    return text if parse_size(text) == size else str(size)
+    if not config.dataset.direct_io:  # its reads have a size of their own
+        yield from facts(config.dataset.format).axes(config)

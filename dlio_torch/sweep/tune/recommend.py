@@ -11,8 +11,8 @@ from dlio_torch.config.fields import leaves, lookup
 from dlio_torch.config.schema import Config
 from dlio_torch.config.yamlfile import dump_scalar
 from dlio_torch.sweep.resolve import Resolved
-from dlio_torch.sweep.tune.axes import as_size
 from dlio_torch.sweep.tune.calls import data_calls, loader_call
+from dlio_torch.units import exact_size
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _list_of(key: str, tree: Any) -> tuple[str, Any]:
 def _text(key: str, value: Any) -> str:
     option = lookup(key.split("."))
     if option is not None and option.unit == "B" and isinstance(value, int):
-        return as_size(value)
+        return exact_size(value)
     return dump_scalar(value)
 
 

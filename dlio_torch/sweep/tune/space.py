@@ -21,10 +21,10 @@ from dlio_torch.sweep.axes import NOT_APPLICABLE, Axis, configured, magnitude
 from dlio_torch.sweep.resolve import Resolved, digest, resolve, resolve_point
 from dlio_torch.sweep.scaled import scale_lines
 from dlio_torch.sweep.study import Point, Study, grid, point_at
-from dlio_torch.sweep.tune.axes import MODE, MODES, Choice, as_size, choices, mode_of, prefetch_factor
+from dlio_torch.sweep.tune.axes import MODE, MODES, Choice, choices, mode_of, prefetch_factor
 from dlio_torch.sweep.tune.costs import Cost, Host, costs_of
 from dlio_torch.sweep.tune.request import Request
-from dlio_torch.units import format_size
+from dlio_torch.units import exact_size, format_size
 
 MOST_POINTS = 200
 """Larger grids are searched in a part that is drawn at random."""
@@ -247,7 +247,7 @@ def _text(tree: Any, axis: Axis) -> str:
     option = lookup(axis.key.split("."))
     if isinstance(tree, int) and option is not None and option.unit == "B":
         same = [value for value in axis.values if magnitude(value) == tree]
-        return same[0] if same else as_size(tree)
+        return same[0] if same else exact_size(tree)
     text = dump_scalar(tree)
     same = [value for value in axis.values if magnitude(value) is not None and magnitude(value) == magnitude(text)]
     return same[0] if same else text

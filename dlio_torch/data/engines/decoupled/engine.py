@@ -152,7 +152,7 @@ class DecoupledEngine:
         if isinstance(plan, PipePlan) or getattr(plan, "order", "") not in _SCATTERED or files <= self._files.limit:
             return None
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        each = len(self._source.fmt.specs()) if self._source.fmt.name == "npy" else 1
+        each = self._source.fmt.files_per_sample()
         return max(1, (most // 2 - self._files.limit) // (plan.batch_size * each))
 
     def close(self) -> None:

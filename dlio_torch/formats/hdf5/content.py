@@ -8,6 +8,7 @@ from typing import Any
 
 import h5py
 
+from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.hdf5.file import open_file, reading
 
 _MOST_OBJECTS = 20_000  # links looked at, so that a hostile file ends
@@ -19,47 +20,48 @@ _FILTERS = {
 """Registered numbers (github.com/HDFGroup/hdf5_plugins)."""
 
 
-def hdf5_contents(path: Path, found: dict[str, Any], most: int) -> None:
+def read_content(path: Path, content: dict[str, Any]) -> None:
     """Fill in what the file holds; what was read before an error stays.
 
     Soft and external links are counted and not followed, objects with several names are listed once.
 
     Args:
         path: the file.
-        found: gets ``datasets``, ``groups``, ``links``, ``attributes`` and ``complete``; see
-            :func:`dlio_torch.analysis.io.contents.summarise`.
-        most: datasets to list.
+        content: gets ``datasets``, each ``path``, ``dtype``, ``shape``, ``chunks``, ``filters``, ``stored_bytes``,
+            ``logical_bytes``, ``offset`` (where contiguous data begin), ``attributes``; ``groups``, ``links`` (not
+            followed), ``attributes``, ``complete``.
 
     Raises:
         DataError: the file is damaged.
     """
+    content |= {"datasets": [], "groups": 0, "links": 0, "attributes": 0, "complete": False}
     file = open_file(path, _CHUNK_CACHE)
     with reading(file, path):
         seen = {_place(file)}
         todo: list[tuple[str, h5py.Group]] = [("", file["/"])]
         looked_at = 0
-        found["attributes"] += len(file.attrs)
+        content["attributes"] += len(file.attrs)
         while todo:
             prefix, group = todo.pop()
             for name in group:
                 looked_at += 1
-                if looked_at > _MOST_OBJECTS or len(found["datasets"]) >= most:
+                if looked_at > _MOST_OBJECTS or len(content["datasets"]) >= MOST:
                     file.close()
                     return
                 if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                    found["links"] += 1
+                    content["links"] += 1
                     continue
                 item = group[name]
                 if _place(item) in seen:
                     continue
                 seen.add(_place(item))
                 if isinstance(item, h5py.Group):
-                    found["groups"] += 1
-                    found["attributes"] += len(item.attrs)
+                    content["groups"] += 1
+                    content["attributes"] += len(item.attrs)
                     todo.append((f"{prefix}{name}/", item))
                 elif isinstance(item, h5py.Dataset):
-                    found["datasets"].append(_dataset(prefix + name, item))
-        found["complete"] = True
+                    content["datasets"].append(_dataset(prefix + name, item))
+        content["complete"] = True
     file.close()
 
 

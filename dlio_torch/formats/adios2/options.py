@@ -1,0 +1,16 @@
+"""Options of ADIOS2 folders: ``dataset.adios2``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dlio_torch.config.opt import opt
+
+
+@dataclass(frozen=True)
+class Adios2Config:
+    """How samples lie in the steps of an ADIOS2 folder."""
+
+    engine: Literal["BP4", "BP5"] = opt("BP5", "engine that writes the folder; reading finds it out")
+    samples_per_step: int = opt(16, "samples of a step", minimum=1)

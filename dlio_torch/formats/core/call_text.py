@@ -1,0 +1,34 @@
+"""Calls of Python libraries as text to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+_WIDTH = 100
+
+
+class Code(str):
+    """Text that is code, not a value."""
+
+
+def call_text(name: str, arguments: Sequence[str], keywords: dict[str, Any]) -> str:
+    """A call, on one line if that is short enough.
+
+    Args:
+        name: of the function.
+        arguments: positional ones, as code.
+        keywords: values; text that is code is :class:`Code`.
+    """
+    parts = [*arguments, *(f"{key}={literal(value)}" for key, value in keywords.items())]
+    line = f"{name}({', '.join(parts)})"
+    if len(line) <= _WIDTH:
+        return line
+    return "\n".join([f"{name}(", *(f"    {part}," for part in parts), ")"])
+
+
+def literal(value: Any) -> str:
+    """A value as Python code, strings in double quotes."""
+    if isinstance(value, Code):
+        return str(value)
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else repr(value)

@@ -1,0 +1,21 @@
+"""Sizes that are worth trying for reads and caches, as the command line takes them."""
+
+from __future__ import annotations
+
+from dlio_torch.units import exact_size, parse_size
+
+TRANSFERS = ("64KiB", "256KiB", "1MiB", "4MiB")
+"""Sizes of a read call."""
+CACHES = ("1MiB", "16MiB", "128MiB")
+"""Sizes of a cache of chunks."""
+
+
+def sizes(usual: tuple[str, ...], present: int) -> tuple[str, ...]:
+    """The usual sizes and the present one, in order.
+
+    Args:
+        usual: sizes with units.
+        present: bytes; 0: the library decides, which is no size.
+    """
+    found = {parse_size(text) for text in usual} | ({present} if present else set())
+    return tuple(exact_size(size) for size in sorted(found))

@@ -1,0 +1,155 @@
+"""Facts about generic HDF5 that need no open file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dlio_torch.formats.core.call_text import call_text, literal
+from dlio_torch.formats.core.content import least
+from dlio_torch.formats.core.facts import NO_LIBRARY_CALLS, Axis, Call, FormatFacts, LayoutAdvice, Unused
+from dlio_torch.formats.core.tuning import CACHES, sizes
+from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.units import exact_size, format_size, power_of_two
+
+if TYPE_CHECKING:
+    from dlio_torch.config.check import Fail
+    from dlio_torch.config.schema import Config, FieldConfig
+
+
+class Hdf5Facts(FormatFacts):
+    """Facts about format ``hdf5``."""
+
+    name: ClassVar[str] = "hdf5"
+    format: ClassVar[str] = "dlio_torch.formats.hdf5.format:Hdf5Format"
+    options: ClassVar[type | None] = Hdf5Config
+    one_lock: ClassVar[bool] = True  # h5py: one lock for all calls of a process
+    posix_only: ClassVar[Mapping[str, Any]] = {"driver": "sec2"}
+    uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
+    magics: ClassVar[tuple[bytes, ...]] = (b"\x89HDF\r\n\x1a\n",)
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")  # behind a user block, or damaged
+
+    def check_options(self, config: Config, fail: Fail) -> None:
+        check_level(self.key("compression_level"), config.dataset.of(Hdf5Config).compression_level, fail)
+
+    def check(self, config: Config, fail: Fail) -> None:
+        data, options = config.dataset, config.dataset.of(Hdf5Config)
+        if not data.fields and data.path is None:
+            fail(
+                ["dataset.fields", "dataset.format"],
+                "no arrays to write",
+                "set dataset.fields=[{name: data, shape: [64]}]",
+            )
+        for i, field in enumerate(data.fields):
+            if options.compression != "none" and not options.chunk_bytes and field.chunk is None:
+                fail(
+                    [self.key("compression"), self.key("chunk_bytes")],
+                    f"only chunked arrays can be compressed, and dataset.fields.{i} ({field.name}) is contiguous",
+                    f"set {self.key('chunk_bytes')}=64KiB, or {self.key('compression')}=none",
+                )
+
+    def check_decoupled(self, config: Config, fail: Fail) -> None:
+        if config.dataset.of(Hdf5Config).compression == "lzf":
+            fail(
+                [self.key("compression"), "loader.engine"],
+                "it undoes gzip only",
+                "set loader.engine=dataloader, which reads through the format's library",
+            )
+
+    def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
+        return (
+            Unused("driver", "it reads what a sample needs, and not through the HDF5 library", "sec2"),
+            Unused("chunk_cache_bytes", NO_LIBRARY_CALLS),
+        )
+
+    def axes(self, config: Config) -> Iterator[Axis]:
+        options = config.dataset.of(Hdf5Config)
+        if options.chunk_bytes or any(field.chunk for field in config.dataset.fields):
+            yield self.key("chunk_cache_bytes"), sizes(CACHES, options.chunk_cache_bytes)
+
+    def calls(self, config: Config) -> Iterator[Call]:
+        options = config.dataset.of(Hdf5Config)
+        yield "create_dataset(...)", "\n".join(_create(config, field) for field in config.dataset.fields)
+        yield file_call(options.chunk_cache_bytes, core=options.driver == "core")
+
+    def layout_advice(self, config: Config, amplification: float) -> LayoutAdvice | None:
+        from dlio_torch.formats.core.field_bytes import chunk_bytes, field_bytes
+
+        options = config.dataset.of(Hdf5Config)
+        for i, field in enumerate(config.dataset.fields):
+            size, chunk = field_bytes(field), chunk_bytes(field, options.chunk_bytes)
+            if chunk < 1.2 * size or not size:
+                continue
+            why = f"chunks of {format_size(chunk)} for samples of {format_size(size)}"
+            in_order = config.access.order in ("sequential", "random_blocks")
+            if in_order and chunk > options.chunk_cache_bytes:
+                # Its neighbours come next, but the chunk did not stay in the cache.
+                cache = exact_size(power_of_two(chunk))
+                return LayoutAdvice(self.key("chunk_cache_bytes"), cache, f"{why}, not kept in the cache")
+            if in_order:
+                continue
+            if field.chunk is not None:
+                shape = ",".join(map(str, (1, *field.shape)))
+                return LayoutAdvice(f"dataset.fields.{i}.chunk", f"[{shape}]", why)
+            return LayoutAdvice(self.key("chunk_bytes"), exact_size(size), why)
+        return None
+
+    def larger_transfers(self, config: Config, wanted: int, most: int) -> tuple[str, int, int] | None:
+        from dlio_torch.formats.core.field_bytes import field_bytes
+
+        present = config.dataset.of(Hdf5Config).chunk_bytes
+        if not present:
+            return None
+        largest = max((field_bytes(field) for field in config.dataset.fields), default=0)
+        return self.key("chunk_bytes"), present, min(largest, most)
+
+    def read_content(self, path: Path, content: dict[str, Any]) -> None:
+        from dlio_torch.formats.hdf5.content import read_content
+
+        read_content(path, content)
+
+    def content_text(self, content: Mapping[str, Any]) -> str:
+        return f"{least(content)}{len(content['datasets'])} dataset(s)" if "datasets" in content else ""
+
+
+def check_level(key: str, level: int, fail: Fail) -> None:
+    """Refuse a level that HDF5's deflate filter does not have."""
+    if level > 9:
+        fail([key], "levels are 0 to 9", "set 9 or less")
+
+
+def file_call(cache_bytes: int, *, core: bool = False) -> Call:
+    """The ``h5py.File`` call that opens a file for reading.
+
+    Args:
+        cache_bytes: size of the chunk cache of each array.
+        core: the whole file is read at the open.
+    """
+    from dlio_torch.formats.hdf5.file import CHUNK_SLOTS, CHUNK_W0
+
+    options: dict[str, Any] = {"rdcc_nbytes": cache_bytes, "rdcc_nslots": CHUNK_SLOTS, "rdcc_w0": CHUNK_W0}
+    if core:
+        options |= {"driver": "core", "backing_store": False}
+    return "h5py.File(...)", call_text("h5py.File", ["path", '"r"'], options)
+
+
+def _create(config: Config, field: FieldConfig) -> str:
+    import numpy as np
+
+    from dlio_torch.formats.core.chunk_shapes import chunk_shape
+
+    options = config.dataset.of(Hdf5Config)
+    rows = max(1, round(config.dataset.samples_per_file * (field.length_mean or 1)))
+    shape = (rows, *field.shape)
+    chunks: tuple[int, ...] | None = None
+    if field.chunk is not None:
+        chunks = tuple(min(a, b) for a, b in zip(field.chunk, shape, strict=True))
+    elif options.chunk_bytes:
+        chunks = chunk_shape(rows, tuple(field.shape), np.dtype(field.dtype).itemsize, options.chunk_bytes)
+    keywords: dict[str, Any] = {"shape": shape, "dtype": field.dtype, "chunks": chunks}
+    if chunks is not None and options.compression != "none":
+        keywords["compression"] = options.compression
+        if options.compression == "gzip":
+            keywords["compression_opts"] = options.compression_level
+    return call_text("file.create_dataset", [literal(field.name)], keywords)

@@ -1,0 +1,45 @@
+"""Facts about flat binary records that need no open file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dlio_torch.formats.core.call_text import Code, call_text
+from dlio_torch.formats.core.facts import Axis, Call, FormatFacts, Unused
+from dlio_torch.formats.indexed_binary.options import BinaryConfig
+
+if TYPE_CHECKING:
+    from dlio_torch.config.schema import Config
+
+
+class IndexedBinaryFacts(FormatFacts):
+    """Facts about format ``indexed_binary``."""
+
+    name: ClassVar[str] = "indexed_binary"
+    format: ClassVar[str] = "dlio_torch.formats.indexed_binary.format:IndexedBinaryFormat"
+    options: ClassVar[type | None] = BinaryConfig
+    group: ClassVar[str] = "binary"
+    posix_only: ClassVar[Mapping[str, Any]] = {"access": "file"}
+
+    def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
+        return (Unused("access", "it maps no file, and reads samples where they lie", "file"),)
+
+    def maps_files(self, config: Config) -> bool:
+        return config.dataset.of(BinaryConfig).access == "mmap"
+
+    def axes(self, config: Config) -> Iterator[Axis]:
+        yield self.key("access"), ("file", "mmap")
+
+    def calls(self, config: Config) -> Iterator[Call]:
+        if self.maps_files(config):
+            yield "memmap(...)", 'numpy.memmap(path, mode="r")'
+            return
+        field = next(iter(config.dataset.fields), None)
+        keywords = {
+            "dtype": field.dtype if field else "uint8",
+            "count": math.prod(field.shape) if field else "count",
+            "offset": Code("at"),
+        }
+        yield "fromfile(...)", call_text("numpy.fromfile", ["path"], keywords)

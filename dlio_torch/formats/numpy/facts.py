@@ -1,0 +1,73 @@
+"""Facts about NumPy's files, npz and npy, that need no open file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dlio_torch.formats.core.content import least
+from dlio_torch.formats.core.facts import OWN_TRANSFERS, Axis, Call, FormatFacts, Unused
+from dlio_torch.formats.core.tuning import TRANSFERS, sizes
+from dlio_torch.formats.numpy.options import NpzConfig
+
+if TYPE_CHECKING:
+    from dlio_torch.config.schema import Config
+
+
+class _NumpyFacts(FormatFacts):
+    """Facts that both formats share, as they share their options."""
+
+    options: ClassVar[type | None] = NpzConfig
+    group: ClassVar[str] = "npz"
+    transfer_option: ClassVar[str] = "buffer_bytes"
+
+    def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
+        return (Unused("buffer_bytes", OWN_TRANSFERS),)
+
+    def axes(self, config: Config) -> Iterator[Axis]:
+        present = config.dataset.of(NpzConfig).buffer_bytes
+        from_file_system = () if present else ("0",)
+        yield self.key("buffer_bytes"), (*from_file_system, *sizes(TRANSFERS, present))
+
+    def calls(self, config: Config) -> Iterator[Call]:
+        size = config.dataset.of(NpzConfig).buffer_bytes
+        if size:
+            yield "open(...)", f'file = open(path, "rb", buffering={size})\narrays = numpy.load(file)'
+
+
+class NpzFacts(_NumpyFacts):
+    """Facts about format ``npz``."""
+
+    name: ClassVar[str] = "npz"
+    format: ClassVar[str] = "dlio_torch.formats.numpy.npz:NpzFormat"
+    uncompressed: ClassVar[tuple[str, Any] | None] = ("compressed", False)
+    magics: ClassVar[tuple[bytes, ...]] = (b"PK\x03\x04",)
+
+    def ranges_past_cache(self, config: Config) -> bool:
+        options = config.dataset.of(NpzConfig)
+        return not options.compressed and options.sample_axis == "first"
+
+    def read_content(self, path: Path, content: dict[str, Any]) -> None:
+        from dlio_torch.formats.numpy.content import read_archive
+
+        read_archive(path, content)
+
+    def content_text(self, content: Mapping[str, Any]) -> str:
+        return f"{least(content)}{len(content['arrays'])} array(s)" if "arrays" in content else ""
+
+
+class NpyFacts(_NumpyFacts):
+    """Facts about format ``npy``."""
+
+    name: ClassVar[str] = "npy"
+    format: ClassVar[str] = "dlio_torch.formats.numpy.npy:NpyFormat"
+    magics: ClassVar[tuple[bytes, ...]] = (b"\x93NUMPY",)
+
+    def read_content(self, path: Path, content: dict[str, Any]) -> None:
+        from dlio_torch.formats.numpy.content import read_array
+
+        read_array(path, content)
+
+    def content_text(self, content: Mapping[str, Any]) -> str:
+        return f"{content['dtype']} {content['shape']}" if "shape" in content else ""

@@ -1,0 +1,49 @@
+"""Facts about Parquet tables that need no open file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dlio_torch.formats.core.call_text import call_text
+from dlio_torch.formats.core.facts import Call, FormatFacts, LayoutAdvice
+from dlio_torch.formats.parquet.options import ParquetConfig
+
+if TYPE_CHECKING:
+    from dlio_torch.config.schema import Config
+
+
+class ParquetFacts(FormatFacts):
+    """Facts about format ``parquet``."""
+
+    name: ClassVar[str] = "parquet"
+    format: ClassVar[str] = "dlio_torch.formats.parquet.format:ParquetFormat"
+    options: ClassVar[type | None] = ParquetConfig
+    uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
+    magics: ClassVar[tuple[bytes, ...]] = (b"PAR1",)
+
+    def calls(self, config: Config) -> Iterator[Call]:
+        options = config.dataset.of(ParquetConfig)
+        keywords = {"row_group_size": options.row_group_samples, "compression": options.compression}
+        yield "write_table(...)", call_text("pyarrow.parquet.write_table", ["table", "path"], keywords)
+
+    def layout_advice(self, config: Config, amplification: float) -> LayoutAdvice | None:
+        if config.access.pattern != "samples" or config.access.order == "sequential":
+            return None
+        group, batch = config.dataset.of(ParquetConfig).row_group_samples, config.train.batch_size
+        if group <= batch:
+            return None
+        why = f"row groups of {group} samples are read whole for a few"
+        return LayoutAdvice(self.key("row_group_samples"), str(batch), why)
+
+    def read_content(self, path: Path, content: dict[str, Any]) -> None:
+        from dlio_torch.formats.parquet.content import read_content
+
+        read_content(path, content)
+
+    def content_text(self, content: Mapping[str, Any]) -> str:
+        if "rows" not in content:
+            return ""
+        groups, columns = content["row_groups"], len(content["columns"])
+        return f"{content['rows']} row(s) in {groups} row group(s), {columns} column(s)"
