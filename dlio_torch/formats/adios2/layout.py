@@ -22,7 +22,7 @@ from dlio_torch.formats.core.format import os_errors
 from dlio_torch.formats.core.layout import ArrayPlaces, Ints, NativeFile
 from dlio_torch.formats.core.layout_rows import Extents
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
-from dlio_torch.formats.numpy.stacking import agreed
+from dlio_torch.formats.core.stacking import agreed
 
 _EXTENT = np.dtype(np.int64)
 

@@ -18,7 +18,7 @@ from dlio_torch.formats.adios2.index import check_index
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import Reader, open_error
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
-from dlio_torch.formats.numpy.stacking import agreed, check_range
+from dlio_torch.formats.core.stacking import agreed, check_range
 
 if TYPE_CHECKING:
     import adios2.bindings as adios

@@ -17,9 +17,9 @@ from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.layout import Ints
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
+from dlio_torch.formats.core.stacking import check_range
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.hdf5.reader import Hdf5Reader
-from dlio_torch.formats.numpy.stacking import check_range
 
 
 def check_parallel() -> None:

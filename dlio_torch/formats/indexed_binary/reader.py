@@ -12,9 +12,9 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, Listed, Strided
+from dlio_torch.formats.core.stacking import check_range
 from dlio_torch.formats.indexed_binary.file import BinFile
 from dlio_torch.formats.indexed_binary.index import Index
-from dlio_torch.formats.numpy.stacking import check_range
 
 
 class BinaryReader(Reader):

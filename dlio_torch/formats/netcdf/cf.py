@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats.core.stacking import ends_of
 from dlio_torch.formats.netcdf.array_format import NetcdfFiles, Table
 from dlio_torch.formats.netcdf.file import Element, NcFile, Rows, create, reading
 from dlio_torch.formats.netcdf.reader import CountedIndex, Index
-from dlio_torch.formats.numpy.stacking import ends_of
 
 if TYPE_CHECKING:
     import netCDF4

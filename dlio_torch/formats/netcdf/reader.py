@@ -14,9 +14,9 @@ from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.core.layout import ArrayPlaces
 from dlio_torch.formats.core.layout_rows import Extents
 from dlio_torch.formats.core.ragged import read_pieces
+from dlio_torch.formats.core.stacking import agreed, check_range
 from dlio_torch.formats.netcdf.file import NcFile, Rows, reading
 from dlio_torch.formats.netcdf.layout import places_of_variables
-from dlio_torch.formats.numpy.stacking import agreed, check_range
 
 
 class Index(ABC):

@@ -42,9 +42,7 @@ from dlio_torch.formats.core.direct_file import DirectRaw
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
 from dlio_torch.formats.core.layout_whole_file import Begun, begin, opened
-from dlio_torch.formats.numpy.npy_layout import header_of, places_of
-from dlio_torch.formats.numpy.options import NpzConfig
-from dlio_torch.formats.numpy.stacking import (
+from dlio_torch.formats.core.stacking import (
     HEADER_BYTES,
     Columns,
     StackedReader,
@@ -55,6 +53,8 @@ from dlio_torch.formats.numpy.stacking import (
     put_sample,
     write_header,
 )
+from dlio_torch.formats.numpy.npy_layout import header_of, places_of
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.trace.spans import NULL, Recorder
 
 

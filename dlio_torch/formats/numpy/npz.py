@@ -31,9 +31,7 @@ from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.buffered_file import load, open_buffered, read_header, refusing
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import NativeFile
-from dlio_torch.formats.numpy.npz_layout import places_of_archive
-from dlio_torch.formats.numpy.options import NpzConfig
-from dlio_torch.formats.numpy.stacking import (
+from dlio_torch.formats.core.stacking import (
     HEADER_BYTES,
     LENGTHS_SUFFIX,
     Columns,
@@ -46,6 +44,8 @@ from dlio_torch.formats.numpy.stacking import (
     put_sample,
     write_header,
 )
+from dlio_torch.formats.numpy.npz_layout import places_of_archive
+from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.numpy.zip_members import MEMBER, find_member
 from dlio_torch.trace.spans import NULL, Recorder
 

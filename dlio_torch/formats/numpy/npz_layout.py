@@ -25,8 +25,8 @@ from dlio_torch.formats.core.codecs import inflated
 from dlio_torch.formats.core.layout import ArrayPlaces, Ints, NativeFile, by_lengths
 from dlio_torch.formats.core.layout_in_memory import held, held_rows
 from dlio_torch.formats.core.layout_whole_file import Begun, begin, opened
+from dlio_torch.formats.core.stacking import LENGTHS_SUFFIX, Stacking, agreed, ends_of
 from dlio_torch.formats.numpy.npy_layout import places_of
-from dlio_torch.formats.numpy.stacking import LENGTHS_SUFFIX, Stacking, agreed, ends_of
 from dlio_torch.formats.numpy.zip_members import find_member, member_start
 
 

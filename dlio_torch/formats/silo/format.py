@@ -24,8 +24,8 @@ from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces, table_of
+from dlio_torch.formats.core.stacking import agreed, check_range
 from dlio_torch.formats.hdf5.guard import check_file
-from dlio_torch.formats.numpy.stacking import agreed, check_range
 from dlio_torch.formats.silo.layout import open_driver, places_of_array
 from dlio_torch.formats.silo.library import SiloArray, SiloFile, library, make_repeatable, too_long
 from dlio_torch.trace.spans import NULL, Recorder
