@@ -1,0 +1,1 @@
+"""A format of another distribution: records of equal size in a frame with a checksum."""
