@@ -21,10 +21,10 @@ from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.datapipe import PlacesReader
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.engines.decoupled.worker_engine import WorkersEngine
+from dlio_torch.data.engines.nodes.engine import NodesEngine
 from dlio_torch.data.engines.provenance import Made
 from dlio_torch.data.engines.replay import ReplayedBatches
-from dlio_torch.data.engines.torch_loader import DataLoaderEngine, Item, over_pipe, over_samples, together
-from dlio_torch.data.engines.torchdata_nodes import NodesEngine
+from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine, Item, over_pipe, over_samples, together
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches

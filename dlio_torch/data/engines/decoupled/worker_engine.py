@@ -28,7 +28,7 @@ from dlio_torch.data.engines.decoupled.epoch import Epoch, Item
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import Region, SharedMemory
 from dlio_torch.data.engines.decoupled.transfer import Inbox, Sent, send
-from dlio_torch.data.engines.torch_loader import DataLoaderEngine, over_iterable
+from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine, over_iterable
 from dlio_torch.data.order.pipe_plan import PipePlan, turns
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.native.places import open_mover

@@ -1,0 +1,1 @@
+"""``loader.engine=nodes``: a pipeline of torchdata's nodes."""

@@ -1,0 +1,1 @@
+"""``loader.engine=dataloader`` and ``stateful``: torch's DataLoader, and torchdata's."""
