@@ -14,11 +14,11 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.stored_files import stored_bytes
 from dlio_torch.data.engines.assemble import eval_sampler, fit_steps
 from dlio_torch.data.engines.held_batches import fetched_by
+from dlio_torch.data.engines.registry import format_of
 from dlio_torch.data.order.pipe_plan import Plan
 from dlio_torch.dist.launcher import detect
 from dlio_torch.dist.registry import check_mpi4py
 from dlio_torch.errors import DlioError, PreconditionError
-from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 from dlio_torch.preflight.feasibility import check_possible, check_specs, held_bytes, lacking
 from dlio_torch.report.found import found_lines
@@ -35,8 +35,7 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     """
     config, launch = composed.config, detect()
     world_size = 1 if config.dist.backend == "single" else launch.world_size
-    places, mpi_io = config.loader.engine == "decoupled", config.access.io != "posix"
-    fmt = registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io)
+    fmt = format_of(config)
     details: dict[str, Any] = {}
     if config.dataset.path is None:
         manifests = layout.generated(config, fmt)

@@ -1,17 +1,32 @@
-"""What the configuration asks of formats: the only module of ``config`` that imports their registry."""
+"""What the configuration asks of formats and engines: the only module of ``config`` that imports their registries."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlio_torch.formats.core import registry
+from dlio_torch.data.engines import registry as engines
+from dlio_torch.formats.core import registry as formats
 from dlio_torch.formats.core.registry import DEFAULT, OptionGroup, all_facts, option_groups
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
+    from dlio_torch.data.engines.facts import EngineFacts
     from dlio_torch.formats.core.facts import FormatFacts
 
-__all__ = ["DEFAULT", "OptionGroup", "all_facts", "format_facts", "option_groups"]
+__all__ = [
+    "DEFAULT",
+    "ENGINES",
+    "OptionGroup",
+    "all_engines",
+    "all_facts",
+    "engine_facts",
+    "format_facts",
+    "option_groups",
+]
+
+ENGINES = tuple(engines.BUILTIN)
+"""Names of engines."""
+all_engines = engines.all_facts
 
 
 def format_facts(config: Config) -> FormatFacts:
@@ -21,4 +36,9 @@ def format_facts(config: Config) -> FormatFacts:
         ConfigError: no such format.
         PreconditionError: the package that adds it is broken or lacks another one.
     """
-    return registry.facts(config.dataset.format)
+    return formats.facts(config.dataset.format)
+
+
+def engine_facts(config: Config) -> EngineFacts:
+    """Facts about the engine that ``loader.engine`` names."""
+    return engines.facts(config.loader.engine)

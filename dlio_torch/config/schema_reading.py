@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from dlio_torch.config.extensions import ENGINES
 from dlio_torch.config.opt import LARGEST_CALL, MOST_THREADS, opt
 
 
@@ -47,11 +48,17 @@ class AccessConfig:
     )
 
 
+if TYPE_CHECKING:
+    EngineName = str
+else:
+    EngineName = Literal[tuple(ENGINES)]
+
+
 @dataclass(frozen=True)
 class LoaderConfig:
     """How batches are fetched."""
 
-    engine: Literal["dataloader", "stateful", "nodes", "decoupled"] = opt(
+    engine: EngineName = opt(
         "dataloader",
         "torch DataLoader, torchdata StatefulDataLoader, torchdata.nodes, or decoupled: threads that read by the "
         "samples' places into reused memory, without the format's own library calls; workers share it "
@@ -105,6 +112,11 @@ class LoaderConfig:
     )
     replay_batches: int = opt(64, "most batches that replay=samples and batches keep of each rank", minimum=1)
     replay_bytes: int = opt(268435456, "most memory of the batches that are kept, at least one", unit="B", minimum=1)
+
+    @property
+    def prefetched(self) -> int:
+        """Batches that each worker reads ahead: 2 where nothing is set, as in torch."""
+        return self.prefetch_factor or 2
 
 
 @dataclass(frozen=True)

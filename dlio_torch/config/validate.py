@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlio_torch.config.check import Check
+from dlio_torch.config.extensions import engine_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
 from dlio_torch.config.validate_dataset import check_dataset
-from dlio_torch.config.validate_decoupled import check_decoupled
+from dlio_torch.config.validate_engine import check_engine
 from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_replay import check_replay
 from dlio_torch.config.validate_stage import check_stage
@@ -27,7 +28,7 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     """
     check = Check(config, sources or {})
     _loader(config, check)
-    check_decoupled(config, check.fail)
+    check_engine(config, check.fail)
     check_dataset(config, check.fail)
     check_access(config, check.fail)
     check_mpiio(config, check.fail)
@@ -137,25 +138,12 @@ def _loader(config: Config, check: Check) -> None:
                 needs,
                 "set loader.num_workers=1 or more, or loader.multiprocessing_context=null",
             )
-    elif loader.read_threads and loader.engine != "decoupled":
+    elif loader.read_threads and not engine_facts(config).threads_in_workers:
         check.fail(
             ["loader.read_threads", "loader.num_workers"],
             "reader threads live in the rank's own process, workers beside it",
             "choose one: loader.num_workers=0 or loader.read_threads=0; loader.engine=decoupled has both",
         )
-    if loader.engine == "nodes":
-        if loader.style == "pipe":
-            check.fail(
-                ["loader.engine", "loader.style"],
-                "nodes are a pipeline of their own and take no DataPipe",
-                "set loader.style=map, or loader.engine=dataloader",
-            )
-        if loader.persistent_workers:
-            check.fail(
-                ["loader.engine", "loader.persistent_workers"],
-                "nodes start their workers anew in each epoch",
-                "set loader.persistent_workers=false, or loader.engine=dataloader",
-            )
 
 
 def _compute(config: Config, check: Check) -> None:

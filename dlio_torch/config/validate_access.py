@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlio_torch.config.check import Fail
-from dlio_torch.config.extensions import format_facts
+from dlio_torch.config.extensions import all_engines, format_facts
 from dlio_torch.config.schema import Config
 
 
@@ -41,7 +41,7 @@ def check_access(config: Config, fail: Fail) -> None:
         "access.partition": ("files", "none") if access.pattern == "stream" else ("none",),
         "access.order": ("sequential", "shuffled"),
         "access.unit": ("sample", "file") if access.pattern == "stream" else ("sample",),
-        "loader.engine": ("dataloader", "stateful", "decoupled"),
+        "loader.engine": tuple(engine.name for engine in all_engines() if engine.streams),
         "loader.in_memory": (False,),
     }
     for key, values in allowed.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlio_torch.config.check import Fail
-from dlio_torch.config.extensions import format_facts
+from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.schema import Config
 
 _ORDER = "MPI-IO is called by the rank's main thread, in an order that all ranks know"
@@ -60,7 +60,7 @@ def check_mpiio(config: Config, fail: Fail) -> None:
             "ranks read together from one file, and copies of it on several nodes are several files",
             "set stage.dir=null, or access.io=independent",
         )
-    if loader.engine not in ("dataloader", "stateful"):
+    if not engine_facts(config).main_thread:
         fail(["access.io", "loader.engine"], _ORDER, "set loader.engine=dataloader, or access.io=posix")
     for name, (needed, reason) in _LOADER.items():
         if getattr(loader, name) != needed:

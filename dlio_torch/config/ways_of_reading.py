@@ -13,11 +13,10 @@ from operator import attrgetter
 from typing import Any
 
 from dlio_torch.config.check import Check
-from dlio_torch.config.extensions import format_facts
+from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.layers import COMMAND_LINE
 from dlio_torch.config.schema import Config
-from dlio_torch.config.validate_decoupled import foreign
 
 _NO_WORKERS: dict[str, Any] = {
     "num_workers": 0,
@@ -40,7 +39,7 @@ def one_way_of_reading(
     Returns:
         The configuration, and a line for each option that gave way or has no meaning.
     """
-    if config.loader.engine == "decoupled":
+    if engine_facts(config).reads_ranges:
         return _decoupled(config, sources, scaled)
     return _workers_or_threads(config, sources)
 
@@ -66,7 +65,7 @@ def _workers_or_threads(config: Config, sources: dict[str, str]) -> tuple[Config
 
 def _decoupled(config: Config, sources: dict[str, str], scaled: Collection[str]) -> tuple[Config, list[str]]:
     check = Check(config, sources)
-    off = [(option.key, option.value, option.instead) for option in foreign(config)]
+    off = [(option.key, option.value, option.instead) for option in engine_facts(config).unused(config)]
     off += _one_process(config, sources)
     notes: list[str] = []
     told: set[str] = set()

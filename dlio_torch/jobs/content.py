@@ -10,6 +10,7 @@ from pathlib import Path
 from dlio_torch.config.compose import Composed, split_argument
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
+from dlio_torch.data.engines.registry import facts, format_of
 from dlio_torch.dist.launcher import Launch, LauncherName
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError
@@ -27,7 +28,6 @@ _LAUNCH_NAMES: dict[str, LauncherName] = {
     "horovodrun": "horovodrun",
 }
 _MEET = {"MASTER_ADDR": "", "MASTER_PORT": ""}  # which the script sets for mpiexec
-_ENGINE_THREADS = 2  # reader threads of loader.engine=decoupled by itself
 
 
 @dataclass(frozen=True)
@@ -147,17 +147,10 @@ def _study(request: Request) -> tuple[study.Study, str | None, Sequence[Resolved
 
 def _generates(config: Config) -> bool:
     """Whether generated data lie in files."""
-    # Not before: what is wrong with the arguments is said without numpy and torch.
-    from dlio_torch.formats.core import registry
-
-    places, mpi_io = config.loader.engine == "decoupled", config.access.io != "posix"
-    return registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io).needs_files
+    return format_of(config).needs_files  # numpy is imported here: arguments are checked without it
 
 
 def _cores(config: Config) -> int:
     """Cores that a rank keeps busy; with fewer its loader would wait for its trainer."""
-    loader, compute = config.loader, config.compute
-    readers = loader.read_threads
-    if loader.engine == "decoupled":
-        readers = (readers or _ENGINE_THREADS) * max(1, loader.num_workers)
-    return (compute.threads if compute.mode == "spin" else 1) + loader.num_workers + readers
+    trainer = config.compute.threads if config.compute.mode == "spin" else 1
+    return trainer + facts(config.loader.engine).demand(config.loader).tasks

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dlio_torch.config.check import Check
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.engines import registry as engines
 from dlio_torch.data.engines.assemble import eval_sampler, train_sampler
 from dlio_torch.data.engines.held_batches import HeldPlan, fetched_by
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
@@ -95,7 +96,7 @@ def needs(config: Config, fmt: Format, sampler: Plan) -> Needs:
     return Needs(
         held_bytes(config, fmt, sampler),
         state if saved.kind != "none" else 0,
-        _readers(config) + busy,
+        engines.facts(config.loader.engine).demand(config.loader).readers + busy,
     )
 
 
@@ -104,14 +105,9 @@ def held_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
     loader = config.loader
     fetched = fetched_by(sampler)
     samples = len(fetched) * config.train.epochs * sampler.batch_size
-    ahead = loader.num_workers * (loader.prefetch_factor or 2)
-    if loader.read_threads:
-        ahead = loader.prefetch_batches
-    if not (isinstance(fetched, PipePlan) and fetched.endless):  # which is read on into the next epochs
-        ahead = min(ahead, len(fetched))
-    held = (ahead + 1) * sampler.batch_size * fmt.sample_bytes()
-    if loader.engine == "decoupled":
-        held = loader.prefetch_bytes + sampler.batch_size * fmt.sample_bytes()
+    endless = isinstance(fetched, PipePlan) and fetched.endless  # read on into the next epochs
+    demand = engines.facts(loader.engine).demand(loader)
+    held = demand.held_bytes(sampler.batch_size * fmt.sample_bytes(), None if endless else len(fetched))
     if loader.in_memory:
         held += min(len(sampler.share), samples) * fmt.sample_bytes()
     if isinstance(fetched, PipePlan):
@@ -143,10 +139,7 @@ def lacking(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, st
         text = f"so many processes do not fit into {format_size(memory)} of memory"
         return _lacks(check, ["loader.num_workers"], text, "take fewer")
     if wanted.batch_bytes > memory:
-        keys = ["train.batch_size"]
-        keys += ["loader.prefetch_factor", "loader.num_workers"] if loader.num_workers else []
-        keys += ["loader.prefetch_batches"] if loader.read_threads and loader.engine != "decoupled" else []
-        keys += ["loader.prefetch_bytes"] if loader.engine == "decoupled" else []
+        keys = ["train.batch_size", *engines.facts(loader.engine).demand(loader).memory_keys]
         keys += ["loader.in_memory"] if loader.in_memory else []
         keys += ["access.shuffle_pool"] if config.access.shuffle_pool else []
         text = f"{format_size(wanted.batch_bytes)} of samples would be held, this machine has {format_size(memory)}"
@@ -162,13 +155,6 @@ def _lacks(check: Check, keys: list[str], problem: str, way_out: str) -> Precond
     return PreconditionError(f"{' with '.join(check.text(key) for key in keys)}: {problem}", hint=way_out)
 
 
-def _readers(config: Config) -> int:
-    """Worker processes and threads of a rank that read at once; 0: the trainer itself does."""
-    loader = config.loader
-    threads = loader.num_workers * max(1, loader.read_threads if loader.engine == "decoupled" else 1)
-    return threads or loader.read_threads
-
-
 def _seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
     compute, train = config.compute, config.train
     steps = len(sampler) * train.epochs
@@ -177,7 +163,8 @@ def _seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
     step_s, eval_s = (0.0 if compute.mode == "none" else one for one in (compute.step_s, compute.eval_step_s))
     if config.loader.replay == "none" and not config.loader.in_memory:
         # Whoever reads samples is busy with each; that many of them at once, however few cores there are.
-        step_s = max(step_s, sampler.batch_size * compute.preprocess_s / max(1, _readers(config)))
+        readers = engines.facts(config.loader.engine).demand(config.loader).readers
+        step_s = max(step_s, sampler.batch_size * compute.preprocess_s / max(1, readers))
     return float(steps) * max(step_s, _OWN_STEP_S) + float(times) * eval_steps * max(eval_s, _OWN_STEP_S)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
+from dlio_torch.data.engines.registry import format_of
 from dlio_torch.data.workers.activity import doing
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.vigil import Vigil, Watch
-from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 from dlio_torch.report.progress import Progress
 from dlio_torch.run.ending import Ending
@@ -52,9 +52,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         self.config = self.composed.config
-        decoupled = self.config.loader.engine == "decoupled"
-        mpi_io = self.config.access.io != "posix"
-        self.format = registry.create(self.config.dataset, self.config.seed, places=decoupled, mpi_io=mpi_io)
+        self.format = format_of(self.config)
         self.progress = Progress(sys.stderr, enabled=self.config.output.progress and self.first)
 
     @property

@@ -8,6 +8,7 @@ from dlio_torch.analysis.advice.clock import Reading
 from dlio_torch.analysis.advice.evidence import LEAST, MIN_STEPS, MOST_ERROR, Advice, Evidence, Predicted, Value
 from dlio_torch.analysis.advice.model import Model
 from dlio_torch.analysis.advice.text import percent, value_text
+from dlio_torch.data.engines.registry import facts
 
 Finding = Advice | str
 """What a rule gives: advice, or why it says nothing although there was reason to look."""
@@ -36,8 +37,8 @@ def unusable(evidence: Evidence, *, fewer_cores: bool = False) -> str | None:
     if model is None:
         if evidence.config.loader.replay != "none":
             return "loader.replay leaves out costs"
-        if evidence.config.loader.engine == "decoupled":
-            return "the decoupled engine reads ahead by bytes, not by batches; `tune` tries its settings"
+        if facts(evidence.config.loader.engine).counts_bytes(evidence.config.loader):
+            return "its engine reads ahead by bytes, not by batches; `tune` tries its settings"
         return "how each batch was made was not recorded (trace.spans=true does)"
     if model.batches < MIN_STEPS:
         return f"{model.batches} measured batches are too few"

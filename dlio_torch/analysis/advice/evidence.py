@@ -12,6 +12,7 @@ from dlio_torch.analysis.advice.model import Model
 from dlio_torch.analysis.advice.times import rank_times
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import validate
+from dlio_torch.data.engines import registry as engines
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.registry import facts
 from dlio_torch.trace.recording import Recording
@@ -23,7 +24,6 @@ MIN_STEPS = 8
 """Measured steps of a rank below which nothing is said."""
 MOST_ERROR = 0.25
 """Difference of model and run, relative, beyond which the model predicts nothing."""
-_TORCH_PREFETCH = 2
 _MOST_NOISE = 0.5
 
 Value = int | float | str | bool | None
@@ -262,8 +262,10 @@ def gather(
     here = {process.rank for process in trainers if process.host == trainers[0].host}
     evidence = Evidence(summary, config, environment, None, len(here) or len(steps) or 1)
     times = rank_times(recording, steps) if config.trace.spans and config.loader.replay == "none" else None
-    if times is None or not any(one.measured.any() for one in times) or config.loader.engine == "decoupled":
-        return evidence  # the model deals batches out, that engine reads ahead by bytes
+    if times is None or not any(one.measured.any() for one in times):
+        return evidence
+    if engines.facts(config.loader.engine).counts_bytes(config.loader):
+        return evidence  # the model deals batches out
     compute = config.compute
     busy = {"spin": compute.threads, "cuda": 1}.get(compute.mode, 0)
     free, full = (
@@ -283,7 +285,7 @@ def reading_of(config: Config) -> Reading:
     """Who makes batches in a run of this configuration."""
     loader = config.loader
     if loader.num_workers:
-        return Reading("workers", loader.num_workers, loader.num_workers * (loader.prefetch_factor or _TORCH_PREFETCH))
+        return Reading("workers", loader.num_workers, loader.num_workers * loader.prefetched)
     if loader.read_threads:
         return Reading("threads", loader.read_threads, loader.prefetch_batches)
     return Reading("trainer")

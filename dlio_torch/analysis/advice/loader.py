@@ -116,7 +116,7 @@ def _workers(evidence: Evidence, count: int) -> Choice:
     settings: dict[str, Value] = {"loader.num_workers": count}
     if loader.read_threads:
         settings["loader.read_threads"] = 0
-    return Reading("workers", count, count * (loader.prefetch_factor or 2)), settings
+    return Reading("workers", count, count * loader.prefetched), settings
 
 
 def _threads(evidence: Evidence, count: int) -> Choice:

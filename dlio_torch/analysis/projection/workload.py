@@ -20,6 +20,7 @@ from dlio_torch.analysis.advice.times import RankTimes, rank_times
 from dlio_torch.analysis.makers import Floats
 from dlio_torch.analysis.projection.calls import Calls, calls_of
 from dlio_torch.config.schema import Config
+from dlio_torch.data.engines import registry as engines
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.core.registry import facts
 from dlio_torch.trace.recording import Recording
@@ -190,9 +191,10 @@ def _refuse(config: Config, summary: Mapping[str, Any]) -> None:
         raise PreconditionError(
             f"loader.replay={config.loader.replay} ({where}): a cost was left out", hint="repeat it with none"
         )
-    if config.loader.engine == "decoupled":
+    if engines.facts(config.loader.engine).counts_bytes(config.loader):
         raise PreconditionError(
-            f"loader.engine=decoupled ({where}): it reads ahead by bytes, which the simulation does not know",
+            f"loader.engine={config.loader.engine} ({where}): it reads ahead by bytes, which the simulation does not "
+            "know",
             hint="repeat it with loader.engine=dataloader",
         )
 

@@ -1,7 +1,6 @@
-"""One interface over four engines.
+"""One interface over all engines.
 
-``dataloader`` (torch), ``stateful`` (torchdata's StatefulDataLoader), ``nodes`` (torchdata.nodes) and
-``decoupled`` (ours) deliver the same batches in the same order; what differs is their machinery.  Reader threads are an
+They deliver the same batches in the same order; what differs is their machinery.  Reader threads are an
 option of each: the rank's own process reads ahead, as larcv's queue or TensorFlow's pipelines do.
 """
 
@@ -17,17 +16,13 @@ import torch
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
+from dlio_torch.data.engines import registry
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
-from dlio_torch.data.engines.decoupled.datapipe import PlacesReader
-from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
-from dlio_torch.data.engines.decoupled.worker_engine import WorkersEngine
-from dlio_torch.data.engines.nodes.engine import NodesEngine
 from dlio_torch.data.engines.provenance import Made
 from dlio_torch.data.engines.replay import ReplayedBatches
-from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine, Item, over_pipe, over_samples, together
+from dlio_torch.data.engines.torch_loader.engine import Item
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.activity import doing
 from dlio_torch.data.workers.exits import WorkerSignals
@@ -130,7 +125,7 @@ class BatchLoader:
         self._resume: tuple[int, int] | None = None
         self._items: Iterator[Item] | None = None
         # Engines with threads and workers have a limit of their own: theirs ends the wait and not only the process.
-        reads_itself = not (config.num_workers or config.read_threads or config.engine == "decoupled")
+        reads_itself = not registry.facts(config.engine).demand(config).readers
         grace_s = 0.0 if reads_itself else _GRACE_S
         limit_s = config.timeout_s + grace_s if config.timeout_s and watch.give_up is not None else 0.0
         # Where no Python code runs, those engines cannot end it.
@@ -141,32 +136,8 @@ class BatchLoader:
         self._engine: Engine
         if isinstance(source, ReplayedBatches):
             self._engine = source
-        elif isinstance(source, PipeStream):
-            self._engine = DataLoaderEngine(
-                config, source.begin, [over_pipe(config, pipe) for pipe in source.pipes], source.end
-            )
-        elif isinstance(source, DecoupledSource):
-            self._engine = self._decoupled(config, source, sampler)
-        elif isinstance(sampler, PipePlan):
-            raise ValueError("a plan of pipes needs the pipes")
-        elif config.engine == "nodes":
-            self._engine = NodesEngine(config, source, sampler)
         else:
-            shares = max(1, config.read_threads)
-            batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
-            loaders = [over_samples(config, source, share) for share in batches]
-            begins = [source.begin, *(share.begin for share in batches)]
-            self._engine = DataLoaderEngine(config, together(begins), loaders)
-
-    @staticmethod
-    def _decoupled(config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan) -> Engine:
-        if config.style == "pipe" and not isinstance(sampler, PipePlan):
-            batches = EpochBatches(sampler)
-            pipe = PlacesReader(BatchIndices(batches), source, config)
-            # The pipe has threads of its own, and its memory is pinned already.
-            options = replace(config, read_threads=0, pin_memory=False)
-            return DataLoaderEngine(options, batches.begin, [over_pipe(options, pipe)], pipe.close)
-        return (WorkersEngine if config.num_workers else DecoupledEngine)(config, source, sampler)
+            self._engine = registry.create(config, source, sampler)
 
     def __len__(self) -> int:
         """Batches of an epoch."""

@@ -12,6 +12,7 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
+from dlio_torch.data.engines import registry
 from dlio_torch.data.engines.batch_loader import Source
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.held_batches import fetched_by
@@ -80,7 +81,7 @@ class Loading:
         plan = fetched_by(plan)
         if self._meeting is not None:
             return CatchingDataset(self._by_mpiio(manifest, plan, self._meeting), self._recorder)
-        if self._config.loader.engine == "decoupled":
+        if registry.facts(self._config.loader.engine).reads_ranges:
             return DecoupledSource(self._format, manifest, self._recorder, self._preprocess, self._verify)
         if isinstance(plan, PipePlan):
             start, specs = self._start(manifest, plan)

@@ -19,6 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from dlio_torch.config.schema import Config
+from dlio_torch.data.engines.registry import facts
 
 AXIS = "rung"
 CONFIGURED, DEVICE, READS, DECODE, HAND_OVER = LADDER = ("configured", "device", "reads", "decode", "hand_over")
@@ -78,7 +79,7 @@ def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
     posix = "trace.posix=true records the calls that would be left out" if config.trace.posix else ""
     emulates = config.compute.mode != "none" and config.compute.step_s > 0
     silent = "" if emulates else "no compute is emulated"
-    cut = loader.engine == "decoupled"
+    cut = facts(loader.engine).reads_ranges
     finished = "samples are finished and in memory as configured" if loader.in_memory else ""
     decoding = "decoding and preprocessing" if needs_files else "preprocessing"
     return (

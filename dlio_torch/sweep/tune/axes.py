@@ -10,21 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from dlio_torch.config.schema import Config
-from dlio_torch.config.schema_reading import LoaderConfig
+from dlio_torch.data.engines import registry as engines
 from dlio_torch.formats.core.registry import facts
-from dlio_torch.formats.core.tuning import sizes
 
 Choice = tuple[tuple[str, str], ...]
 """Keys and their values."""
 
-READ_THREADS = 2
-"""Threads of the decoupled engine where ``loader.read_threads`` is 0."""
 MODE = "loader"
 MODES = ("main_process", "threads", "workers")
 _AHEAD = (1, 2, 4, 8)  # batches that each worker reads ahead
 _DEPTHS = (1, 2, 4)  # batches that the threads keep ahead, for each thread
-_TRANSFERS_OF_DECOUPLED = ("256KiB", "1MiB", "4MiB")
-_BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
 
 
 def mode_of(config: Config) -> str:
@@ -32,11 +27,6 @@ def mode_of(config: Config) -> str:
     if config.loader.num_workers:
         return "workers"
     return "threads" if config.loader.read_threads else "main_process"
-
-
-def prefetch_factor(loader: LoaderConfig) -> int:
-    """Batches that each worker reads ahead: 2 where nothing is set, as in torch."""
-    return loader.prefetch_factor or 2
 
 
 def choices(config: Config, *, cores: int, gpus: bool, fixed: Collection[str] = ()) -> list[Choice]:
@@ -48,8 +38,9 @@ def choices(config: Config, *, cores: int, gpus: bool, fixed: Collection[str] = 
         gpus: whether batches can be pinned for one.
         fixed: keys that were set on the command line, which are left alone.
     """
-    if config.loader.engine == "decoupled":
-        return _combined([()], [axis for axis in _decoupled(config, cores, gpus) if axis[0] not in fixed])
+    own = engines.facts(config.loader.engine).axes(config, cores)
+    if own is not None:
+        return _combined([()], [axis for axis in (*own, *_pinning(gpus)) if axis[0] not in fixed])
     found: list[Choice] = []
     others = [axis for axis in _others(config, gpus) if axis[0] not in fixed]
     pinned = _pinned(config, fixed)
@@ -65,17 +56,6 @@ def _combined(choices: list[Choice], axes: Iterable[tuple[str, tuple[str, ...]]]
     for key, values in axes:
         choices = [(*choice, (key, value)) for choice in choices for value in values]
     return choices
-
-
-def _decoupled(config: Config, cores: int, gpus: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The options of the decoupled engine, with the workers that are configured."""
-    loader = config.loader
-    threads = {*_counts(cores), 2 * cores, loader.read_threads or READ_THREADS}  # reading waits, more than it works
-    yield "loader.read_threads", tuple(map(str, sorted(threads)))
-    yield "loader.transfer_size", sizes(_TRANSFERS_OF_DECOUPLED, loader.transfer_size)
-    yield "loader.prefetch_bytes", sizes(_BYTES_AHEAD, loader.prefetch_bytes)
-    if gpus:
-        yield "loader.pin_memory", ("false", "true")
 
 
 def _pinned(config: Config, fixed: Collection[str]) -> set[str]:
@@ -111,7 +91,11 @@ def _counts(cores: int) -> list[int]:
 
 def _others(config: Config, gpus: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Options beside the kind of the loader, and their values."""
-    if gpus:
-        yield "loader.pin_memory", ("false", "true")
+    yield from _pinning(gpus)
     if not config.dataset.direct_io:  # its reads have a size of their own
         yield from facts(config.dataset.format).axes(config)
+
+
+def _pinning(gpus: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if gpus:
+        yield "loader.pin_memory", ("false", "true")

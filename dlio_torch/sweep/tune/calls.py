@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import Any
 
-from dlio_torch.config.schema import Config, LoaderConfig
+from dlio_torch.config.schema import Config
+from dlio_torch.data.engines import registry as engines
 from dlio_torch.formats.core.call_text import Code, call_text
 from dlio_torch.formats.core.facts import Call
 from dlio_torch.formats.core.registry import facts
-from dlio_torch.sweep.tune.axes import prefetch_factor
 
 
 def loader_call(config: Config, ranks: int) -> Call:
     """The loader: a ``DataLoader``, torchdata's nodes where threads read ahead, which it cannot do, or our own."""
-    if config.loader.engine == "decoupled":
-        return "dlio_torch (PyTorch has no such loader)", _decoupled(config)
+    own = engines.facts(config.loader.engine).call(config)
+    if own is not None:
+        return own
     batch = config.train.batch_size // (ranks if config.train.batch_scope == "global" else 1)
     if config.loader.read_threads:
         return "torchdata.nodes (a DataLoader has no reader threads)", _nodes(config, ranks, batch)
@@ -37,7 +37,7 @@ def _options(config: Config, ranks: int, batch: int) -> dict[str, Any]:
         "pin_memory": loader.pin_memory,
     }
     if loader.num_workers:
-        options["prefetch_factor"] = prefetch_factor(loader)
+        options["prefetch_factor"] = loader.prefetched
         options["persistent_workers"] = loader.persistent_workers
         if loader.multiprocessing_context:
             options["multiprocessing_context"] = loader.multiprocessing_context
@@ -53,14 +53,6 @@ def _sampler(config: Config, ranks: int) -> str:
     if ranks > 1:
         return f"torch.utils.data.DistributedSampler(dataset, shuffle={shuffled})"
     return f"torch.utils.data.{'RandomSampler' if shuffled else 'SequentialSampler'}(dataset)"
-
-
-def _decoupled(config: Config) -> str:
-    defaults = LoaderConfig()
-    names = [field.name for field in fields(defaults)]
-    options = {name: getattr(config.loader, name) for name in names}
-    changed = {name: value for name, value in options.items() if value != getattr(defaults, name)}
-    return call_text("dlio_torch.config.schema.LoaderConfig", [], changed)
 
 
 def _nodes(config: Config, ranks: int, batch: int) -> str:

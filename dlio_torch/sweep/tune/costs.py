@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlio_torch.config.schema import Config
+from dlio_torch.data.engines.registry import facts
 from dlio_torch.formats.core import registry
 from dlio_torch.sweep.resolve import Resolved
-from dlio_torch.sweep.tune.axes import READ_THREADS, prefetch_factor
 from dlio_torch.units import format_size
 
 
@@ -66,16 +66,10 @@ def costs_of(points: Sequence[Resolved], host: Host) -> list[Cost]:
 
 def _cost(config: Config, ranks: int, sample_bytes: float, host: Host) -> Cost:
     loader, train = config.loader, config.train
-    ahead = loader.num_workers * prefetch_factor(loader)
-    if loader.read_threads:
-        ahead = loader.prefetch_batches
+    demand = facts(loader.engine).demand(loader)
     batch = train.batch_size // (ranks if train.batch_scope == "global" else 1)
-    held = ranks * (ahead + 1) * batch * sample_bytes
-    readers = ranks * (loader.num_workers or loader.read_threads)
-    if loader.engine == "decoupled":
-        held = ranks * (loader.prefetch_bytes + batch * sample_bytes)
-        readers = ranks * max(1, loader.num_workers) * (loader.read_threads or READ_THREADS)
+    held = ranks * demand.held_bytes(batch * sample_bytes)
     if loader.in_memory:
         share = 1 if config.access.partition == "none" else ranks
         held += ranks * config.dataset.num_files * config.dataset.samples_per_file * sample_bytes / share
-    return Cost(readers, held, min(held / host.memory_bytes, 0.999))
+    return Cost(ranks * demand.readers, held, min(held / host.memory_bytes, 0.999))

@@ -16,12 +16,13 @@ from dlio_torch.config.emit import as_dict
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.schema import Config
 from dlio_torch.config.yamlfile import dump_scalar
+from dlio_torch.data.engines.registry import facts
 from dlio_torch.errors import ConfigError
 from dlio_torch.sweep.axes import NOT_APPLICABLE, Axis, configured, magnitude
 from dlio_torch.sweep.resolve import Resolved, digest, resolve, resolve_point
 from dlio_torch.sweep.scaled import scale_lines
 from dlio_torch.sweep.study import Point, Study, grid, point_at
-from dlio_torch.sweep.tune.axes import MODE, MODES, Choice, choices, mode_of, prefetch_factor
+from dlio_torch.sweep.tune.axes import MODE, MODES, Choice, choices, mode_of
 from dlio_torch.sweep.tune.costs import Cost, Host, costs_of
 from dlio_torch.sweep.tune.request import Request
 from dlio_torch.units import exact_size, format_size
@@ -171,7 +172,7 @@ def _axes(study: Study, combinations: Sequence[Choice], config: Config) -> tuple
         found.pop(NOT_APPLICABLE, None)
         if key in known:
             axes.append(known[key])
-        elif key == MODE and config.loader.engine == "nodes":  # which cannot keep workers between epochs
+        elif key == MODE and not facts(config.loader.engine).keeps_workers:
             more = {"workers": ("loader.persistent_workers=false",)}
             axes.append(Axis(key, tuple(found), {one: (f"{key}={one}", *more.get(one, ())) for one in found}))
         else:
@@ -215,7 +216,7 @@ def _what_it_does(one: Resolved) -> str:
     loader = one.composed.config.loader
     if not loader.num_workers or loader.prefetch_factor is not None:
         return one.digest
-    config = replace(one.composed.config, loader=replace(loader, prefetch_factor=prefetch_factor(loader)))
+    config = replace(one.composed.config, loader=replace(loader, prefetch_factor=loader.prefetched))
     return digest(config, one.point.ranks)
 
 

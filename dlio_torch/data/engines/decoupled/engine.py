@@ -13,6 +13,7 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Blocks
 from dlio_torch.data.engines.decoupled.epoch import Epoch
+from dlio_torch.data.engines.decoupled.facts import THREADS
 from dlio_torch.data.engines.decoupled.group_plan import Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
@@ -27,8 +28,6 @@ from dlio_torch.formats.core.format import Format
 from dlio_torch.native.direct import DirectMover
 from dlio_torch.native.places import Mover, open_mover
 
-THREADS = 2
-"""Reader threads where ``loader.read_threads`` is 0."""
 _GROUP_BYTES = 4 << 20  # small batches are made together up to this size
 _SHARES = 4  # groups of each worker at least, where there are enough batches
 _TOLD = 16  # groups of which the system is told on a cold cache, at most

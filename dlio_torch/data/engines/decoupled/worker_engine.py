@@ -23,8 +23,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
-from dlio_torch.data.engines.decoupled.engine import THREADS, DecoupledEngine
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.engines.decoupled.epoch import Epoch, Item
+from dlio_torch.data.engines.decoupled.facts import THREADS
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import Region, SharedMemory
 from dlio_torch.data.engines.decoupled.transfer import Inbox, Sent, send

@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
 from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import EpochBatches
 from dlio_torch.data.workers.exits import death_of
@@ -29,9 +30,25 @@ from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.formats.core.batch import Batch
 
+if TYPE_CHECKING:
+    from dlio_torch.data.engines.batch_loader import Source
+
 _WATCH_S = 0.2  # between two looks at the workers
 _ENDING_S = 1.0  # that threads and processes have to end by themselves
 _THREADS = ("_thread", "_read_thread", "_sort_thread")
+
+
+def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan) -> NodesEngine:
+    """The engine for a rank's batches of sample numbers.
+
+    Args:
+        config: the options of ``loader``.
+        source: reads a batch of sample numbers.
+        sampler: which samples, in which order.
+    """
+    assert isinstance(source, CatchingDataset)  # Loading.source() gives this engine no other
+    assert isinstance(sampler, BatchSampler)  # and validate() has refused plans of pipes
+    return NodesEngine(config, source, sampler)
 
 
 class NodesEngine:
@@ -89,7 +106,7 @@ class NodesEngine:
                 multiprocessing_context=config.multiprocessing_context,
                 max_concurrent=config.num_workers,
             )
-            ahead = config.num_workers * ((config.prefetch_factor or 2) - 1)
+            ahead = config.num_workers * (config.prefetched - 1)
         elif config.read_threads:
             concurrent = min(config.read_threads, config.prefetch_batches)
             node = tn.ParallelMapper(

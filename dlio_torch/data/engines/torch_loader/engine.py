@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 from torch.utils.data._utils import signal_handling
@@ -18,12 +18,18 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, passed_through
 from dlio_torch.data.engines.provenance import Made
 from dlio_torch.data.engines.read_ahead import ReadAhead
+from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, PlainIterable
+from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.exits import WorkerSignals
 from dlio_torch.data.workers.process import remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.formats.core.batch import Batch
+
+if TYPE_CHECKING:
+    from dlio_torch.data.engines.batch_loader import Source
 
 Item = Batch | Made | Failure
 _ENDING_S = 2.0
@@ -32,6 +38,26 @@ T = TypeVar("T")
 
 def _nothing() -> None:
     """Nobody waits for another thread's read."""
+
+
+def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan) -> DataLoaderEngine:
+    """The engine for a rank's batches: one DataLoader, or one for each reader thread.
+
+    Args:
+        config: the options of ``loader``.
+        source: reads batches of sample numbers, or the pipes that ``sampler`` is the plan of.
+        sampler: which samples, in which order.
+    """
+    if isinstance(source, PipeStream):
+        return DataLoaderEngine(config, source.begin, [over_pipe(config, pipe) for pipe in source.pipes], source.end)
+    assert isinstance(source, CatchingDataset)  # Loading.source() gives this engine no other
+    if isinstance(sampler, PipePlan):
+        raise ValueError("a plan of pipes needs the pipes")
+    shares = max(1, config.read_threads)
+    batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
+    loaders = [over_samples(config, source, share) for share in batches]
+    begins = [source.begin, *(share.begin for share in batches)]
+    return DataLoaderEngine(config, together(begins), loaders)
 
 
 class DataLoaderEngine:

@@ -1,0 +1,29 @@
+"""Checks of ``loader.engine``: what the engine cannot do is refused, never done otherwise in silence."""
+
+from __future__ import annotations
+
+from dlio_torch.config.check import Fail
+from dlio_torch.config.extensions import all_engines, engine_facts
+from dlio_torch.config.schema import Config, LoaderConfig
+
+
+def check_engine(config: Config, fail: Fail) -> None:
+    """Refuse options that the engine, or only another engine, has.
+
+    Args:
+        config: a complete configuration.
+        fail: raises the error; called with keys, problem and way out.
+
+    Raises:
+        ConfigError: naming the keys, their values and what to change.
+    """
+    chosen = engine_facts(config)
+    for other in all_engines():
+        for name in other.own_options:
+            if other.name != chosen.name and getattr(config.loader, name) != getattr(LoaderConfig(), name):
+                fail(
+                    [f"loader.{name}", "loader.engine"],
+                    f"only the {other.name} engine has that",
+                    f"set loader.engine={other.name}, or leave loader.{name} out",
+                )
+    chosen.check(config, fail)

@@ -1,0 +1,97 @@
+"""Facts about the decoupled engine, and its checks: what it cannot do is refused, never done otherwise in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, ClassVar
+
+from dlio_torch.data.engines.facts import Axis, Call, Demand, EngineFacts, Unused
+from dlio_torch.formats.core.call_text import call_text
+from dlio_torch.formats.core.tuning import sizes
+
+if TYPE_CHECKING:
+    from dlio_torch.config.check import Fail
+    from dlio_torch.config.schema import Config, LoaderConfig
+
+THREADS = 2
+"""Reader threads where ``loader.read_threads`` is 0."""
+
+_AHEAD = "it reads ahead by bytes (loader.prefetch_bytes)"
+_UNUSED = (
+    Unused("loader.prefetch_factor", None, _AHEAD, "set loader.prefetch_factor=null"),
+    Unused("loader.prefetch_batches", 1, _AHEAD, "set loader.prefetch_bytes instead"),
+    Unused(
+        "loader.in_memory", False, "it reads while the training goes on, in each epoch", "set loader.in_memory=false"
+    ),
+)
+_TRANSFERS = ("256KiB", "1MiB", "4MiB")
+_BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
+
+
+class DecoupledFacts(EngineFacts):
+    """Facts about engine ``decoupled``."""
+
+    name: ClassVar[str] = "decoupled"
+    builder: ClassVar[str] = "dlio_torch.data.engines.decoupled.build:build"
+    reads_ranges: ClassVar[bool] = True
+    threads_in_workers: ClassVar[bool] = True
+    main_thread: ClassVar[bool] = False
+    own_options: ClassVar[tuple[str, ...]] = ("prefetch_bytes", "transfer_size")
+
+    def demand(self, loader: LoaderConfig) -> Demand:
+        keys = ("loader.prefetch_bytes",)
+        return Demand(loader.num_workers, loader.read_threads or THREADS, 0, loader.prefetch_bytes, keys)
+
+    def check(self, config: Config, fail: Fail) -> None:
+        from dlio_torch.formats.core.registry import facts
+
+        loader = config.loader
+        if loader.style == "pipe" and loader.num_workers and config.access.pattern == "samples":
+            fail(
+                ["loader.style", "loader.num_workers", "loader.engine"],
+                "workers share out groups of batches, which a DataPipe does not",
+                "set loader.style=map, or loader.num_workers=0 and loader.read_threads",
+            )
+        for option in self.unused(config):
+            fail([option.key, "loader.engine"], option.instead, f"{option.way_out}, or loader.engine=dataloader")
+        if loader.replay == "samples":
+            fail(["loader.replay", "loader.engine"], "kept samples have no places in files", "set loader.replay=reads")
+        about = facts(config.dataset.format)
+        if config.dataset.direct_io and not about.ranges_past_cache(config):
+            fail(
+                ["dataset.direct_io", "dataset.format", "loader.engine"],
+                "such files are read whole, or their framing with them, through the page cache",
+                "set dataset.direct_io=false, or loader.engine=dataloader",
+            )
+        about.check_decoupled(config, fail)
+
+    def unused(self, config: Config) -> Iterator[Unused]:
+        from dlio_torch.formats.core.registry import facts
+
+        about = facts(config.dataset.format)
+        of_format = [
+            Unused(about.key(one.option), one.only, one.instead, f"set {about.key(one.option)}={one.only}")
+            for one in about.unused_by_decoupled(config)
+            if one.only is not None
+        ]
+        return (option for option in (*_UNUSED, *of_format) if attrgetter(option.key)(config) != option.value)
+
+    def axes(self, config: Config, cores: int) -> Sequence[Axis]:
+        loader = config.loader
+        counts = {1 << i for i in range(cores.bit_length()) if 1 << i <= cores}
+        # Reading waits, more than it works.
+        threads = {*counts, max(1, cores), 2 * cores, loader.read_threads or THREADS}
+        return (
+            ("loader.read_threads", tuple(map(str, sorted(threads)))),
+            ("loader.transfer_size", sizes(_TRANSFERS, loader.transfer_size)),
+            ("loader.prefetch_bytes", sizes(_BYTES_AHEAD, loader.prefetch_bytes)),
+        )
+
+    def call(self, config: Config) -> Call:
+        defaults = type(config.loader)()
+        options = {field.name: getattr(config.loader, field.name) for field in fields(defaults)}
+        changed = {name: value for name, value in options.items() if value != getattr(defaults, name)}
+        text = call_text("dlio_torch.config.schema.LoaderConfig", [], changed)
+        return "dlio_torch (PyTorch has no such loader)", text

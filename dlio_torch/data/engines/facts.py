@@ -1,0 +1,143 @@
+"""What the rest of the package asks of a loader engine without making one: its demand, and facts about it.
+
+Checks, plans, tuning, advice and job scripts know engines by this protocol alone.  Each engine subclasses
+:class:`EngineFacts` in its ``facts.py``; the registry names that class.  A module of facts does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from dlio_torch.config.check import Fail
+    from dlio_torch.config.schema import Config, LoaderConfig
+
+Axis = tuple[str, tuple[str, ...]]
+"""A key, and the values that are worth trying, as the command line takes them."""
+Call = tuple[str, str]
+"""Title and text of a call of a library."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a loader asks of the machine for one rank.
+
+    Attributes:
+        workers: worker processes.
+        threads: reader threads, in the rank's own process or in each of its workers; 0: none beside the main thread.
+        batches_ahead: batches that are read ahead of the trainer; 0 where bytes are counted.
+        bytes_ahead: bytes of batches that are read ahead; ``None``: batches are counted.
+        memory_keys: options that decide how much memory batches take.
+    """
+
+    workers: int
+    threads: int
+    batches_ahead: int
+    bytes_ahead: int | None
+    memory_keys: tuple[str, ...]
+
+    @property
+    def readers(self) -> int:
+        """Processes and threads that read at once; 0: the trainer's own thread."""
+        return self.workers * max(1, self.threads) or self.threads
+
+    @property
+    def tasks(self) -> int:
+        """Processes and threads beside the trainer's own thread."""
+        return self.workers + (self.workers or 1) * self.threads
+
+    def held_bytes(self, batch_bytes: float, batches: int | None = None) -> float:
+        """Bytes of batches that a rank holds at once: those ahead and the one that is trained on.
+
+        Args:
+            batch_bytes: bytes of one batch.
+            batches: batches that there are at the most; ``None``: no limit.
+        """
+        if self.bytes_ahead is not None:
+            return self.bytes_ahead + batch_bytes
+        ahead = self.batches_ahead if batches is None else min(self.batches_ahead, batches)
+        return (ahead + 1) * batch_bytes
+
+
+@dataclass(frozen=True)
+class Unused:
+    """An option that has no meaning for an engine.
+
+    Attributes:
+        key: its key.
+        value: what stands for "not set".
+        instead: what the engine does.
+        way_out: what to write to be rid of it.
+    """
+
+    key: str
+    value: Any
+    instead: str
+    way_out: str
+
+
+class EngineFacts:
+    """Facts about one engine; the defaults are those of torch's DataLoader.
+
+    Attributes:
+        name: the name in ``loader.engine``.
+        builder: ``module:function`` that makes the engine, imported at its first use; see
+            :data:`~dlio_torch.data.engines.registry.Builder`.
+        reads_ranges: it reads byte ranges of files itself, by their layout, and cuts batches where they were read to.
+        streams: it takes ``access.pattern=stream`` and ``lanes``.
+        pipes: it takes ``loader.style=pipe``.
+        keeps_workers: it can keep workers between epochs.
+        threads_in_workers: it can have reader threads in worker processes.
+        main_thread: without workers and threads the rank's main thread reads, as MPI-IO needs it.
+        own_options: options of ``loader`` that no other engine has.
+    """
+
+    name: ClassVar[str]
+    builder: ClassVar[str]
+    reads_ranges: ClassVar[bool] = False
+    streams: ClassVar[bool] = True
+    pipes: ClassVar[bool] = True
+    keeps_workers: ClassVar[bool] = True
+    threads_in_workers: ClassVar[bool] = False
+    main_thread: ClassVar[bool] = True
+    own_options: ClassVar[tuple[str, ...]] = ()
+
+    def demand(self, loader: LoaderConfig) -> Demand:
+        """What it asks of the machine for one rank."""
+        ahead, keys = 0, list[str]()
+        if loader.num_workers:
+            ahead, keys = loader.num_workers * loader.prefetched, ["loader.prefetch_factor", "loader.num_workers"]
+        elif loader.read_threads:
+            ahead, keys = loader.prefetch_batches, ["loader.prefetch_batches"]
+        return Demand(loader.num_workers, loader.read_threads, ahead, None, tuple(keys))
+
+    def counts_bytes(self, loader: LoaderConfig) -> bool:
+        """Whether it reads ahead by bytes and not by batches."""
+        return self.demand(loader).bytes_ahead is not None
+
+    def check(self, config: Config, fail: Fail) -> None:
+        """Refuse what the engine cannot do.
+
+        Args:
+            config: a complete configuration.
+            fail: raises the error; called with keys, problem and way out.
+        """
+
+    def unused(self, config: Config) -> Iterator[Unused]:
+        """Options that are set and have no meaning for the engine."""
+        return iter(())
+
+    def axes(self, config: Config, cores: int) -> Sequence[Axis] | None:
+        """Options of the engine that are worth trying; ``None``: worker processes, threads, and how far ahead.
+
+        Args:
+            config: of the recipe.
+            cores: that each rank may use.
+        """
+        return None
+
+    def call(self, config: Config) -> Call | None:
+        """The call that makes such a loader; ``None``: torch's or torchdata's own."""
+        return None

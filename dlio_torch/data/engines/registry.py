@@ -1,0 +1,64 @@
+"""Names of engines, where the facts about each are, and the one place that makes an engine.
+
+The table holds strings so that facts cost nothing to import.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dlio_torch.data.engines.facts import EngineFacts
+
+if TYPE_CHECKING:
+    from dlio_torch.config.schema import Config, LoaderConfig
+    from dlio_torch.data.engines.batch_loader import Engine, Source
+    from dlio_torch.data.order.pipe_plan import PipePlan
+    from dlio_torch.data.order.sampler import BatchSampler
+    from dlio_torch.formats.core.format import Format
+
+    Builder = Callable[[LoaderConfig, Source, BatchSampler | PipePlan], Engine]
+    """Makes an engine: the options of ``loader``, what reads, and which samples in which order."""
+
+BUILTIN: dict[str, str] = {
+    "dataloader": "dlio_torch.data.engines.torch_loader.facts:DataLoaderFacts",
+    "stateful": "dlio_torch.data.engines.torch_loader.facts:StatefulFacts",
+    "nodes": "dlio_torch.data.engines.nodes.facts:NodesFacts",
+    "decoupled": "dlio_torch.data.engines.decoupled.facts:DecoupledFacts",
+}
+"""Name -> class of its facts."""
+
+
+def facts(name: str) -> EngineFacts:
+    """Facts about an engine; its name has been checked."""
+    known: EngineFacts = _loaded(BUILTIN[name])()
+    return known
+
+
+def all_facts() -> list[EngineFacts]:
+    """Facts about every engine."""
+    return [facts(name) for name in BUILTIN]
+
+
+def create(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan) -> Engine:
+    """The engine that ``loader.engine`` names."""
+    build: Builder = _loaded(facts(config.engine).builder)
+    return build(config, source, sampler)
+
+
+def format_of(config: Config) -> Format:
+    """The format of a recipe, which can do what the recipe's engine and way of access need.
+
+    Raises:
+        DlioError: it cannot, is not known, or its package is not installed.
+    """
+    from dlio_torch.formats.core import registry
+
+    places, mpi_io = facts(config.loader.engine).reads_ranges, config.access.io != "posix"
+    return registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io)
+
+
+def _loaded(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
