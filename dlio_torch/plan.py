@@ -83,7 +83,7 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
         yield f"stage: what {who} is copied to {config.stage.dir} before it is read"
     fetched = fetched_by(sampler)
     samples = len(fetched) * epochs * sampler.batch_size
-    compute = 0.0 if config.compute.mode == "none" else steps * epochs * config.compute.step_s
+    compute = steps * epochs * config.compute.emulated_step_s
     yield f"ranks: {world_size}"
     yield f"steps: {steps} a rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples a rank and step"
     yield (

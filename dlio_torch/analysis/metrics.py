@@ -152,7 +152,7 @@ def _was_done(part: str, measured: Sequence[RankSteps], config: Config) -> bool:
     """Whether the run had this part at all: a part that was not done is not measured, not free."""
     configured = {
         "copy": config.train.device != "cpu",
-        "compute": config.compute.mode != "none",
+        "compute": config.compute.emulated,
         "allreduce": config.train.allreduce_bytes > 0,
         "checkpoint": config.checkpoint.kind != "none",
         "other": any(rank.followed.any() for rank in measured),

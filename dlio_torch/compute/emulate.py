@@ -117,7 +117,7 @@ def make_emulator(
         Durations(eval_time, seed=seed, rank=rank, stream=_EVALUATION_STREAM),
     )
     details: dict[str, Any] = {"distribution": config.distribution, "mean_s": mean_s, "stdev_s": stdev_s}
-    if config.mode == "none":
+    if not config.emulated:
         return Emulator("none", None, durations, exact=True, how="no compute is emulated", details=details)
     if config.mode == "cuda":
         from dlio_torch.compute.cuda import CudaQueue

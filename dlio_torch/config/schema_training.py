@@ -22,6 +22,21 @@ class ComputeConfig:
     eval_step_s: float = opt(0.0, "mean compute time of an evaluation step", unit="s", minimum=0)
     preprocess_s: float = opt(0.0, "CPU time spent on each sample where it is read", unit="s", minimum=0)
 
+    @property
+    def emulated(self) -> bool:
+        """Whether steps of the model are emulated; without that they take 0 s, whatever ``step_s`` says."""
+        return self.mode != "none"
+
+    @property
+    def emulated_step_s(self) -> float:
+        """Mean seconds of compute of a training step."""
+        return self.step_s if self.emulated else 0.0
+
+    @property
+    def emulated_eval_step_s(self) -> float:
+        """Mean seconds of compute of an evaluation step."""
+        return self.eval_step_s if self.emulated else 0.0
+
 
 @dataclass(frozen=True)
 class TrainConfig:

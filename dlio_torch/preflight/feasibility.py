@@ -160,7 +160,7 @@ def _seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
     steps = len(sampler) * train.epochs
     times = steps // train.eval_every_steps if train.eval_every_steps else 0
     times += train.epochs // train.eval_every_epochs if train.eval_every_epochs else 0
-    step_s, eval_s = (0.0 if compute.mode == "none" else one for one in (compute.step_s, compute.eval_step_s))
+    step_s, eval_s = compute.emulated_step_s, compute.emulated_eval_step_s
     if config.loader.replay == "none" and not config.loader.in_memory:
         # Whoever reads samples is busy with each; that many of them at once, however few cores there are.
         readers = engines.facts(config.loader.engine).demand(config.loader).readers

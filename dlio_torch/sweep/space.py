@@ -170,7 +170,7 @@ class _Survey:
         train = manifests["train"]
         check_world(config, ranks, train.num_samples, train.num_files, one.composed.sources)
         steps = len(train_sampler(config, train, 0, ranks)) * config.train.epochs
-        seconds = 0.0 if config.compute.mode == "none" else steps * config.compute.step_s
+        seconds = steps * config.compute.emulated_step_s
         return config, folder, seconds, _checkpoint_bytes(config, steps, ranks)
 
     def existing(self, config: Config, fmt: Format) -> layout.Manifest:

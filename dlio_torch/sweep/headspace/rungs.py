@@ -77,7 +77,7 @@ def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
     idle = "the data are read into memory before training" if loader.in_memory else idle
     warm = "the page cache is warm as configured" if config.cache.state == "warm" else ""
     posix = "trace.posix=true records the calls that would be left out" if config.trace.posix else ""
-    emulates = config.compute.mode != "none" and config.compute.step_s > 0
+    emulates = config.compute.emulated_step_s > 0
     silent = "" if emulates else "no compute is emulated"
     cut = facts(loader.engine).reads_ranges
     finished = "samples are finished and in memory as configured" if loader.in_memory else ""

@@ -108,7 +108,7 @@ def check_objective(request: Request, config: Config) -> None:
     Raises:
         ConfigError: naming what to change.
     """
-    if request.objective != "throughput" and (config.compute.mode == "none" or not config.compute.step_s):
+    if request.objective != "throughput" and not config.compute.emulated_step_s:
         raise ConfigError(
             f"objective={request.objective} (command line): no compute is emulated (compute.mode="
             f"{config.compute.mode}, compute.step_s={config.compute.step_s:g}), so there is no utilisation",
