@@ -40,6 +40,7 @@ MEMBERS = (
     "kill_points",
     "hostile",
     "soak",
+    "same_behaviour",
 )
 
 
