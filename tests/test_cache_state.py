@@ -73,7 +73,8 @@ def keeper(folder: Path, state: Any, comm: Communicator | None = None, files: in
         if not path.exists():
             path.write_bytes(os.urandom(MIB))
             path.with_suffix(".idx").write_bytes(os.urandom(100_000))
-    return CacheKeeper(CacheConfig(state=state), DataFiles(fmt, manifests.values()), comm or SingleCommunicator())
+    data = DataFiles(fmt, manifests.values(), layout.check_present(manifests, fmt))
+    return CacheKeeper(CacheConfig(state=state), data, comm or SingleCommunicator())
 
 
 def bins(folder: Path) -> list[Path]:

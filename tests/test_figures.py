@@ -45,7 +45,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[
     monkeypatch.setattr("dlio_torch.run.outcome.counts_device", lambda mount: True)
     monkeypatch.setattr("dlio_torch.analysis.cache.counts_device", lambda mount: True)
     monkeypatch.setattr(
-        "dlio_torch.storage.local.cache_process.cached_shares", lambda paths, probes: [0.25] * len(paths)
+        "dlio_torch.storage.local.cache_process.cached_shares", lambda paths, probes: [(0.25, 1 << 20)] * len(paths)
     )
 
     def run(*options: str) -> dict[str, Any]:

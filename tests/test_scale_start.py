@@ -33,9 +33,9 @@ class Looking(RawFormat):
         self.looked: list[str] = []
         self.inspected: list[str] = []
 
-    def is_there(self, path: Path) -> bool:
-        self.looked.append(path.name)
-        return super().is_there(path)
+    def stored_size(self, path: str) -> int | None:
+        self.looked.append(Path(path).name)
+        return super().stored_size(path)
 
     def inspect(self, path: Path) -> Any:
         self.inspected.append(path.name)
@@ -138,7 +138,7 @@ def test_the_sweep_keeps_the_share() -> None:
 
 def test_places_on_machines_take_some_bytes_a_rank(tmp_path: Path) -> None:
     config, fmt = looking(tmp_path, 1)
-    files = DataFiles(fmt(), layout.generated(config, fmt()).values())
+    files = DataFiles(fmt(), layout.generated(config, fmt()).values(), 1)
     comm = Alone(0, 4096, tmp_path / "sent")
     keeper = CacheKeeper(CacheConfig(), files, comm)
     assert keeper.size.machines == 1

@@ -24,6 +24,7 @@ def where_samples_lie(run: Setting) -> dict[str, Manifest]:
         return layout.generated(run.config, run.format)
     # An error of rank 0 ends the others through the communicator.
     manifest, details = layout.existing(run.config, run.format, run.comm)
+    run.data_bytes = manifest.bytes or 0
     run.details = {"files": manifest.num_files, "samples": manifest.num_samples, **details}
     if run.first:
         print("\n".join(found_lines(path, run.details)), file=sys.stderr)
@@ -42,6 +43,7 @@ def make_samples(run: Setting, recorder: Recorder) -> Generated | None:
             update(done, total)
 
         made = generate(run.config, run.format, run.comm, recorder, show)
+    run.data_bytes = made.data_bytes
     if run.first:
         folder = layout.data_folder(run.config, run.format)
         rate = f", {format_size(made.bytes / made.seconds)}/s" if made.bytes and made.seconds else ""
@@ -66,7 +68,7 @@ def use_existing(run: Setting, manifests: dict[str, Manifest]) -> None:
     """
     if run.config.dataset.path is not None or not run.format.needs_files:
         return
-    layout.check_present(manifests, run.format, run.comm)
+    run.data_bytes = layout.check_present(manifests, run.format, run.comm)
     found = None
     if run.first:
         folder = layout.data_folder(run.config, run.format)

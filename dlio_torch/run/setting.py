@@ -36,6 +36,7 @@ class Setting:
         format: reads and writes the data.
         progress: shown by rank 0.
         mount: of the data; known to rank 0 when there is a run directory.
+        data_bytes: of all files of the data, once they were looked at.
         details: of existing data, what their first file looks like inside.
     """
 
@@ -48,6 +49,7 @@ class Setting:
     format: Format = field(init=False)
     progress: Progress = field(init=False)
     mount: dict[str, Any] = field(default_factory=dict)
+    data_bytes: int = 0
     details: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ def prepare_cache(
 ) -> CacheKeeper:
     """Bring the page cache into the state that the run is to begin with."""
     cache = run.config.cache
-    files = DataFiles(run.format, manifests.values()) if stager is None else stager.files
+    files = DataFiles(run.format, manifests.values(), run.data_bytes) if stager is None else stager.files
     keeper = CacheKeeper(cache, files, run.comm)
     with run.vigil("the page cache to be looked at and prepared"):
         found = keeper.prepare(run.first_epoch)

@@ -8,7 +8,6 @@ file system does not tell.
 from __future__ import annotations
 
 import itertools
-import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +33,6 @@ MOST_LEFT = 0.03
 _ATTEMPTS = 5
 _AT_ONCE = 1024  # files that are handed over at a time
 _PAUSE_S = 0.1  # pages under write-back or read-ahead are free a little later
-_MOST_SIZED = 4096  # files whose size is asked for; of more the total is an estimate
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class DataSize:
 
     Attributes:
         files: files of the data set.
-        bytes: their size; beyond some thousand files of a rank an estimate.
+        bytes: their size; of staged copies the mean over machines.
         room_bytes: what the page cache of the machine with the least memory can take; ``None``: not known.
         machines: that the ranks run on.
     """
@@ -88,9 +86,14 @@ class DataFiles:
     Args:
         fmt: knows the files that belong together.
         manifests: the splits; one that stands for two counts once.
+        size: bytes of all files, as found when each was looked at; the same on all ranks.
+
+    Attributes:
+        bytes: the same.
     """
 
-    def __init__(self, fmt: Format, manifests: Iterable[Manifest]) -> None:
+    def __init__(self, fmt: Format, manifests: Iterable[Manifest], size: int) -> None:
+        self.bytes = size
         self._format = fmt
         self._manifests = list({id(manifest): manifest for manifest in manifests}.values())
 
@@ -98,14 +101,15 @@ class DataFiles:
         return sum(manifest.num_files for manifest in self._manifests)
 
     def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
-        """Every ``step``-th from ``first`` on, with what belongs to it, if it is there; at most about ``most``."""
+        """Every ``step``-th from ``first`` on, with what belongs to it; at most about ``most``.
+
+        None of them is looked at: that was done before.
+        """
         numbers = range(first, len(self), step)
         if most is not None and len(numbers) > most:
             numbers = numbers[:: -(-len(numbers) // most)]
         for number in numbers:
-            for path in self._format.files(self._path(number)):
-                if path.is_file():
-                    yield str(path)
+            yield from map(str, self._format.files(self._path(number)))
 
     def _path(self, number: int) -> Path:
         for manifest in self._manifests:
@@ -134,8 +138,8 @@ class CacheKeeper:
         self._files = files
         self._comm = comm
         self._hands = hands or Here()
-        self._first, self._step = _place(comm)
-        self.size = self._measure_size()
+        self._first, self._step, machines = _place(comm)
+        self.size = self._size(machines)
         self.prepared: list[Prepared] = []
 
     def use(self, hands: Hands) -> None:
@@ -208,26 +212,14 @@ class CacheKeeper:
                     why = "the system gave pages back as soon as they were read: memory is short"
         return self._comm.broadcast_object(why)
 
-    def _measure_size(self) -> DataSize:
-        sizes = [os.stat(path).st_size for path in self._files.share(self._first, self._step, _MOST_SIZED)]
-        numbers = len(range(self._first, len(self._files), self._step))
-        looked = len(range(0, numbers, max(1, -(-numbers // _MOST_SIZED))))
-        mine = sum(sizes) * numbers // max(1, looked), self._step, cache_room()
-        everyone = self._comm.gather_objects(mine)
-        size = None
-        if everyone is not None:
-            # A machine with n ranks has n shares that add up to all data.
-            machines = round(sum(1 / ranks for _, ranks, _ in everyone))
-            rooms = [room for _, _, room in everyone if room is not None]
-            total = round(sum(bytes_ for bytes_, _, _ in everyone) / machines)
-            size = DataSize(len(self._files), total, min(rooms, default=None), machines)
-        size = self._comm.broadcast_object(size)
-        assert size is not None
-        return size
+    def _size(self, machines: int) -> DataSize:
+        rooms = [room for room in self._comm.gather_objects(cache_room()) or [] if room is not None]
+        room = self._comm.broadcast_object(min(rooms, default=None))
+        return DataSize(len(self._files), self._files.bytes, room, machines)
 
 
-def _place(comm: Communicator) -> tuple[int, int]:
-    """Number of this rank among those of its machine, and how many they are."""
+def _place(comm: Communicator) -> tuple[int, int, int]:
+    """Number of this rank among those of its machine, how many they are, and how many machines there are."""
     everyone = comm.gather_objects((socket.gethostname(), _boot_id()))
     places = None
     if everyone is not None:
@@ -241,7 +233,7 @@ def _place(comm: Communicator) -> tuple[int, int]:
     places = comm.broadcast_object(places)
     assert places is not None
     number, of = places[comm.rank].tolist()
-    return number, of
+    return number, of, round((1 / places[:, 1]).sum())
 
 
 def _boot_id() -> str:

@@ -72,13 +72,16 @@ class Staged:
 class StagedFiles(DataFiles):
     """The copies that a rank of a node looks after, whose page cache is prepared."""
 
-    def __init__(self, fmt: Format, manifests: list[Manifest], index: int, count: int) -> None:
-        super().__init__(fmt, manifests)
+    def __init__(self, fmt: Format, manifests: list[Manifest], size: int, index: int, count: int) -> None:
+        super().__init__(fmt, manifests, size)
         self._index, self._count = index, count
 
     def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
-        """Of the copies on this node those of this rank; ranks of other nodes have their own."""
-        return super().share(self._index, self._count, most)
+        """Of the copies on this node those of this rank; ranks of other nodes have their own.
+
+        Files that no rank of the node reads have no copy.
+        """
+        return filter(os.path.isfile, super().share(self._index, self._count, most))
 
 
 class Stager:
@@ -112,6 +115,7 @@ class Stager:
         everyone = comm.broadcast_object(comm.gather_objects((identity, secrets.token_hex(8))))
         assert everyone is not None
         self._host = identity[0]
+        self._nodes, self._bytes = len({node for node, _ in everyone}), 0
         self._node = [rank for rank, (node, _) in enumerate(everyone) if node == identity]
         self._index = self._node.index(comm.rank)
         root = check_place(config, fmt, [one.folder for one in manifests.values()])
@@ -142,7 +146,7 @@ class Stager:
         """The copies, for the preparation of the page cache."""
         alone = self._config.stage.per == "rank"
         share = (0, 1) if alone else (self._index, len(self._node))
-        return StagedFiles(self._format, list(self.manifests.values()), *share)
+        return StagedFiles(self._format, list(self.manifests.values()), self._bytes, *share)
 
     @property
     def folder(self) -> Path:
@@ -172,15 +176,16 @@ class Stager:
         self._comm.barrier()
         mine = sorted(wanted.items())[share[0] :: share[1]]
         with ThreadPoolExecutor(self._config.stage.num_workers) as pool:
-            sizes = list(pool.map(lambda pair: self._copy(pair[1], pair[0]), mine))
-        copied = [size for size in sizes if size is not None]
+            copies = list(pool.map(lambda pair: self._copy(pair[1], pair[0]), mine))
+        copied = [size for size, is_new in copies if is_new]
         seconds = time.perf_counter() - began
         made = Staged(
             *(self._comm.rank, self._host, str(self._own), epoch, len(copied), sum(copied)),
-            *(len(sizes) - len(copied), removed, seconds),
+            *(len(copies) - len(copied), removed, seconds),
         )
         self.done.append(made)
-        self._comm.barrier()
+        everyone = self._comm.gather_objects(sum(size for size, _ in copies)) or []
+        self._bytes = self._comm.broadcast_object(sum(everyone)) // self._nodes
         return made
 
     def close(self) -> None:
@@ -230,8 +235,8 @@ class Stager:
                 path.unlink(missing_ok=True)
         return len(others)
 
-    def _copy(self, source: Path, copy: Path) -> int | None:
-        """Copy a file; returns its size, ``None`` where the copy was there."""
+    def _copy(self, source: Path, copy: Path) -> tuple[int, bool]:
+        """Copy a file; returns its size, and whether the copy was not there yet."""
         try:
             about = source.stat()
             source.open("rb").close()
@@ -240,7 +245,7 @@ class Stager:
             raise DataError(f"{source} cannot be staged: {error.strerror}", hint=hint) from error
         with self._writing(copy):
             if _is_copy(copy, source):
-                return None
+                return about.st_size, False
         part = copy.with_name(f".{copy.name}.{os.getpid()}{_PART}")
         began = time.perf_counter_ns()
         try:
@@ -259,7 +264,7 @@ class Stager:
                 elsewhere="choose another folder",
             ) from error
         self._recorder.add("stage", began, time.perf_counter_ns(), file=str(source), bytes=about.st_size)
-        return about.st_size
+        return about.st_size, True
 
     @contextlib.contextmanager
     def _writing(self, folder: Path) -> Iterator[None]:

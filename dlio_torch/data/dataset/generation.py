@@ -57,6 +57,7 @@ class Generated:
         written: files written now.
         reused: files that were already there.
         bytes: bytes written now.
+        data_bytes: bytes of all files of the data set.
         seconds: wall time, without the checksum's.
         checksum: of the data set, where it was asked for; see :mod:`dlio_torch.data.dataset.checksum`.
     """
@@ -64,6 +65,7 @@ class Generated:
     written: int
     reused: int
     bytes: int
+    data_bytes: int
     seconds: float
     checksum: str | None = None
 
@@ -97,11 +99,12 @@ def generate(
     with _exclusive(folder, comm):
         _use_description(config, fmt, folder, comm)
         jobs = _Jobs(list(layout.generated(config, fmt).values()))
-        todo = _to_write(jobs, fmt, comm, overwrite=config.generate.overwrite)
+        todo, there_bytes = _to_write(jobs, fmt, comm, overwrite=config.generate.overwrite)
+        replaced_bytes = there_bytes if config.generate.overwrite else 0
         sample_bytes = 0.0
         if comm.rank == 0:
             sample_bytes = stored_bytes(fmt)
-            _require_space(jobs, todo, fmt, sample_bytes, folder, overwrite=config.generate.overwrite)
+            _require_space(jobs.samples(todo) * sample_bytes - replaced_bytes, folder)
         sample_bytes = comm.broadcast_object(sample_bytes)
         mine = todo[comm.rank :: comm.world_size].tolist()
         size = 0
@@ -124,7 +127,8 @@ def generate(
             checksum = make_checksums(folder, manifests, fmt, comm, config.generate.num_workers or whole_cores())
         elif len(todo) and comm.rank == 0:
             (folder / CHECKSUMS).unlink(missing_ok=True)  # that of other files
-    return Generated(len(todo), len(jobs) - len(todo), total, seconds, checksum)
+    data_bytes = there_bytes - replaced_bytes + total
+    return Generated(len(todo), len(jobs) - len(todo), total, data_bytes, seconds, checksum)
 
 
 def _writing(
@@ -182,6 +186,14 @@ class _Jobs:
             number -= manifest.num_files
         raise IndexError(number)
 
+    def shares(self, rank: int, world_size: int) -> Iterator[tuple[int, str]]:
+        """Number and path of each file that is the rank's to look at."""
+        first = 0
+        for manifest in self._manifests:
+            for file in range((rank - first) % world_size, manifest.num_files, world_size):
+                yield first + file, manifest.path_text(file)
+            first += manifest.num_files
+
     def samples(self, numbers: npt.NDArray[np.int64]) -> int:
         """Samples of these files."""
         first = total = 0
@@ -192,40 +204,37 @@ class _Jobs:
         return total
 
 
-def _to_write(jobs: _Jobs, fmt: Format, comm: Communicator, *, overwrite: bool) -> npt.NDArray[np.int64]:
-    """Numbers of the files that are missing, or that miss what belongs to them, or of all; the same on all ranks.
+def _to_write(jobs: _Jobs, fmt: Format, comm: Communicator, *, overwrite: bool) -> tuple[npt.NDArray[np.int64], int]:
+    """Numbers of the files that are missing, or that miss what belongs to them, or of all, and bytes of the others.
 
-    Each rank looks for its share of the files; what they have found goes from rank to rank as a bit for each file.
+    Each rank looks at its share of the files, at each once; what they have found goes from rank to rank as a bit for
+    each file.  With ``overwrite`` the numbers are those of all files, and the bytes those that are there already.
     """
-    if overwrite:
-        return np.arange(len(jobs))
-
-    def complete(number: int) -> bool:
-        *beside, path = _family(jobs[number].path, fmt.companions())
-        return layout.is_complete(path, fmt) and all(other.is_file() for other in beside)
-
-    mine = [not complete(number) for number in range(comm.rank, len(jobs), comm.world_size)]
-    everyone = comm.gather_objects(np.packbits(np.array(mine, bool)))  # a rank may have none
-    missing = np.zeros(len(jobs), bool)
-    for rank, bits in enumerate(everyone or []):
+    mine, size = np.zeros(len(range(comm.rank, len(jobs), comm.world_size)), bool), 0
+    for number, path in jobs.shares(comm.rank, comm.world_size):
+        found = fmt.stored_size(path)
+        if found is None:
+            mine[number // comm.world_size] = True
+        else:
+            size += found
+    everyone = comm.gather_objects((np.packbits(mine), size))
+    missing, total = np.full(len(jobs), overwrite), 0
+    for rank, (bits, there) in enumerate(everyone or []):
         part = missing[rank :: comm.world_size]
-        part[:] = np.unpackbits(bits, count=len(part))
-    every = comm.broadcast_object(np.packbits(missing))
-    return np.flatnonzero(np.unpackbits(every, count=len(jobs)))
+        part |= np.unpackbits(bits, count=len(part)).astype(bool)
+        total += there
+    packed = comm.broadcast_object((np.packbits(missing), total))
+    assert packed is not None
+    every, total = packed
+    return np.flatnonzero(np.unpackbits(every, count=len(jobs))), total
 
 
-def _require_space(
-    jobs: _Jobs, todo: npt.NDArray[np.int64], fmt: Format, sample_bytes: float, folder: Path, *, overwrite: bool
-) -> None:
-    """Raise unless the files have room.
+def _require_space(needed: float, folder: Path) -> None:
+    """Raise unless ``needed`` bytes have room.
 
     Raises:
         PreconditionError: there is too little space for them.
     """
-    needed = jobs.samples(todo) * sample_bytes
-    if overwrite:  # the files that are there give their space back one by one
-        there = (path for number in todo for path in _family(jobs[number].path, fmt.companions()) if path.exists())
-        needed -= sum(size_of(path) for path in there)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise PreconditionError(
@@ -254,10 +263,20 @@ def _exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
         except OSError:
             pass  # a file system without locks: final names still appear only when files are complete
         with _unwritable(folder):
-            for stale in list(folder.rglob(f".*{PART}*")):
+            for stale in list(_unfinished(folder)):
                 remove(stale)
         comm.barrier()
         yield
+
+
+def _unfinished(folder: Path | str) -> Iterator[Path]:
+    """What a generation that was killed has left, by the names in the folder and its subfolders."""
+    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and PART in entry.name:
+                yield Path(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _unfinished(entry.path)
 
 
 @contextlib.contextmanager

@@ -7,9 +7,11 @@ read, and files of earlier runs are found again.  ``dlio_torch.json`` in it desc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ class Manifest:
     Attributes:
         split: ``train`` or ``eval``.
         first_sample: number of the split's first sample; its content depends on it.
+        bytes: of all files, of existing data; ``None``: of generated ones, which are looked at later.
     """
 
     split: str
@@ -48,6 +51,7 @@ class Manifest:
     _files: Sequence[str] | None  # names, or None: the pattern of generated files
     _suffix: str
     _subfolders: int = 0
+    bytes: int | None = None
 
     @property
     def num_files(self) -> int:
@@ -70,12 +74,16 @@ class Manifest:
 
     def path(self, file: int) -> Path:
         """Path of file number ``file``."""
+        return Path(self.path_text(file))
+
+    def path_text(self, file: int) -> str:
+        """:meth:`path` as text, which takes a fraction of the time."""
         if self._files is not None:
-            return self._folder / self._files[file]
+            return f"{self._folder}/{self._files[file]}"
         name = f"{self.split}_{file:07d}{self._suffix}"
         if self._subfolders:
-            return self._folder / self.split / f"{file % self._subfolders:05d}" / name
-        return self._folder / self.split / name
+            return f"{self._folder}/{self.split}/{file % self._subfolders:05d}/{name}"
+        return f"{self._folder}/{self.split}/{name}"
 
     def counts(self) -> FileCounts:
         """Samples of each file."""
@@ -143,7 +151,7 @@ def existing(config: Config, fmt: Format, comm: Communicator | None = None) -> t
         comm: the ranks, each of which looks into its share of the files; ``None``: this process alone.
 
     Returns:
-        The manifest, and what the first file looks like inside.
+        The manifest with the bytes of all files, and what the first file looks like inside.
 
     Raises:
         DataError: on rank 0; nothing is there, or a file does not fit; names it and what does not fit.
@@ -161,20 +169,22 @@ def existing(config: Config, fmt: Format, comm: Communicator | None = None) -> t
     found = None
     if everyone is not None:
         counts = np.zeros(len(names), np.int64)
+        size = 0
         details: dict[str, Any] = {}
         for rank, one in enumerate(everyone):
             if isinstance(one, DlioError):
                 raise one
             counts[rank :: comm.world_size] = one[0]
-            details = details or one[1]
+            size += one[1]
+            details = details or one[2]
         empty = np.flatnonzero(counts == 0)
         if len(empty):
             name = names[int(empty[0])]
             raise DataError(f"{folder / name} holds no samples", hint="remove the file, or choose another path")
-        found = FileCounts(counts), details
+        found = FileCounts(counts), size, details
     found = comm.broadcast_object(found)
     assert found is not None
-    return Manifest("train", 0, found[0], folder, names, fmt.suffix), found[1]
+    return Manifest("train", 0, found[0], folder, names, fmt.suffix, bytes=found[1]), found[2]
 
 
 def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
@@ -186,13 +196,8 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
         return path.parent, Names([path.name])
     if not path.is_dir():
         raise DataError(f"dataset.path={str(path)!r} is {in_the_way(path)}", hint="name a file or a folder")
-    names = []
-    for found in path.rglob(f"*{fmt.suffix}"):
-        if fmt.is_there(found):
-            names.append(str(found.relative_to(path)))
-        elif not found.is_dir() and not found.is_file():
-            raise DataError(f"{found} is {in_the_way(found)}, not a file of data", hint="remove it, or put it right")
-    names.sort()
+    base = len(os.path.join(path, ""))
+    names = sorted(found[base:] for found in _below(str(path), fmt))
     if not names:
         raise DataError(
             f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",
@@ -201,47 +206,79 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     return path, Names(names)
 
 
-_Inspected = tuple[npt.NDArray[np.int64], dict[str, Any]]
+def _below(folder: str, fmt: Format) -> Iterator[str]:
+    """Paths of the files of a format in a folder and its subfolders, by what the folders say of them: none is asked."""
+    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
+        for entry in entries:
+            is_folder = entry.is_dir()
+            if entry.name.endswith(fmt.suffix):
+                if is_folder or not entry.is_file():
+                    kind = None if is_folder else in_the_way(Path(entry.path))
+                    if kind is not None:
+                        hint = "remove it, or put it right"
+                        raise DataError(f"{entry.path} is {kind}, not a file of data", hint=hint)
+                    if fmt.in_folders and fmt.is_there(Path(entry.path)):
+                        yield entry.path
+                elif not fmt.in_folders:
+                    yield entry.path
+            if is_folder and not entry.is_symlink():
+                yield from _below(entry.path, fmt)
+
+
+_Inspected = tuple[npt.NDArray[np.int64], int, dict[str, Any]]
 
 
 def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
-    """Samples of each file, and what the first one looks like inside."""
+    """Samples of each file, bytes of all, and what the first one looks like inside."""
     infos = look(fmt.inspect, [folder / name for name in names], apart=fmt.may_crash)
-    return np.array([info.num_samples for info in infos], np.int64), infos[0].details if infos else {}
+    size = sum(fmt.stored_size(f"{folder}/{name}") or 0 for name in names)
+    return np.array([info.num_samples for info in infos], np.int64), size, infos[0].details if infos else {}
 
 
-def is_complete(path: Path, fmt: Format) -> bool:
-    """Whether there is a file that is not empty, as a crash may leave one whose content never reached the device."""
-    try:
-        return fmt.is_there(path) and (path.is_dir() or path.stat().st_size > 0)
-    except OSError:  # it went meanwhile
-        return False
-
-
-def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicator | None = None) -> None:
-    """Raise on rank 0 unless every file is there; each rank looks for its share of them.
+def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicator | None = None) -> int:
+    """Raise on rank 0 unless every file is there; each rank looks for its share of them, at each file once.
 
     Args:
         manifests: the splits.
         fmt: knows when a file is there.
         comm: the ranks, all of which call this; ``None``: this process alone.
 
+    Returns:
+        Bytes of all files.
+
     Raises:
         PreconditionError: names the first missing file and how many are missing.
     """
     comm = comm or SingleCommunicator()
+    total = 0
     for manifest in manifests.values():
-        first, missing = -1, 0
+        first, missing, size = -1, 0, 0
         for file in range(comm.rank, manifest.num_files, comm.world_size):
-            if not is_complete(manifest.path(file), fmt):
+            found = fmt.stored_size(manifest.path_text(file))
+            if found is None:
                 first, missing = (file if first < 0 else first), missing + 1
-        everyone = comm.gather_objects((first, missing)) or []
-        if number := sum(missing for _, missing in everyone):
-            first = min(first for first, missing in everyone if missing)
-            path = manifest.path(first)
-            kind = in_the_way(path)
-            what = "does not exist" if kind is None else "is empty" if fmt.is_there(path) else f"is {kind}"
+            else:
+                size += found
+        everyone = comm.gather_objects((first, missing, size)) or []
+        if number := sum(missing for _, missing, _ in everyone):
+            first = min(first for first, missing, _ in everyone if missing)
             raise PreconditionError(
-                f"{path} {what} ({number} of {manifest.num_files} files are missing)",
+                f"{_lacking(manifest.path(first), fmt)} ({number} of {manifest.num_files} files are missing)",
                 hint="write them with the verb generate or run",
             )
+        total += sum(size for _, _, size in everyone)
+    return int(comm.broadcast_object(total) or 0)
+
+
+def _lacking(path: Path, fmt: Format) -> str:
+    """Why a file of the data set is not complete: the path that something is wrong with, and what."""
+    kind = in_the_way(path)
+    if kind is None:
+        return f"{path} does not exist"
+    if not fmt.is_there(path):
+        return f"{path} is {kind}"
+    for companion in map(Path, fmt.companion_files(str(path))):
+        kind = in_the_way(companion)
+        if not companion.is_file():
+            return f"{companion} {'does not exist' if kind is None else f'is {kind}'}"
+    return f"{path} is empty"

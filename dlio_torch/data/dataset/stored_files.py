@@ -15,19 +15,21 @@ from dlio_torch.syserrors import errno_of, refused
 
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files in a folder."""
-    if path.is_dir():
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
         return sum(inner.stat().st_size for inner in path.rglob("*") if inner.is_file())
-    return path.stat().st_size
+    return status.st_size
 
 
 def in_the_way(path: Path) -> str | None:
     """What bears a name, in words; ``None`` if nothing does, or nobody can look."""
+    mode = 0
     try:
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
             mode = path.stat().st_mode
     except OSError:
-        return "a link to nothing" if os.path.islink(path) else None
+        return "a link to nothing" if mode else None
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a file", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
     return kinds.get(stat.S_IFMT(mode), "a device")
 
@@ -53,13 +55,15 @@ def give_name(part: Path, path: Path, *, fsync: bool) -> None:
         for inner in part.rglob("*") if part.is_dir() else ():
             flush(inner)
         flush(part)
-    if path.is_dir():  # which nothing can be renamed to
-        old = part.with_name(f"{part.name}.old")
+    try:
+        part.replace(path)
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST) or not path.is_dir():
+            raise
+        old = part.with_name(f"{part.name}.old")  # nothing can be renamed to a folder that holds something
         path.rename(old)
         part.rename(path)
         remove(old)
-    else:
-        part.replace(path)
 
 
 def flush(path: Path) -> None:

@@ -7,6 +7,7 @@ the step and number of rows.  A file of this format is a folder; its data are in
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
@@ -38,6 +39,7 @@ class Adios2Format(FieldFormat):
     name: ClassVar[str] = "adios2"
     suffix: ClassVar[str] = ".bp"
     has_places: ClassVar[bool] = True
+    in_folders: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
     mpi_io: ClassVar[MpiIo] = "places"
 
@@ -61,9 +63,19 @@ class Adios2Format(FieldFormat):
         return path.is_dir() and (path / INDEX).is_file()
 
     def files(self, path: Path) -> list[Path]:
-        if path.is_dir():
-            return sorted(path.iterdir())
-        return [path / name for name in (DATA, METADATA, INDEX)]
+        try:
+            with os.scandir(path) as entries:
+                return sorted(Path(entry.path) for entry in entries if entry.is_file())
+        except OSError:
+            return [path / name for name in (DATA, METADATA, INDEX)]
+
+    def stored_size(self, path: str) -> int | None:
+        try:
+            with os.scandir(path) as entries:
+                sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        except OSError:
+            return None
+        return sum(sizes.values()) if INDEX in sizes else None
 
     # --- writing ---
 

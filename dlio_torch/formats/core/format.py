@@ -10,8 +10,10 @@ The map-style Dataset and the DataPipe over every format are in ``data/dataset/m
 
 from __future__ import annotations
 
+import os
+import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,6 +105,7 @@ class Format(ABC):
         reads_direct: whether ``dataset.direct_io`` is honoured.
         writes_at_once: whether threads may be in :meth:`write` at the same time.
         has_places: whether :meth:`places` can tell where samples lie (``loader.engine=decoupled``).
+        in_folders: whether its library writes a folder where others write a file.
         may_crash: whether its library may end the process over a damaged file, so that a first look is taken apart.
         mpi_io: how ``access.io=independent`` and ``collective`` read: ``places``, where :meth:`places` can be
             stretches of bytes, or ``library``, through :meth:`open_shared`.
@@ -115,6 +118,7 @@ class Format(ABC):
     reads_direct: ClassVar[bool] = False
     writes_at_once: ClassVar[bool] = False
     has_places: ClassVar[bool] = False
+    in_folders: ClassVar[bool] = False
     may_crash: ClassVar[bool] = False
     mpi_io: ClassVar[MpiIo] = "no"
 
@@ -168,13 +172,34 @@ class Format(ABC):
         """What the names of the files that ``write`` leaves beside its own have behind its name."""
         return ()
 
+    def companion_files(self, path: str) -> Sequence[str]:
+        """Paths of the other files that are read for the samples of ``path``; whether there or not."""
+        return [path + suffix for suffix in self.companions()]
+
     def files(self, path: Path) -> list[Path]:
         """Every file that is read for the samples of ``path``, itself among them; whether there or not."""
-        return [path, *(path.with_name(path.name + suffix) for suffix in self.companions())]
+        return [path, *map(Path, self.companion_files(os.fspath(path)))]
 
     def is_there(self, path: Path) -> bool:
         """Whether there is a file of this format; what some libraries call a file is a folder."""
         return path.is_file()
+
+    def stored_size(self, path: str) -> int | None:
+        """Bytes of the file ``path`` and of its companions, by one ``stat`` of each.
+
+        Returns:
+            ``None`` unless all of them are regular files and ``path`` is not empty.  A crash may leave an empty file
+            whose content never reached the device.
+        """
+        size = _size_of_file(path)
+        if not size:
+            return None
+        for companion in self.companion_files(path):
+            more = _size_of_file(companion)
+            if more is None:
+                return None
+            size += more
+        return size
 
     @abstractmethod
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
@@ -262,6 +287,15 @@ class Format(ABC):
         """As :meth:`difference`, in words."""
         found = self.difference(sample, got)
         return None if found is None else f"{found.array}: {found.text}"
+
+
+def _size_of_file(path: str) -> int | None:
+    """Bytes of a regular file; ``None`` where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager

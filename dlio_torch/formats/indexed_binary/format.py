@@ -9,7 +9,7 @@ piece for each document.  Without an index the file is records of equal size, as
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from pathlib import Path
@@ -94,8 +94,8 @@ class IndexedBinaryFormat(FieldFormat):
         sequences = self.sample_bytes() / self._element.itemsize / documents if documents > 0 else 1.0
         return self.sample_bytes() + 20 * sequences
 
-    def files(self, path: Path) -> list[Path]:
-        return [path, beside(path, self.suffix, SUFFIX)] if self.options.index else [path]
+    def companion_files(self, path: str) -> Sequence[str]:
+        return [str(beside(Path(path), self.suffix, SUFFIX))] if self.options.index else []
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         if self.options.index:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,7 +121,7 @@ class NpyFormat(FieldFormat):
         details: dict[str, Any] = {}
         for spec, place in self._files(path):
             with _reading(path, place), open_buffered(place, 0) as file:
-                header = read_header(file, place.stat().st_size, place, spec.name)
+                header = read_header(file, os.fstat(file.fileno()).st_size, place, spec.name)
                 count = self._stacking.count(spec, header.dtype, header.shape, place)
             counts[spec.name] = count if self._stacking.stacked else 1
             details[spec.name] = {"shape": list(header.shape)}
@@ -157,8 +158,8 @@ class NpyFormat(FieldFormat):
                 one.close()
         return NativeFile(samples, arrays, None, opened(begun), len(whole) == len(begun), sum(whole))
 
-    def files(self, path: Path) -> list[Path]:
-        return [place for _, place in self._files(path)]
+    def companion_files(self, path: str) -> Sequence[str]:
+        return [str(place) for _, place in self._files(Path(path))[1:]] if len(self._specs) > 1 else []
 
     def _opened(self, place: Path) -> io.BufferedReader:
         return open_buffered(place, self.options.buffer_bytes, direct=self.config.direct_io)

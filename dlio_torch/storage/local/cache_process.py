@@ -37,10 +37,10 @@ def look(files: Sequence[str]) -> dict[str, Any]:
     probes = max(_LEAST_PROBES, min(PROBES, _MOST_PROBES // max(1, len(files))))
     for low in range(0, len(files), TOGETHER):
         some = files[low : low + TOGETHER]
-        for path, share in zip(some, cached_shares(some, probes), strict=True):
-            if share is None:
+        for path, found in zip(some, cached_shares(some, probes), strict=True):
+            if found is None:
                 continue
-            size = os.stat(path).st_size
+            share, size = found
             told, cached = told + size, cached + share * size
             if worst is None or share > worst[1]:
                 worst = (path, share)

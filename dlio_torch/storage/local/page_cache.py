@@ -33,12 +33,19 @@ class _Look:
         count: pages that were looked for.
         missed: those that were not cached.
         probed: places of pages that the look itself has made the system read.
+        size: bytes of the file.
     """
 
     descriptor: int
     count: int
     missed: int
     probed: list[int]
+    size: int = 0
+
+    @property
+    def share(self) -> float:
+        """Share of the pages that were cached."""
+        return 1.0 - self.missed / self.count
 
 
 def cached_share(path: Path | str, offset: int = 0, length: int | None = None, probes: int = PROBES) -> float | None:
@@ -56,15 +63,19 @@ def cached_share(path: Path | str, offset: int = 0, length: int | None = None, p
         length: bytes of the part; to the end of the file by default.
         probes: places that are tried, fewer for a part of fewer pages.
     """
-    return _shares([(path, offset, length)], probes)[0]
+    [found] = _shares([(path, offset, length)], probes)
+    return None if found is None else found[0]
 
 
-def cached_shares(paths: Sequence[Path | str], probes: int = PROBES) -> list[float | None]:
-    """:func:`cached_share` of each of some files, as one look: they stay open for the length of the call."""
+def cached_shares(paths: Sequence[Path | str], probes: int = PROBES) -> list[tuple[float, int] | None]:
+    """:func:`cached_share` of each of some files and its bytes, as one look: they stay open for the length of the call.
+
+    Each file is opened once, and looked at in no other way.
+    """
     return _shares([(path, 0, None) for path in paths], probes)
 
 
-def _shares(parts: Sequence[tuple[Path | str, int, int | None]], probes: int) -> list[float | None]:
+def _shares(parts: Sequence[tuple[Path | str, int, int | None]], probes: int) -> list[tuple[float, int] | None]:
     looks: list[_Look | None] = []
     try:
         for path, offset, length in parts:
@@ -74,7 +85,7 @@ def _shares(parts: Sequence[tuple[Path | str, int, int | None]], probes: int) ->
                 with contextlib.suppress(OSError):
                     os.pread(look.descriptor, 1, place)  # a page that is still being read cannot be dropped
                 os.posix_fadvise(look.descriptor, place, mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
-        return [None if look is None else 1.0 - look.missed / look.count for look in looks]
+        return [None if look is None else (look.share, look.size) for look in looks]
     finally:
         for done in looks:
             if done is not None:
@@ -104,6 +115,7 @@ def _look(path: Path | str, offset: int, length: int | None, probes: int) -> _Lo
                 found = _probed(descriptor, offset, end, probes, flag)
         except OSError:
             return None
+        found.size = status.st_size
         stack.pop_all()
         return found
 
