@@ -89,6 +89,21 @@ def test_ranks_in_parallel_write_the_same_bytes_as_one(tmp_path: Path, world_siz
     ] * world_size
 
 
+def test_the_bytes_of_all_files_are_known_on_each_rank(tmp_path: Path) -> None:
+    config = config_of(tmp_path, num_files=5, num_files_eval=2, samples_per_file_eval=3)
+    _, folder = generated(config)
+    files = sorted(folder.rglob("*.h5"))
+    size = sum(path.stat().st_size for path in files)
+    files[1].unlink()
+    files[5].unlink()
+    for options in ({}, {}, {"overwrite": True}):
+        found = run_threads(3, lambda comm, options=options: generated(config, comm=comm, **options)[0])
+        assert {one.data_bytes for one in found} == {size}
+    existing = replace(config, dataset=replace(config.dataset, path=str(folder)))
+    for manifest, _ in run_threads(3, lambda comm: layout.existing(existing, registry.create(config.dataset, 1), comm)):
+        assert (manifest.num_files, manifest.bytes) == (7, size)
+
+
 def test_each_rank_tells_its_own_progress(tmp_path: Path) -> None:
     config = config_of(tmp_path, num_files=5)
     told: dict[int, list[tuple[int, int]]] = {0: [], 1: []}

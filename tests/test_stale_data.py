@@ -13,6 +13,7 @@ import pytest
 import test_formats
 from data_files import config_of, make
 
+from dlio_torch.config.schema import Config, FieldConfig
 from dlio_torch.data.dataset import description
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, SampleDataset
@@ -94,6 +95,32 @@ def test_an_empty_file_is_missing_and_is_written_again(tmp_path: Path) -> None:
         layout.check_present(manifests, fmt)
     make(config)
     assert path.read_bytes() == before
+
+
+def two_arrays(root: Path) -> Config:
+    fields = [FieldConfig("x", "uint8", [8]), FieldConfig("y", "uint8", [8])]
+    return config_of(root, format="npy", samples_per_file=1, fields=fields)
+
+
+def an_index(root: Path) -> Config:
+    return config_of(root, format="indexed_binary", fields=[FieldConfig("x", "uint8", [8])])
+
+
+@pytest.mark.parametrize("config_in", [two_arrays, an_index])
+def test_a_file_whose_companion_is_missing_is_written_again(
+    tmp_path: Path, config_in: Callable[[Path], Config]
+) -> None:
+    config = config_in(tmp_path)
+    fmt, manifests = make(config)
+    [_, companion] = fmt.files(manifests["train"].path(1))
+    before = companion.read_bytes()
+    size = sum(path.stat().st_size for number in range(3) for path in fmt.files(manifests["train"].path(number)))
+    assert layout.check_present(manifests, fmt) == size
+    companion.unlink()
+    with pytest.raises(PreconditionError, match=rf"{companion.name} does not exist \(1 of 3 files are missing\)"):
+        layout.check_present(manifests, fmt)
+    make(config)
+    assert companion.read_bytes() == before
 
 
 @pytest.mark.parametrize(

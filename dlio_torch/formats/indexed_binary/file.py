@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from abc import ABC, abstractmethod
 from pathlib import Path
 
@@ -25,9 +26,10 @@ class BinFile(ABC):
     def __init__(self, path: Path) -> None:
         self.path = path
         with refusing(path):
-            if path.is_dir():
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError
-            self.size = os.stat(path).st_size
+            self.size = status.st_size
             if self.size == 0:
                 raise DataError(f"{path} is empty", hint="remove it and generate again")
 

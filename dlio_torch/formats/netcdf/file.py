@@ -134,8 +134,6 @@ class NcFile:
         import netCDF4
 
         self.path = path
-        if path.is_dir():
-            raise open_error(path, IsADirectoryError())
         with reading(path):
             self.layout = read_layout(path)
             self.dataset = netCDF4.Dataset(path, "r")

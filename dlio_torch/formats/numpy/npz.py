@@ -125,7 +125,7 @@ class NpzFormat(FieldFormat):
 
     def inspect(self, path: Path) -> FileInfo:
         with refusing(path), open_buffered(path, 0) as file, zipfile.ZipFile(file) as archive:
-            size = path.stat().st_size
+            size = os.fstat(file.fileno()).st_size
             counts: dict[str, int] = {}
             details: dict[str, Any] = {}
             for spec in self._specs:
