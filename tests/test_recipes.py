@@ -71,6 +71,23 @@ def test_variants(recipe: str, accelerator: str) -> None:
     assert config.compute.step_s > 0
 
 
+def test_workers_outlive_an_epoch_where_the_application_s_do() -> None:
+    # The source of each is in the recipe.  The DataLoader of DeepCAM is made without persistent_workers.
+    loaders = {recipe: compose([f"recipe={recipe}", "scale=paper"]).config.loader for recipe in RECIPES}
+    assert {recipe: loader.persistent_workers for recipe, loader in loaders.items() if loader.num_workers} == {
+        "cdb": True,
+        "cosmoflow_hdf5": True,
+        "deepcam": False,
+        "megatron_gpt": True,
+        "mlperf_cosmoflow": True,
+        "unet3d": True,
+    }
+
+
+def test_the_workers_of_a_recipe_are_torch_s_own_by_default() -> None:
+    assert compose(["recipe=minimal", "loader=workers"]).config.loader.persistent_workers is False
+
+
 def test_published_step_times() -> None:
     """MLPerf Storage's step times, which the variants exist for."""
 
