@@ -75,8 +75,8 @@ def test_gives_the_batches_of_the_faithful_path(name: str, made: dict[str, Data]
 
 @pytest.mark.parametrize(
     "change",
-    [{"order": "sequential"}, {"lane_rows": 1}, {"lane_rows": 8}, {"hold_steps": 2}],
-    ids=["in order", "all rows", "many are too short", "held"],
+    [{"order": "sequential"}, {"lane_rows": 1}, {"lane_rows": 8}, {"hold_steps": 2}, {"lane_random_steps": 3}],
+    ids=["in order", "all rows", "many are too short", "held", "random begins"],
 )
 def test_whatever_the_pattern(change: dict[str, Any], shots: Data) -> None:
     access = {**ACCESS, **change}

@@ -37,15 +37,84 @@ def test_lanes_are_the_model(lengths: list[int], lanes: int, rows: int) -> None:
     order = list(islice(cycle(range(len(lengths))), 400))
     steps = list(islice(filled_lanes(iter(order), lanes, rows, lengths.__getitem__), 12))
     assert all(first + rows <= lengths[shot] for step in steps for shot, first in step)
-    fresh = [shot for step in steps for shot, first in step if first == 0]
+    fresh = [shot for step in steps for shot, first in step if first == lengths[shot] % rows]
     assert fresh == [shot for shot in order if lengths[shot] >= rows][: len(fresh)]
     for lane in range(lanes):
         for before, after in pairwise(steps):
             shot, first = before[lane]
-            if lengths[shot] - first - rows >= rows:
+            if first + rows < lengths[shot]:
                 assert after[lane] == (shot, first + rows)
             else:
-                assert after[lane][1] == 0
+                assert after[lane][1] == lengths[after[lane][0]] % rows
+
+
+def by_buffer(lengths: list[int], lanes: int, rows: int, cuts: list[int], steps: int) -> list[list[tuple[int, int]]]:
+    """Lanes as plasma's loader keeps them: a buffer of rows for each lane, filled where it is empty.
+
+    A shot loses the rows before its cut and then, at its begin, those that make no whole step.
+    """
+    order, left = cycle(range(len(lengths))), iter(cuts)
+    buffers: list[list[tuple[int, int]]] = [[] for _ in range(lanes)]
+    made = []
+    for _ in range(steps):
+        while not all(buffers):
+            shot = next(order)
+            content = [(shot, row) for row in range(lengths[shot])][next(left) :]
+            whole = len(content) // rows * rows
+            buffers[buffers.index([])] = content[-whole:]
+        made.append([content[0] for content in buffers])
+        buffers = [content[rows:] for content in buffers]
+    return made
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(3, 12), min_size=1, max_size=8), st.integers(1, 4), st.integers(1, 3), st.integers(0, 9),
+    st.integers(0, 5),
+)  # fmt: skip
+def test_shots_are_cut_at_random_in_the_first_steps_only(
+    lengths: list[int], lanes: int, rows: int, random_steps: int, seed: int
+) -> None:
+    steps: list[list[tuple[int, int]]] = []
+    began: list[int] = []
+    begins: list[tuple[int, int]] = []
+    order = (began.append(len(steps)) or shot for shot in cycle(range(len(lengths))))  # type: ignore[func-returns-value]
+    filled = filled_lanes(order, lanes, rows, lengths.__getitem__, random_steps=random_steps, key=[seed])
+    for _ in range(12):
+        before = dict(enumerate(steps[-1])) if steps else {}
+        steps.append(next(filled))
+        for lane, (shot, first) in enumerate(steps[-1]):
+            old = before.get(lane)
+            if old is None or old[1] + rows == lengths[old[0]]:
+                begins.append((shot, first))
+    cuts = [first if step < random_steps else 0 for step, (_, first) in zip(began, begins, strict=True)]
+    assert steps == by_buffer(lengths, lanes, rows, cuts, 12)
+    late = [(shot, first) for step, (shot, first) in zip(began, begins, strict=True) if step >= random_steps]
+    assert all(first == lengths[shot] % rows for shot, first in late)
+
+
+def test_the_random_row_is_any_that_leaves_a_step() -> None:
+    begins = {next(filled_lanes([10], 1, 4, int, random_steps=1, key=[seed]))[0][1] for seed in range(200)}
+    assert begins == {2, 6}  # whole steps end with the last row
+    assert {next(filled_lanes([3], 1, 1, int, random_steps=1, key=[seed]))[0][1] for seed in range(99)} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("loader", [{}, {"num_workers": 2}, {"read_threads": 2}], ids=["main", "workers", "threads"])
+def test_random_begins_are_those_of_the_plan(loader: dict[str, Any]) -> None:
+    made = loaders(configured({**ACCESS, "lane_random_steps": 3}, {"batch_size": 3, "steps": 6}, loader), shots())
+    assert [numbers(made, epoch) for epoch in range(3)] == planned(made, 3)
+    made.close()
+    plain = loaders(configured(ACCESS, {"batch_size": 3, "steps": 6}), shots())
+    assert planned(made, 3) != planned(plain, 3)
+
+
+def test_the_first_sample_is_read_for_its_shape_before_the_first_batch() -> None:
+    fmt = shots()
+    made = loaders(configured({**ACCESS, "lane_probe": True}, {"batch_size": 3, "steps": 4}), fmt)
+    assert fmt.seen.opens == []
+    first = numbers(made, 0, steps=1)
+    assert fmt.seen.opens == [0, *first[0]]
+    assert first == planned(made, 1)[0][:1]
 
 
 def test_a_lane_takes_the_next_shot_when_the_step_needs_it() -> None:
@@ -58,11 +127,11 @@ def test_a_lane_takes_the_next_shot_when_the_step_needs_it() -> None:
 
     steps = filled_lanes(source(), 2, 3, [7, 3, 5].__getitem__)
     assert read == []
-    assert next(steps) == [(0, 0), (1, 0)]
+    assert next(steps) == [(0, 1), (1, 0)]
     assert read == [0, 1]
-    assert next(steps) == [(0, 3), (2, 0)]
+    assert next(steps) == [(0, 4), (2, 2)]
     assert read == [0, 1, 2]
-    assert next(steps) == [(0, 0), (1, 0)]
+    assert next(steps) == [(0, 1), (1, 0)]
     assert read == [0, 1, 2, 0, 1]
 
 
@@ -111,7 +180,7 @@ def test_batches_hold_the_rows_of_each_lane() -> None:
             assert np.array_equal(batch["x"][lane].numpy(), content["x"])
             before = at.get(lane)
             goes_on = before is not None and before[1] + 4 <= LENGTHS[before[0]]
-            assert (sample, first) == before if goes_on else first == 0
+            assert (sample, first) == before if goes_on else first == LENGTHS[sample] % 4
             at[lane] = sample, first + 4
 
 

@@ -38,6 +38,14 @@ class AccessConfig:
     repeat: bool = opt(False, "a stream starts over when its files are used up, as often as the steps need")
     hold_steps: int = opt(1, "steps that a batch is used for before the next one is fetched", minimum=1, maximum=1e9)
     lane_rows: int = opt(128, "rows of each lane in a batch of pattern=lanes", minimum=1)
+    lane_random_steps: int = opt(
+        0,
+        "steps, from the first one on, in which a lane cuts a new sample at a random row; later ones keep all rows",
+        minimum=0,
+    )
+    lane_probe: bool = opt(
+        False, "lanes read sample 0 once more before the first batch, for its shape; not with engine=decoupled"
+    )
     io: Literal["posix", "independent", "collective"] = opt(
         "posix",
         "the format's own calls, MPI-IO of each rank for itself, or MPI-IO calls that all ranks make together; by "

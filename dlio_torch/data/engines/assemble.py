@@ -154,7 +154,15 @@ def _sampler(
         )
     if access.pattern == "lanes":
         lengths = RowsOf(fmt, manifest.first_sample) if fmt is not None else None
-        return LanesPlan(manifest.num_samples, rows=access.lane_rows, rows_of=lengths, parts=parts, **common)
+        return LanesPlan(
+            manifest.num_samples,
+            rows=access.lane_rows,
+            random_steps=access.lane_random_steps,
+            probe=access.lane_probe,
+            rows_of=lengths,
+            parts=parts,
+            **common,
+        )
     by_file = access.partition == "files"
     return BatchSampler(
         num_samples=None if by_file else manifest.num_samples,

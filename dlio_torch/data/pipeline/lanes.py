@@ -2,15 +2,16 @@
 
 Recurrent networks that keep their state from batch to batch are trained so: FRNN's batches hold 128 time
 steps of each of some plasma shots, and a shot is read when a lane has come to the end of the one before.
-The lanes run on through all epochs.
+The lanes run on through all epochs.  The pattern is that of PPPLDeepLearning/plasma-python,
+plasma/models/loader.py: ``Loader.training_batch_generator_partial_reset``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Literal
+from typing import Literal, TypeVar
 
 from torch.utils.data import IterDataPipe, functional_datapipe
 
@@ -24,6 +25,8 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, samples_of
 from dlio_torch.formats.core.format import Format
 
+T = TypeVar("T")
+
 
 class LanesPlan(PipePlan):
     """Which samples a rank's lanes read in which order.
@@ -35,6 +38,8 @@ class LanesPlan(PipePlan):
         num_samples: samples of the data set.
         order: ``shuffled``, or ``sequential`` for the order of sample numbers.
         rows: rows that a lane takes from its sample in a step.
+        random_steps: steps, from the first one on, in which a lane cuts a new sample at a random row.
+        probe: sample 0 is read once before the first batch, for its shape.
         rows_of: rows of a sample, from its number; needed for the contents of batches, not for the reading.
         batch_size: lanes, of one rank or of all ranks together.
         batch_scope: what ``batch_size`` counts.
@@ -47,7 +52,7 @@ class LanesPlan(PipePlan):
         steps_key: configuration key of ``steps``, for messages.
 
     Attributes:
-        rows: as given.
+        rows, random_steps, probe: as given.
         patience: samples that may be too short in a row; with more of them, all are.
 
     Raises:
@@ -62,6 +67,8 @@ class LanesPlan(PipePlan):
         batch_size: int,
         steps: int,
         order: Literal["sequential", "shuffled"] = "shuffled",
+        random_steps: int = 0,
+        probe: bool = False,
         rows_of: Callable[[int], int] | None = None,
         batch_scope: BatchScope = "rank",
         seed: int = 0,
@@ -82,10 +89,10 @@ class LanesPlan(PipePlan):
             steps=steps,
             endless=True,
             parts=parts,
-            pattern=f"lanes, {order}, rows {rows}, seed {seed}, world size {world_size}",
+            pattern=f"lanes, {order}, rows {rows}, random steps {random_steps}, seed {seed}, world size {world_size}",
         )
         self.held_samples = parts * self.batch_size
-        self.rows = rows
+        self.rows, self.random_steps, self.probe = rows, random_steps, probe
         # The first of one shuffle and the last of the next may be the same sample, all others too short.
         self.patience = 2 * num_samples
         self._shuffled = order == "shuffled"
@@ -100,6 +107,10 @@ class LanesPlan(PipePlan):
                 continue
             for piece in pieces([*self._key, part, number], self.num_samples):
                 yield from piece.tolist()
+
+    def random_key(self, part: int) -> tuple[int, ...]:
+        """What the random rows of ``part`` depend on."""
+        return (*self._key, part)
 
     def cut(self, specs: Sequence[ArraySpec]) -> list[ArraySpec]:
         """Arrays of a lane: of variable-length ones, :attr:`rows` rows.
@@ -127,8 +138,20 @@ class LanesPlan(PipePlan):
         """See :class:`PipePlan`."""
         if self._rows_of is None:
             raise ValueError("the contents of batches depend on rows_of")
-        for step in filled_lanes(self.samples(part), self.batch_size, self.rows, self._rows_of, self.patience):
+        for step in self.steps(self.samples(part), part, self._rows_of):
             yield [sample for sample, _ in step]
+
+    def steps(self, samples: Iterable[T], part: int, rows_of: Callable[[T], int]) -> Iterator[list[tuple[T, int]]]:
+        """For each step of ``part`` the sample of each lane and the first of its rows.
+
+        Args:
+            samples: those of :meth:`samples`, in that order, as numbers or anything else.
+            part: loader worker.
+            rows_of: rows of one of them.
+        """
+        return filled_lanes(
+            samples, self.batch_size, self.rows, rows_of, self.patience, self.random_steps, self.random_key(part)
+        )
 
 
 @functional_datapipe("read_by_number")
@@ -182,13 +205,14 @@ class LanesStart:
 
     def __call__(self, epoch: int, part: int) -> Iterator[list[Record]]:
         """Batches of ``part`` in all epochs."""
-        numbers = LaneSamples(self._plan, part)
-        samples = numbers.read_by_number(self._dataset, self._specs)
         plan = self._plan
+        samples = LaneSamples(plan, part).read_by_number(self._dataset, self._specs)
         steps: IterDataPipe[list[Record]] = samples.fill_lanes(
-            plan.batch_size, plan.rows, self._cut, patience=plan.patience
+            plan.batch_size, plan.rows, self._cut, plan.patience, plan.random_steps, plan.random_key(part)
         )
-        return iter(steps)
+        if plan.probe:
+            self._dataset[0]
+        yield from steps
 
     def specs(self) -> list[ArraySpec]:
         """Arrays of a lane; see :meth:`LanesPlan.cut`."""

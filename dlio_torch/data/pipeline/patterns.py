@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from itertools import repeat as forever
 from typing import Any, TypeVar
 
@@ -129,12 +130,21 @@ def in_batches(start: Callable[[], Iterable[T]], size: int, *, again: bool) -> I
 
 
 def filled_lanes(
-    shots: Iterable[T], lanes: int, rows: int, rows_of: Callable[[T], int], patience: int = 0
+    shots: Iterable[T],
+    lanes: int,
+    rows: int,
+    rows_of: Callable[[T], int],
+    patience: int = 0,
+    random_steps: int = 0,
+    key: Sequence[int] = (),
 ) -> Iterator[list[tuple[T, int]]]:
     """Steps through variable-length shots in lanes, ``rows`` rows of each lane's shot at a time.
 
-    A lane whose shot has fewer rows left takes the next shot, when the step that needs it is asked for;
-    shots that are too short from the start are passed over.
+    A lane whose shot is used up takes the next shot, when the step that needs it is asked for; shots that are
+    too short from the start are passed over.  A lane ends with the last row of its shot: rows that make no whole
+    step are left out at the begin.  In the first ``random_steps`` steps a new shot is cut at a random row before
+    that.  (PPPLDeepLearning/plasma-python, plasma/models/loader.py: ``fill_training_buffer`` takes
+    ``sig[-sig_len:]``, and ``cut_idx`` rows are cut off while ``num_steps < batch_size``.)
 
     Args:
         shots: shots in the order of reading; the lanes end with it.
@@ -142,6 +152,8 @@ def filled_lanes(
         rows: rows that a step takes from each.
         rows_of: rows of a shot.
         patience: shots that may be too short in a row; 0: any number.
+        random_steps: steps, from the first one on, in which a new shot is cut at a random row.
+        key: numbers that the random rows depend on.
 
     Yields:
         For each lane its shot and the first of its rows.
@@ -152,7 +164,8 @@ def filled_lanes(
     coming = iter(shots)
     current: list[tuple[T, int]] = []
     left: list[int] = []
-    while True:
+    rng = generator(*key)
+    for step in count():
         for lane in range(lanes):
             short = 0
             while lane == len(current) or left[lane] < rows:
@@ -163,8 +176,12 @@ def filled_lanes(
                 if lane == len(current):
                     current.append((shot, 0))
                     left.append(0)
-                current[lane], left[lane] = (shot, 0), rows_of(shot)
-                short += left[lane] < rows
+                length = left[lane] = rows_of(shot)
+                if length >= rows and step < random_steps:
+                    left[lane] -= int(rng.random() * (length - rows + 1))
+                left[lane] = left[lane] // rows * rows
+                current[lane] = shot, length - left[lane]
+                short += not left[lane]
                 if patience and short > patience:
                     raise DataError(
                         f"{short} samples in a row have fewer than {rows} rows", hint="lower access.lane_rows"
@@ -238,7 +255,7 @@ class FillLanes(IterDataPipe[list[Row]]):
     >>> for step in shots.fill_lanes(lanes=2, rows=2, cut=["x"]):
     ...     print(step)
     [(7, {'x': [1, 2]}), (8, {'x': [5, 6]})]
-    [(7, {'x': [3, 4]}), (9, {'x': [7, 8]})]
+    [(7, {'x': [3, 4]}), (9, {'x': [8, 9]})]
 
     Args:
         source: samples, each its number and its arrays.
@@ -246,21 +263,37 @@ class FillLanes(IterDataPipe[list[Row]]):
         rows: rows of a step in each lane.
         cut: names of the arrays that are cut, of which the shortest counts; others are given whole.
         patience: samples that may be too short in a row, before :class:`DataError`; 0: any number.
+        random_steps: steps, from the first one on, in which a new sample is cut at a random row.
+        key: numbers that the random rows depend on.
     """
 
-    def __init__(self, source: IterDataPipe[Row], lanes: int, rows: int, cut: Sequence[str], patience: int = 0) -> None:
+    def __init__(
+        self,
+        source: IterDataPipe[Row],
+        lanes: int,
+        rows: int,
+        cut: Sequence[str],
+        patience: int = 0,
+        random_steps: int = 0,
+        key: Sequence[int] = (),
+    ) -> None:
         super().__init__()
         self._source = source
         self._lanes = lanes
         self._rows = rows
         self._cut = tuple(cut)
         self._patience = patience
+        self._random_steps = random_steps
+        self._random_key = tuple(key)
 
     def __iter__(self) -> Iterator[list[Row]]:
         return self._run()
 
     def _run(self) -> Iterator[list[Row]]:
-        for step in filled_lanes(self._source, self._lanes, self._rows, self._length, self._patience):
+        steps = filled_lanes(
+            self._source, self._lanes, self._rows, self._length, self._patience, self._random_steps, self._random_key
+        )
+        for step in steps:
             yield [(number, self._piece(arrays, first)) for (number, arrays), first in step]
 
     def _length(self, row: Row) -> int:

@@ -14,7 +14,6 @@ from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.engines.decoupled.incoming_samples import Bringer, Incoming, one_by_one
 from dlio_torch.data.engines.decoupled.prefetch_queue import Supply
 from dlio_torch.data.pipeline.lanes import LanesPlan
-from dlio_torch.data.pipeline.patterns import filled_lanes
 from dlio_torch.errors import DlioError
 
 Lanes = Sequence[tuple[Incoming, int]]
@@ -81,7 +80,7 @@ class Turns:
         self._supply = Supply(plan.samples(part), bringer, handful, ahead, whole=not begin)
         self._entered: list[Incoming] = []  # since the step before
         samples = _noted(self._supply.samples(), self._entered)
-        self._steps = filled_lanes(samples, plan.batch_size, plan.rows, _rows, plan.patience)
+        self._steps = plan.steps(samples, part, _rows)
         self._before, self._left, self._each = begin, steps, each
         self._change = self._supply.change
         self._next = 0  # the group whose turn it is
