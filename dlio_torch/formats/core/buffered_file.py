@@ -23,8 +23,8 @@ from dlio_torch.formats.core.direct_file import DirectRaw
 from dlio_torch.formats.core.format import open_error
 from dlio_torch.formats.core.library_lock import library_lock
 
-# NumPy parses a header as Python; in Python 3.11 two threads that do so at once disturb each other (SystemError).
-_PARSING = library_lock()
+PARSING = library_lock()
+"""NumPy parses a header as Python; in Python 3.11 two threads that do so at once disturb each other (SystemError)."""
 
 
 def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.BufferedReader:
@@ -135,7 +135,7 @@ def read_header(file: IO[bytes], size: int, path: Path, name: str) -> Header:
     known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in known:
         raise DataError(f"{path}: {name} has a header of version {version}", hint="plain arrays have 1.0 or 2.0")
-    with _PARSING:
+    with PARSING:
         shape, fortran_order, dtype = known[version](file)
     header = Header(shape, fortran_order, dtype, file.tell() - start)
     if dtype.hasobject:

@@ -4,6 +4,8 @@ A data set of one-sample files holds each array as the sample has it, as FRNN's 
 cases; such a file is opened, read and closed for each use.  Files of several samples hold them stacked
 along an axis (a variable-length field: all rows, and ``<name>_lengths``); they are read whole when they are
 opened, and stay in memory until they are closed.
+
+A member of an archive of one sample may be a pickled dictionary of arrays, as ``signals_dict`` of FRNN's shots is.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import time
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,11 +48,13 @@ from dlio_torch.formats.core.stacking import (
 )
 from dlio_torch.formats.numpy.npz_layout import places_of_archive
 from dlio_torch.formats.numpy.options import NpzConfig
-from dlio_torch.formats.numpy.zip_members import MEMBER, find_member
+from dlio_torch.formats.numpy.pickled import read_dictionary, write_dictionary
+from dlio_torch.formats.numpy.zip_members import MEMBER, Member, find_member, members_of
 from dlio_torch.trace.spans import NULL, Recorder
 
 _ENTRY_BYTES = 46 + 30 + 20  # of the central directory, of the local header, of its 64-bit sizes
 _TRIAL_BYTES = 256 << 10
+_PICKLED_BYTES = 80  # of a pickle beside the elements, for each array and for the dictionary
 
 
 class NpzFormat(FieldFormat):
@@ -69,6 +73,12 @@ class NpzFormat(FieldFormat):
         options = self.options
         self._compressibility = options.compressibility
         self._stacking = Stacking(is_stacked(config), options.sample_axis == "last")
+        self._members = members_of(self._specs, options.pickled)
+        if options.pickled and self._stacking.stacked:
+            raise ConfigError(
+                f"dataset.npz.pickled={options.pickled} with dataset.samples_per_file={config.samples_per_file}",
+                hint="samples in a dictionary are not stacked; set dataset.samples_per_file=1",
+            )
         names = [spec.name for spec in self._specs]
         for spec in self._specs:
             if spec.variable and self._stacking.last:
@@ -92,8 +102,11 @@ class NpzFormat(FieldFormat):
         members = 0
         for number, spec in enumerate(self._specs):
             total += self.field_bytes(number) * self._ratio(number, spec)
-            members += 1 + (spec.variable and self._stacking.stacked)
+            members += spec.variable and self._stacking.stacked
             total += 8 * (spec.variable and self._stacking.stacked)
+        for member in self._members:
+            members += 1
+            total += member.pickled * _PICKLED_BYTES * (1 + len(member.fields))
         return total + members * (_ENTRY_BYTES + HEADER_BYTES) / self.config.samples_per_file
 
     def _ratio(self, number: int, spec: ArraySpec) -> float:
@@ -107,7 +120,13 @@ class NpzFormat(FieldFormat):
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         compression = zipfile.ZIP_DEFLATED if self.options.compressed else zipfile.ZIP_STORED
         with zipfile.ZipFile(path, "w", compression) as archive:
-            for number, spec in enumerate(self._specs):
+            for part in self._members:
+                if part.pickled:
+                    with _new_member(archive, part.name) as member:
+                        write_dictionary(member, self._dictionary(part, first_sample))
+                    continue
+                number = part.fields[0]
+                spec = self._specs[number]
                 rows = self.rows(number, first_sample, num_samples)
                 shape = self._stacking.shape(spec, num_samples, int(rows.sum()))
                 with _new_member(archive, spec.name) as member:
@@ -123,13 +142,28 @@ class NpzFormat(FieldFormat):
                         write_header(member, rows.dtype, rows.shape)
                         member.write(rows.view(np.uint8).data)
 
+    def _dictionary(self, member: Member, sample: int) -> dict[str, npt.NDArray[Any]]:
+        """The content of a pickled member."""
+        skipped = len(member.name) + 1
+        return {self._specs[number].name[skipped:]: self.content(number, sample, 1)[0] for number in member.fields}
+
     def inspect(self, path: Path) -> FileInfo:
         with refusing(path), open_buffered(path, 0) as file, zipfile.ZipFile(file) as archive:
             size = os.fstat(file.fileno()).st_size
             counts: dict[str, int] = {}
             details: dict[str, Any] = {}
-            for spec in self._specs:
-                info = find_member(archive, spec.name, size, path)
+            for part in self._members:
+                info = find_member(archive, part.name, size, path)
+                specs = [self._specs[number] for number in part.fields]
+                if part.pickled:
+                    with archive.open(info) as member:
+                        arrays = read_dictionary(member, info.file_size, specs, path, part.name)
+                        shapes = [array.shape for array in arrays]
+                    for spec, shape in zip(specs, shapes, strict=True):
+                        counts[spec.name] = 1
+                        details[spec.name] = {"shape": list(shape)}
+                    continue
+                spec = specs[0]
                 with archive.open(info) as member:
                     header = read_header(member, info.file_size, path, spec.name)
                 count = self._stacking.count(spec, header.dtype, header.shape, path)
@@ -151,7 +185,7 @@ class NpzFormat(FieldFormat):
     def places(self, path: Path) -> NativeFile:
         direct = self.config.direct_io  # whoever reads past the page cache opens the file for that
         expected = math.inf if direct else self._expected_bytes
-        return places_of_archive(path, self._specs, self._stacking, expected, keep_open=not direct)
+        return places_of_archive(path, self._specs, self._members, self._stacking, expected, keep_open=not direct)
 
     @cached_property
     def _expected_bytes(self) -> float:
@@ -162,7 +196,7 @@ class NpzFormat(FieldFormat):
         archive = partial(_Archive, path, self.options.buffer_bytes, direct=self.config.direct_io)
         if self._stacking.stacked:
             return _stacked(path, self._specs, self._stacking, archive, recorder)
-        return _SampleReader(path, self._specs, archive)
+        return _SampleReader(path, self._specs, self._members, archive)
 
 
 def _new_member(archive: zipfile.ZipFile, name: str) -> Any:
@@ -197,6 +231,15 @@ class _Archive:
                 raise DataError(f"{self._path}: {name} is no array", hint="the file is damaged")
             return array
 
+    def dictionary(self, name: str, specs: Sequence[ArraySpec]) -> list[npt.NDArray[Any]]:
+        """The arrays of the pickled dictionary ``name``, by the calls that ``NpzFile.__getitem__`` makes for it."""
+        with refusing(self._path):
+            info = find_member(self._npz.zip, name, self._size, self._path)
+            with self._npz.zip.open(info.filename) as member:
+                member.read(len(np.lib.format.MAGIC_PREFIX))
+                member.seek(0)
+                return list(read_dictionary(member, info.file_size, specs, self._path, name))
+
     def close(self) -> None:
         self._npz.close()
         self._file.close()
@@ -208,9 +251,9 @@ _Open = Callable[[], _Archive]
 class _SampleReader(Reader):
     """One sample: the file is opened, read and closed for each use; ``open`` itself is the first use's."""
 
-    def __init__(self, path: Path, specs: list[ArraySpec], archive: _Open) -> None:
+    def __init__(self, path: Path, specs: list[ArraySpec], members: list[Member], archive: _Open) -> None:
         self._path = path
-        self._specs = specs
+        self._members = [(member, [specs[number] for number in member.fields]) for member in members]
         self._open = archive
         self._archive: _Archive | None = archive()
         self.num_samples = 1
@@ -220,8 +263,10 @@ class _SampleReader(Reader):
         archive = self._archive or self._open()
         self._archive = archive
         try:
-            for spec in self._specs:
-                put_sample(spec, archive.array(spec.name), buffer, at, self._path)
+            for member, specs in self._members:
+                arrays = archive.dictionary(member.name, specs) if member.pickled else [archive.array(member.name)]
+                for spec, array in zip(specs, arrays, strict=True):
+                    put_sample(spec, array, buffer, at, self._path)
         finally:
             self.close()
 

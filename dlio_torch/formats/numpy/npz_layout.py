@@ -27,17 +27,25 @@ from dlio_torch.formats.core.layout_in_memory import held, held_rows
 from dlio_torch.formats.core.layout_whole_file import Begun, begin, opened
 from dlio_torch.formats.core.stacking import LENGTHS_SUFFIX, Stacking, agreed, ends_of
 from dlio_torch.formats.numpy.npy_layout import places_of
-from dlio_torch.formats.numpy.zip_members import find_member, member_start
+from dlio_torch.formats.numpy.pickled import read_dictionary
+from dlio_torch.formats.numpy.zip_members import Member, find_member, member_start
 
 
 def places_of_archive(
-    path: Path, specs: Sequence[ArraySpec], stacking: Stacking, expected: float, *, keep_open: bool = True
+    path: Path,
+    specs: Sequence[ArraySpec],
+    members: Sequence[Member],
+    stacking: Stacking,
+    expected: float,
+    *,
+    keep_open: bool = True,
 ) -> NativeFile:
     """Where the samples of an archive lie.
 
     Args:
         path: the file.
         specs: arrays of a sample.
+        members: which of them lie in which member.
         stacking: how samples lie in an array.
         expected: bytes of a file, in the mean of the data set; one of several samples is larger.
         keep_open: hand over the open file.
@@ -49,7 +57,7 @@ def places_of_archive(
         begun = begin(path, math.inf if stacking.stacked else expected, head=0)
         try:
             with begun.file() as file, zipfile.ZipFile(file) as archive:
-                arrays, samples = _Archive(begun, file, archive, stacking).places(specs)
+                arrays, samples = _Archive(begun, file, archive, stacking).places(specs, members)
             if all(places.in_memory for places in arrays.values()):
                 begun.close()
         except BaseException:
@@ -76,17 +84,35 @@ class _Archive:
         self._stacking = stacking
         self._path = begun.path
 
-    def places(self, specs: Sequence[ArraySpec]) -> tuple[dict[str, ArrayPlaces], int]:
+    def places(self, specs: Sequence[ArraySpec], members: Sequence[Member]) -> tuple[dict[str, ArrayPlaces], int]:
         """The places of all arrays, and the number of samples."""
         arrays: dict[str, ArrayPlaces] = {}
         counts: dict[str, int] = {}
-        for spec in specs:
-            info = find_member(self._archive, spec.name, self._begun.size, self._path)
+        for member in members:
+            info = find_member(self._archive, member.name, self._begun.size, self._path)
+            if member.pickled:
+                inside = [specs[number] for number in member.fields]
+                arrays.update(self._pickled(info, inside, member.name))
+                counts.update(dict.fromkeys((spec.name for spec in inside), 1))
+                continue
+            spec = specs[member.fields[0]]
             whole = self._begun.descriptor is None or info.compress_type != zipfile.ZIP_STORED or self._stacking.last
             place = self._whole if whole else self._in_place
             arrays[spec.name], count = place(spec, info)
             counts[spec.name] = count if self._stacking.stacked else 1
         return arrays, agreed(counts, self._path)
+
+    def _pickled(self, info: zipfile.ZipInfo, specs: Sequence[ArraySpec], name: str) -> dict[str, ArrayPlaces]:
+        content = self._content(info)
+        file = io.BufferedReader(io.BytesIO(content))
+        found: dict[str, ArrayPlaces] = {}
+        arrays = read_dictionary(file, len(content), specs, self._path, name)
+        for spec, array in zip(specs, arrays, strict=True):
+            if spec.variable:
+                found[spec.name] = held_rows(self._path, array, np.array([0, len(array)]))
+            else:
+                found[spec.name] = held(self._path, np.ascontiguousarray(array)[np.newaxis])
+        return found
 
     def _whole(self, spec: ArraySpec, info: zipfile.ZipInfo) -> tuple[ArrayPlaces, int]:
         header, array = self._read(info, spec.name)
@@ -116,6 +142,13 @@ class _Archive:
 
     def _read(self, info: zipfile.ZipInfo, name: str) -> tuple[Header, npt.NDArray[Any]]:
         """A member, whole: its header and its array."""
+        content = self._content(info)
+        header = read_header(io.BytesIO(content), len(content), self._path, name)
+        flat = np.frombuffer(content, header.dtype, math.prod(header.shape), header.bytes)
+        return header, flat.reshape(header.shape, order="F" if header.fortran_order else "C")
+
+    def _content(self, info: zipfile.ZipInfo) -> bytes:
+        """The bytes of a member, checked."""
         start = member_start(self._file, info, self._path)
         if self._begun.descriptor is None:
             stored = self._begun.data[start : start + info.compress_size]
@@ -134,6 +167,4 @@ class _Archive:
                 f"{self._path}: {info.filename} has another checksum than the archive says",
                 hint="the file is damaged; generate or fetch it again",
             )
-        header = read_header(io.BytesIO(content), len(content), self._path, name)
-        flat = np.frombuffer(content, header.dtype, math.prod(header.shape), header.bytes)
-        return header, flat.reshape(header.shape, order="F" if header.fortran_order else "C")
+        return content

@@ -26,3 +26,8 @@ class NpzConfig:
     sample_axis: Literal["first", "last"] = opt(
         "first", "axis along which the samples of an archive with several are stacked; DLIO stacks along the last"
     )
+    pickled: list[str] = opt(
+        [],
+        "members of an archive that are pickled dictionaries of arrays, which are never unpickled: a field MEMBER/KEY "
+        "is the array KEY of MEMBER",
+    )

@@ -1,13 +1,16 @@
-"""Members of NumPy's zip archives: found, and where their bytes begin."""
+"""Members of NumPy's zip archives: which fields they hold, found, and where their bytes begin."""
 
 from __future__ import annotations
 
 import struct
 import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from dlio_torch.errors import DataError
+from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats.core.batch import ArraySpec
 
 MEMBER = ".npy"
 """What the name of an array has behind it."""
@@ -15,6 +18,42 @@ MEMBER = ".npy"
 _DEFLATE_LIMIT = 1100  # deflate gains a factor of 1032 at most: a larger size is a lie
 _LOCAL = struct.Struct("<4s22xHH")  # signature, and the lengths of name and extra field (APPNOTE 4.3.7)
 _ENCRYPTED = 1
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an archive.
+
+    Attributes:
+        name: without the suffix.
+        fields: numbers of the fields in it.
+        pickled: it is a pickled dictionary of them; else one array.
+    """
+
+    name: str
+    fields: tuple[int, ...]
+    pickled: bool = False
+
+
+def members_of(specs: Sequence[ArraySpec], pickled: Sequence[str]) -> list[Member]:
+    """The members that hold these fields, in their order; a dictionary stands where its first field does.
+
+    Raises:
+        ConfigError: no field lies in a dictionary.
+    """
+    members: dict[str, Member] = {}
+    for number, spec in enumerate(specs):
+        inside = next((name for name in pickled if spec.name.startswith(name + "/")), None)
+        name = inside or spec.name
+        before = members[name].fields if name in members else ()
+        members[name] = Member(name, (*before, number), inside is not None)
+    for name in pickled:
+        if not (name in members and members[name].pickled):
+            raise ConfigError(
+                f"dataset.npz.pickled names {name!r}, and no field lies in it",
+                hint=f"name its arrays {name}/KEY in dataset.fields",
+            )
+    return list(members.values())
 
 
 def find_member(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> zipfile.ZipInfo:
