@@ -35,7 +35,9 @@ _WIDTHS = {
 }
 _OPCODES = {opcode.code.encode("latin-1"): opcode for opcode in pickletools.opcodes}
 _LINES = {"GLOBAL": 2, "INST": 2}  # others have one
-_INTO_MEMORY = frozenset(["SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"])
+_BYTES = frozenset(["SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"])  # read into memory of their own
+_PUTS = frozenset(["MEMOIZE", "BINPUT", "LONG_BINPUT"])
+_GETS = frozenset(["BINGET", "LONG_BINGET"])
 _ORDERS: dict[str, Literal["C", "F"]] = {"NEWFALSE": "C", "NEWTRUE": "F"}
 
 
@@ -154,39 +156,50 @@ def read_elements(file: Any, size: int) -> Iterator[Elements]:
     Raises:
         PickleError: this is no pickle, or it is cut short.
     """
-    source, before = UnpicklerFile(file, size), ""
+    source, before, last = UnpicklerFile(file, size), "", b""
+    shared: dict[int, bytes] = {}  # Python has one object for equal bytes of length 0 or 1, which is pickled once
+    memoized = 0
     while True:
         code = source.read(1)
         opcode = _OPCODES.get(code)
         if opcode is None:
             raise PickleError(f"the pickle has the unknown opcode {code!r}")
-        if opcode.name == "STOP":
+        name = opcode.name
+        if name == "STOP":
             source.end()
             return
-        content = _argument(source, opcode)
+        argument = _argument(source, opcode)
+        if name in _PUTS:
+            place = int.from_bytes(argument, "little") if argument else memoized
+            memoized += 1
+            if before in _BYTES and len(last) < 2:
+                shared[place] = last
+        content = argument if name in _BYTES else None
+        if name in _GETS:
+            content = shared.get(int.from_bytes(argument, "little"))
         if content is not None and before in _ORDERS:
             yield Elements(_ORDERS[before], content)
-        before = opcode.name
+        before, last = name, argument
 
 
-def _argument(source: UnpicklerFile, opcode: pickletools.OpcodeInfo) -> bytes | None:
-    """Read what follows an opcode; returns it if it is a bytes object."""
+def _argument(source: UnpicklerFile, opcode: pickletools.OpcodeInfo) -> bytes:
+    """Read what follows an opcode; returns it where it has a fixed length, or is a bytes object."""
     if opcode.arg is None:
-        return None
+        return b""
     if opcode.arg.n == pickletools.UP_TO_NEWLINE:
         for _ in range(_LINES.get(opcode.name, 1)):
             source.readline()
-        return None
+        return b""
     if opcode.arg.n >= 0:
-        number = source.read(opcode.arg.n)
+        argument = source.read(opcode.arg.n)
         if opcode.name == "FRAME":
-            source.read_frame(int.from_bytes(number, "little"))
-        return None
+            source.read_frame(int.from_bytes(argument, "little"))
+        return argument
     count = int.from_bytes(source.read(_WIDTHS[opcode.arg.n]), "little")
-    if opcode.name in _INTO_MEMORY:
+    if opcode.name in _BYTES:
         return source.read_into_memory(count)
     source.read(count)
-    return None
+    return b""
 
 
 def write_dictionary(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -247,7 +260,8 @@ def _array(elements: Elements, spec: ArraySpec, path: Path) -> npt.NDArray[Any]:
         )
     shape = (rows, *spec.shape) if spec.variable else spec.shape
     stored: npt.NDArray[Any] = np.frombuffer(elements.content, spec.dtype)
-    return stored.reshape(shape, order=elements.order).copy()
+    shaped: npt.NDArray[Any] = stored.reshape(shape, order=elements.order)
+    return shaped.copy()
 
 
 def _miscounted(path: Path, name: str, there: str, wanted: int) -> DataError:
