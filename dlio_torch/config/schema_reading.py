@@ -33,7 +33,16 @@ class AccessConfig:
     shard: Literal["before_shuffle", "after_shuffle"] = opt(
         "before_shuffle", "a stream's files are dealt to ranks once, or anew after each epoch's shuffle"
     )
-    interleave: int = opt(1, "files that a stream reads in turn, one record from each", minimum=1)
+    interleave: int = opt(1, "files that a stream reads in turn, one record from each", minimum=1, maximum=MOST_THREADS)
+    interleave_buffer: int = opt(
+        0,
+        "records that a thread of each interleaved file keeps ready, as TensorFlow's parallel_interleave does; 0: one "
+        "thread reads all files; not with engine=decoupled",
+        minimum=0,
+    )
+    interleave_prefetch: int = opt(
+        0, "with interleave_buffer: further files that are begun before their turn", minimum=0, maximum=MOST_THREADS
+    )
     shuffle_pool: int = opt(0, "samples of a stream among which the next one is drawn; filled first", minimum=0)
     repeat: bool = opt(False, "a stream starts over when its files are used up, as often as the steps need")
     hold_steps: int = opt(1, "steps that a batch is used for before the next one is fetched", minimum=1, maximum=1e9)

@@ -21,7 +21,8 @@ def check_access(config: Config, fail: Fail) -> None:
     """
     access = config.access
     if access.pattern != "stream":
-        unused = {"shard": "before_shuffle", "interleave": 1, "shuffle_pool": 0, "repeat": False}
+        unused = {"shard": "before_shuffle", "interleave": 1, "interleave_buffer": 0, "interleave_prefetch": 0}
+        unused |= {"shuffle_pool": 0, "repeat": False}
         for name, value in unused.items():
             if getattr(access, name) != value:
                 fail(
@@ -65,6 +66,12 @@ def check_access(config: Config, fail: Fail) -> None:
 
 def _stream(config: Config, fail: Fail) -> None:
     access = config.access
+    if access.interleave_prefetch and not access.interleave_buffer:
+        fail(
+            ["access.interleave_prefetch", "access.interleave_buffer"],
+            "files are begun before their turn by threads of their own",
+            "set access.interleave_buffer=2 (TensorFlow's default), or access.interleave_prefetch=0",
+        )
     unordered = format_facts(config).unordered
     if unordered:
         fail(["dataset.format", "access.pattern"], unordered, "set access.pattern=samples")

@@ -96,7 +96,7 @@ def needs(config: Config, fmt: Format, sampler: Plan) -> Needs:
     return Needs(
         held_bytes(config, fmt, sampler),
         state if saved.kind != "none" else 0,
-        engines.facts(config.loader.engine).demand(config.loader).readers + busy,
+        engines.facts(config.loader.engine).demand(config.loader).readers + _interleaving(config) + busy,
     )
 
 
@@ -133,6 +133,7 @@ def lacking(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, st
     loader = config.loader
     if wanted.processes > (most := _most_processes()):
         keys = ["loader.num_workers", "loader.read_threads"]
+        keys += ["access.interleave", "access.interleave_prefetch"] if _interleaving(config) else []
         keys += ["compute.threads"] if config.compute.mode == "spin" else []
         return _lacks(check, keys, f"this machine permits {most} processes and threads", "take fewer")
     if loader.num_workers * _WORKER_BYTES > memory:
@@ -153,6 +154,14 @@ def lacking(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, st
 
 def _lacks(check: Check, keys: list[str], problem: str, way_out: str) -> PreconditionError:
     return PreconditionError(f"{' with '.join(check.text(key) for key in keys)}: {problem}", hint=way_out)
+
+
+def _interleaving(config: Config) -> int:
+    """Threads of a rank that read the interleaved files of a stream."""
+    access, loader = config.access, config.loader
+    if not access.interleave_buffer or engines.facts(loader.engine).reads_ranges:
+        return 0
+    return max(1, loader.num_workers) * (access.interleave + access.interleave_prefetch)
 
 
 def _seconds(config: Config, sampler: Plan, eval_steps: int) -> float:

@@ -146,6 +146,8 @@ def _sampler(
             shard=access.shard,
             whole=access.unit == "file",
             interleave=access.interleave,
+            interleave_prefetch=access.interleave_prefetch,
+            interleave_buffer=access.interleave_buffer,
             pool=access.shuffle_pool,
             repeat=access.repeat and not evaluates,
             tail=access.tail,

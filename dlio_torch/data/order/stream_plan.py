@@ -47,6 +47,8 @@ class StreamPlan(PipePlan):
         shard: see above.
         whole: files are read whole.
         interleave: files that a part reads in turn.
+        interleave_prefetch: files that a part has begun before their turn; with ``interleave_buffer``.
+        interleave_buffer: records that a thread of each file keeps ready; 0: no such threads.
         pool: samples in the shuffle pool of a part; 0: no pool.
         repeat: see the module.
         tail: see above.
@@ -74,6 +76,8 @@ class StreamPlan(PipePlan):
         shard: Literal["before_shuffle", "after_shuffle"] = "before_shuffle",
         whole: bool = False,
         interleave: int = 1,
+        interleave_prefetch: int = 0,
+        interleave_buffer: int = 0,
         pool: int = 0,
         repeat: bool = False,
         tail: Tail = "drop",
@@ -88,9 +92,12 @@ class StreamPlan(PipePlan):
     ) -> None:
         if shard == "after_shuffle" and order != "shuffled":
             raise ValueError("shard='after_shuffle' needs order='shuffled'")
-        self.interleave = interleave
+        self.interleave, self.interleave_buffer = interleave, interleave_buffer
+        self.interleave_prefetch = interleave_prefetch if interleave_buffer else 0
         self._counts = FileCounts.of(file_counts)
-        self.held_samples = parts * (interleave * self._counts.largest() if whole else pool)
+        begun = interleave + self.interleave_prefetch
+        ready = begun * (interleave_buffer + 1) if interleave_buffer else 0
+        self.held_samples = parts * (begun * self._counts.largest() if whole else pool + ready)
         if not repeat:
             self.held_samples = min(self.held_samples, self._counts.total)
         self.pool = max(1, pool)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from torch.utils.data import IterDataPipe, functional_datapipe
 
+from dlio_torch.data.pipeline.parallel_interleave import interleaved_in_parallel
 from dlio_torch.errors import DataError
 
 T = TypeVar("T")
@@ -203,14 +204,27 @@ class Interleave(IterDataPipe[T]):
     >>> from torch.utils.data.datapipes.iter import IterableWrapper
     >>> list(IterableWrapper([[1, 2, 3], [10], [100, 200]]).interleave_records(2))
     [1, 10, 2, 3, 100, 200]
+
+    Args:
+        source: the sources.
+        cycle_length: sources in turn.
+        prefetch: sources that are begun before their turn; needs ``buffer``.
+        buffer: records that a thread of each source keeps ready; 0: no threads.  See
+            :func:`~dlio_torch.data.pipeline.parallel_interleave.interleaved_in_parallel`.
     """
 
-    def __init__(self, source: IterDataPipe[Iterable[T]], cycle_length: int) -> None:
+    def __init__(
+        self, source: IterDataPipe[Iterable[T]], cycle_length: int, prefetch: int = 0, buffer: int = 0
+    ) -> None:
         super().__init__()
         self._source = source
         self._cycle_length = cycle_length
+        self._prefetch = prefetch
+        self._buffer = buffer
 
     def __iter__(self) -> Iterator[T]:
+        if self._buffer:
+            return interleaved_in_parallel(self._source, self._cycle_length, self._prefetch, self._buffer)
         return interleaved(self._source, self._cycle_length)
 
 

@@ -180,7 +180,8 @@ class StreamStart:
 
     def _records(self, epoch: int, part: int) -> IterDataPipe[Record]:
         plan = self._plan
-        records = StreamFiles(plan, epoch, part).read_records(self._dataset).interleave_records(plan.interleave)
+        sources = StreamFiles(plan, epoch, part).read_records(self._dataset)
+        records = sources.interleave_records(plan.interleave, plan.interleave_prefetch, plan.interleave_buffer)
         pooled: IterDataPipe[Record] = records.shuffle_pool(plan.pool, seed=plan.key(epoch, part), repeat=plan.endless)
         return pooled
 

@@ -259,9 +259,9 @@ def _array(elements: Elements, spec: ArraySpec, path: Path) -> npt.NDArray[Any]:
             hint="correct dataset.fields, which are in the order of the dictionary",
         )
     shape = (rows, *spec.shape) if spec.variable else spec.shape
-    stored: npt.NDArray[Any] = np.frombuffer(elements.content, spec.dtype)
-    shaped: npt.NDArray[Any] = stored.reshape(shape, order=elements.order)
-    return shaped.copy()
+    array = np.empty(shape, spec.dtype)
+    array[...] = np.frombuffer(elements.content, spec.dtype).reshape(shape, order=elements.order)
+    return array
 
 
 def _miscounted(path: Path, name: str, there: str, wanted: int) -> DataError:
