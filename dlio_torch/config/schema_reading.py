@@ -37,7 +37,7 @@ class AccessConfig:
     interleave_buffer: int = opt(
         0,
         "records that a thread of each interleaved file keeps ready, as TensorFlow's parallel_interleave does; 0: one "
-        "thread reads all files; not with engine=decoupled",
+        "thread reads all files",
         minimum=0,
     )
     interleave_prefetch: int = opt(
@@ -52,9 +52,7 @@ class AccessConfig:
         "steps, from the first one on, in which a lane cuts a new sample at a random row; later ones keep all rows",
         minimum=0,
     )
-    lane_probe: bool = opt(
-        False, "lanes read sample 0 once more before the first batch, for its shape; not with engine=decoupled"
-    )
+    lane_probe: bool = opt(False, "lanes read sample 0 once more before the first batch, for its shape")
     io: Literal["posix", "independent", "collective"] = opt(
         "posix",
         "the format's own calls, MPI-IO of each rank for itself, or MPI-IO calls that all ranks make together; by "

@@ -159,7 +159,7 @@ def _lacks(check: Check, keys: list[str], problem: str, way_out: str) -> Precond
 def _interleaving(config: Config) -> int:
     """Threads of a rank that read the interleaved files of a stream."""
     access, loader = config.access, config.loader
-    if not access.interleave_buffer or engines.facts(loader.engine).reads_ranges:
+    if not access.interleave_buffer:
         return 0
     return max(1, loader.num_workers) * (access.interleave + access.interleave_prefetch)
 

@@ -25,6 +25,9 @@ _UNUSED = (
     Unused(
         "loader.in_memory", False, "it reads while the training goes on, in each epoch", "set loader.in_memory=false"
     ),
+    Unused("access.interleave_prefetch", 0, _AHEAD, "set access.interleave_prefetch=0"),
+    Unused("access.interleave_buffer", 0, _AHEAD, "set access.interleave_buffer=0"),
+    Unused("access.lane_probe", False, "it knows the shape of samples", "set access.lane_probe=false"),
 )
 _TRANSFERS = ("256KiB", "1MiB", "4MiB")
 _BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
