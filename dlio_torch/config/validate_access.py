@@ -36,14 +36,6 @@ def check_access(config: Config, fail: Fail) -> None:
                 "a file is read whole and used up only in a stream",
                 "set access.pattern=stream, or access.unit=block",
             )
-    if access.pattern != "lanes":
-        for name, value in {"lane_random_steps": 0, "lane_probe": False}.items():
-            if getattr(access, name) != value:
-                fail(
-                    [f"access.{name}", "access.pattern"],
-                    "only lanes have that",
-                    f"set access.pattern=lanes, or leave access.{name} out",
-                )
     if access.pattern == "samples":
         return
     allowed: dict[str, tuple[Any, ...]] = {
