@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import shutil
 import struct
@@ -20,6 +21,7 @@ from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.payload import document_lengths
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.indexed_binary.index import read_index
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
@@ -80,10 +82,10 @@ def test_documents_fill_the_file(tmp_path: Path) -> None:
     fmt = create(config(TOKENS, document_mean=50, document_stdev=20), SEED)
     path = write(fmt, tmp_path / "text.bin", 10, 6)
     index = read_index(tmp_path / "text.idx")
-    assert index.end() == path.stat().st_size == 6 * 2002
+    assert index.end() == path.stat().st_size == 6 * 2002 + 2  # and the label of the last token
     assert np.array_equal(index.pointers[1:], np.cumsum(index.lengths.astype(np.int64))[:-1] * 2)
     assert 90 < len(index) < 160
-    assert index.lengths.min() > 0
+    assert index.lengths[:-1].min() >= 2  # the last one is cut off
     assert 45 < index.lengths.mean() < 55
     assert fmt.inspect(path).num_samples == 6
 
@@ -102,8 +104,8 @@ def test_an_index_of_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Indices are written and checked in blocks."""
     fmt = create(config(FieldConfig("tokens", "int64", [], **TEXT)), SEED)
     write(fmt, tmp_path / "one.bin", 3, 40)
-    for module in ("indexed_binary.format", "indexed_binary.index"):
-        monkeypatch.setattr(f"dlio_torch.formats.{module}._BLOCK", 7)
+    for module in ("format", "index"):
+        monkeypatch.setattr(f"dlio_torch.formats.indexed_binary.{module}._BLOCK", 7)
     path = write(fmt, tmp_path / "many.bin", 3, 40)
     assert (tmp_path / "one.idx").read_bytes() == (tmp_path / "many.idx").read_bytes()
     assert fmt.inspect(path).num_samples == 40
@@ -198,13 +200,96 @@ def test_samples_that_do_not_fit(tmp_path: Path) -> None:
     assert all("whole number" in line for line in both(fixed(7, index=False), path))
 
 
-def test_documents_with_a_gap(tmp_path: Path) -> None:
+def test_lengths_of_documents() -> None:
+    """Of real text: no document is empty, most are shorter than the mean, a few much longer."""
+    lengths = document_lengths(SEED, 1, 0, 200_000, 1128, 1731, (2, 1 << 30))
+    assert abs(lengths.mean() / 1128 - 1) < 0.02
+    assert abs(lengths.std() / 1731 - 1) < 0.1
+    assert 0.45 * 1128 < np.median(lengths) < 0.65 * 1128
+    assert (lengths < 16).mean() < 0.001  # a normal distribution that is cut has a quarter of them at the least length
+    assert lengths.max() > 20 * 1128
+    assert np.array_equal(document_lengths(SEED, 1, 777, 10, 1128, 1731, (2, 1 << 30)), lengths[777:787])
+
+
+def walked(lengths: list[int], documents: list[int], sample: int) -> list[tuple[int, int]]:
+    """The sample index as helpers.cpp of Megatron-LM makes it: document by document."""
+    count = (sum(lengths) - 1) // sample
+    found, at, offset = [(0, 0)], 0, 0
+    while len(found) <= count:
+        remaining = sample + 1
+        while remaining:
+            length = lengths[documents[at]] - offset
+            remaining -= length
+            if remaining <= 0:
+                offset += remaining + length - 1
+                remaining = 0
+            else:
+                at, offset = at + 1, 0
+        found.append((at, offset))
+    return found
+
+
+@pytest.mark.parametrize("mean", [3, 40, 700])
+def test_samples_are_cut_as_gptdataset_cuts_them(mean: float, tmp_path: Path) -> None:
+    fmt = create(config(FieldConfig("x", "uint16", [101]), document_mean=mean, document_stdev=mean), SEED)
+    path = write(fmt, tmp_path / "text.bin", 0, 300)
+    lengths = read_index(tmp_path / "text.idx").lengths
+    random = np.random.RandomState(SEED)
+    documents = np.arange(len(lengths), dtype=np.int32)
+    random.shuffle(documents)
+    samples = np.array(walked(lengths.tolist(), documents.tolist(), 101), np.int32)
+    shuffle = np.arange(len(samples) - 1, dtype=np.uint32)
+    random.shuffle(shuffle)
+    for name, array in {"document": documents, "sample": samples, "shuffle": shuffle}.items():
+        [cache] = tmp_path.glob(f"*-GPTDataset-train-{name}_index.npy")
+        kept = np.load(cache)
+        assert kept.dtype == array.dtype
+        assert np.array_equal(kept, array), name
+    [description] = tmp_path.glob("*-GPTDataset-train-description.txt")
+    digest = hashlib.md5(description.read_bytes(), usedforsecurity=False).hexdigest()
+    assert {file.name.split("-")[0] for file in tmp_path.glob("*-GPTDataset-*")} == {digest}
+    assert set(fmt.files(path)) == set(tmp_path.iterdir())
+
+
+def test_documents_without_caches(tmp_path: Path) -> None:
+    """As of a data set from elsewhere, whose sequences may lie anywhere."""
     path = tmp_path / "a.bin"
-    path.write_bytes(bytes(40))
-    write_raw(tmp_path / "a.idx", [9, 9], [0, 22])
+    tokens = np.arange(60, dtype=np.uint16)
+    path.write_bytes(tokens.tobytes())
+    write_raw(tmp_path / "a.idx", [20, 25], [62, 4])
     fmt = fixed(10, document_mean=9)
+    random = np.random.RandomState(SEED)
+    documents = np.arange(2)
+    random.shuffle(documents)
+    stream = np.concatenate([[tokens[31:51], tokens[2:27]][document] for document in documents])
+    shuffle = np.arange(4)
+    random.shuffle(shuffle)
     with closing(fmt.open(path)) as reader:
-        assert "does not begin" in refusal(lambda: read(fmt, reader, [0]))
+        assert reader.num_samples == 4
+        got = read(fmt, reader, range(4))["x"].numpy()
+    assert np.array_equal(got, [stream[10 * slot : 10 * slot + 10] for slot in shuffle])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.bin", "a.idx"]
+
+
+@pytest.mark.parametrize("name", ["document", "sample", "shuffle"])
+def test_caches_that_do_not_fit(name: str, tmp_path: Path) -> None:
+    fmt = fixed(10, document_mean=9)
+    path = write(fmt, tmp_path / "a.bin", 0, 20)
+    [cache] = tmp_path.glob(f"*-{name}_index.npy")
+    sound = np.load(cache)
+    for bad in (sound + 1000, sound.astype(np.int64) - 50, sound[:-1], sound[None], sound.astype(np.float32)):
+        np.save(cache, bad)
+
+        def use() -> None:
+            with closing(fmt.open(path)) as reader:
+                read(fmt, reader, range(20))
+
+        def plan() -> None:
+            places = fmt.places(path).arrays["x"]
+            places.plan(np.arange(20), np.arange(20) * 20)
+
+        for attempt in (use, plan):
+            assert "index of samples" in refusal(attempt)
 
 
 def fixed(elements: int, **options: Any) -> Format:
@@ -216,6 +301,7 @@ def test_configurations_that_cannot_be() -> None:
     wrong = {
         "index=false": config(variable, index=False),
         "document_mean": config(variable, document_mean=4),
+        "a document has 2 elements or more": config(TOKENS, document_mean=1),
         "2147483647": config(FieldConfig("x", "uint8", [1 << 31])),
         "2 arrays": DatasetConfig(format="indexed_binary", fields=[FieldConfig("x"), FieldConfig("y")]),
     }
@@ -305,21 +391,71 @@ def test_system_calls_of_maps(tmp_path: Path) -> None:
     ]
 
 
+# GPTDataset with a cache of its indices: np.load maps each; a piece is read for each document, with the next token.
+GPT = """
+import pickle
+from glob import glob
+from pathlib import Path
+import numpy as np
+from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.indexed_binary.index import read_index
+fmt = pickle.loads(Path("format").read_bytes())
+wanted = (4, 0, 2, 3)
+reader = fmt.open(Path("ours/text.bin").resolve())
+for sample in wanted:
+    reader.read(sample, 1, BatchBuffer(fmt.specs(), [sample]), 0)
+reader.close()
+
+bin = str(Path("theirs/text.bin").resolve())
+mapped = fmt.config.binary.access == "mmap"
+if mapped:
+    file = open(bin, mode="rb")
+    data = memoryview(np.memmap(file, mode="r", order="C").data)
+index = read_index(Path("theirs/text.idx").resolve())
+documents, samples, shuffle = (
+    np.load(*glob(f"{Path('theirs').resolve()}/*-{name}_index.npy"), allow_pickle=True, mmap_mode="r")
+    for name in ("document", "sample", "shuffle")
+)
+for sample in wanted:
+    (first, start), (last, end) = samples[shuffle[sample]], samples[shuffle[sample] + 1]
+    for position in range(first, last + 1):
+        offset = start if position == first else 0
+        stop = end + 1 if position == last else index.lengths[documents[position]]
+        place = index.pointers[documents[position]] + 2 * offset
+        if mapped:
+            np.frombuffer(data, np.uint16, stop - offset, place)
+        else:
+            sequence = np.empty(stop - offset, np.uint16)
+            with open(bin, mode="rb", buffering=0) as file:
+                file.seek(place)
+                file.readinto(sequence)
+"""
+
+
 @needs_strace
-def test_system_calls_of_documents(tmp_path: Path) -> None:
-    """A sample that crosses boundaries of documents is a piece for each."""
-    fmt = create(config(FieldConfig("tokens", "uint16", [400]), document_mean=150, document_stdev=40), SEED)
-    calls = traced(fmt, tmp_path / "data")["ours.bin"]
-    index = read_index(tmp_path / "data" / "ours.idx")
-    pieces: list[tuple[int, int]] = []
-    for sample in (4, 0, 2):
-        first, end = sample * 800, sample * 800 + 800
-        for start, length in zip(index.pointers.tolist(), index.lengths.tolist(), strict=True):
-            low, high = max(first, start), min(end, start + 2 * length)
-            if low < high:
-                pieces.append((low, high - low))
-    assert len(pieces) > 6
-    assert list(zip(results(calls, "lseek"), results(calls, "read"), strict=True)) == pieces
+@pytest.mark.parametrize("access", ["file", "mmap"])
+def test_system_calls_of_documents(access: str, tmp_path: Path) -> None:
+    field = FieldConfig("tokens", "uint16", [400])
+    fmt = create(config(field, document_mean=150, document_stdev=140, access=access), SEED)
+    folder = tmp_path / "data"
+    (folder / "ours").mkdir(parents=True)
+    write(fmt, folder / "ours" / "text.bin", 0, 5)
+    shutil.copytree(folder / "ours", folder / "theirs")
+    (folder / "format").write_bytes(pickle.dumps(fmt))
+    calls = straced(GPT, folder)
+    names = [file.name for file in (folder / "ours").iterdir() if not file.name.endswith(("description.txt", ".idx"))]
+    assert len(names) == 4
+    for name in names:
+        ours, theirs = calls[f"ours/{name}"], calls[f"theirs/{name}"]
+        assert [call for call in ours if call[0] != "close"] == [call for call in theirs if call[0] != "close"], name
+    if access == "file":
+        reads = results(calls["ours/text.bin"], "read")
+        assert len(reads) > 6
+        assert sum(reads) == 4 * (2 * 401)
+    # The .bin first, then its index, then the caches [IndexedDataset.initialize, GPTDataset].
+    opened = [name.removeprefix("ours/")[-18:] for name in calls if name.startswith("ours/")]
+    kept = ["document_index.npy", "n-sample_index.npy", "-shuffle_index.npy"]
+    assert opened == (["text.bin", "text.idx", *kept] if access == "mmap" else ["text.idx", *kept, "text.bin"])
 
 
 CUT = """

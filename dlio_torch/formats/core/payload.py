@@ -31,24 +31,25 @@ def fill(
     into: npt.NDArray[Any],
     seed: int,
     stream: int,
-    first: int,
+    first: int | npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
     compressibility: float = 0.0,
     start: int = 0,
 ) -> None:
-    """Make the elements of consecutive samples, one sample after another; without the interpreter lock.
+    """Make the elements of samples, one sample after another; without the interpreter lock.
 
     Args:
         into: where they go; contiguous, of a plain integer, floating-point or boolean type.
         seed: of the data set.
         stream: of the array, below 2**16.
-        first: the first sample, below 2**47.
+        first: the first sample, below 2**47; or the number of each.
         sizes: elements of each sample from ``start`` on, int64; together those of ``into``.
         compressibility: share of each 512 bytes that is zero, 0 to 1.
         start: first element that is made of each sample; a multiple of 512.
     """
     dtype = into.dtype
-    numbers = np.arange(first, first + len(sizes), dtype=np.uint64) << np.uint64(16) | np.uint64(stream)
+    samples = np.arange(first, first + len(sizes)) if isinstance(first, int) else first
+    numbers = samples.astype(np.uint64) << np.uint64(16) | np.uint64(stream)
     kept = _kept(dtype, compressibility) * dtype.itemsize
     kind = {("f", 4): FLOATS, ("f", 8): DOUBLES}.get((dtype.kind, dtype.itemsize), WORDS)
     open_filler().fill(
@@ -106,15 +107,43 @@ def lengths(seed: int, stream: int, first: int, count: int, mean: float, stdev: 
     Returns:
         int64 array of shape (count,).
     """
+    drawn = np.rint(mean + stdev * _normal(seed, stream, first, count)).astype(np.int64)
+    top = max(1, round(2 * mean) - 1)
+    return np.clip(drawn, 1, top)
+
+
+def document_lengths(
+    seed: int, stream: int, first: int, count: int, mean: float, stdev: float, bounds: tuple[int, int]
+) -> npt.NDArray[np.int64]:
+    """Tokens of documents ``first`` to ``first + count - 1``: log-normally distributed, many short ones, few long.
+
+    Each document's length depends on the seed and its own number alone.
+
+    Args:
+        seed: of the data set.
+        stream: of the lengths.
+        first: the first document.
+        count: documents.
+        mean: tokens of a document.
+        stdev: their standard deviation.
+        bounds: tokens of the shortest and of the longest document that there can be.
+
+    Returns:
+        int64 array of shape (count,).
+    """
+    variance = math.log1p((stdev / mean) ** 2)  # of the logarithm
+    exponent = math.log(mean) - variance / 2 + math.sqrt(variance) * _normal(seed, stream, first, count)
+    return np.rint(np.clip(np.exp(exponent), *bounds)).astype(np.int64)
+
+
+def _normal(seed: int, stream: int, first: int, count: int) -> npt.NDArray[np.float64]:
+    """Standard normal numbers, one for each sample."""
     # One uniform number a sample, made from the counter itself: Philox is addressed by advance().
     bits = _philox(seed, (1 << 63) | stream)
     if first:
         bits.advance(first // 4)
     raw = np.atleast_1d(bits.random_raw(count + first % 4))[first % 4 :]
-    uniform = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
-    drawn = np.rint(mean + stdev * _normal_quantile(uniform)).astype(np.int64)
-    top = max(1, round(2 * mean) - 1)
-    return np.clip(drawn, 1, top)
+    return _normal_quantile((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54)
 
 
 def _philox(seed: int, number: int) -> np.random.Philox:

@@ -1,9 +1,10 @@
 """Flat binary files: the elements of all samples one after another, found through an index beside them.
 
 The layout and the calls are Megatron-LM's: ``access=file`` opens, seeks, reads and closes the ``.bin`` for
-each piece (its --no-mmap-bin-files), ``access=mmap`` copies pieces out of the mapped file.  Samples of a fixed
-length may be cut from documents end to end, as Megatron-LM's are; one that crosses a boundary is read in a
-piece for each document.  Without an index the file is records of equal size, as the binary rows of DLRM.
+each piece (its --no-mmap-bin-files), ``access=mmap`` copies pieces out of the mapped file.  With
+``document_mean`` samples of a fixed length are cut from documents in shuffled order, as its GPTDataset cuts them
+(:mod:`dlio_torch.formats.indexed_binary.gpt_index`); one that crosses a boundary is read in a piece for each
+document.  Without an index the file is records of equal size, as the binary rows of DLRM.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from dlio_torch.formats.core.buffered_file import beside
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader, open_error
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.indexed_binary.file import BinFile, DirectFile, MappedFile, ReadFile
+from dlio_torch.formats.indexed_binary.gpt_content import document_tokens
+from dlio_torch.formats.indexed_binary.gpt_index import EXTRA, GptCache, GptIndex, build_gpt_index
 from dlio_torch.formats.indexed_binary.index import CODES, MAX_LENGTH, SUFFIX, Index, read_index, write_index
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.indexed_binary.reader import BinaryReader, DocumentReader, RecordReader, SequenceReader
@@ -33,6 +36,8 @@ from dlio_torch.trace.spans import NULL, Recorder
 
 _BLOCK = 1 << 20  # samples whose lengths are drawn at a time
 _DOCUMENTS = 1  # stream of the lengths of documents
+SHORTEST = 2
+"""Elements of the shortest document."""
 
 
 class IndexedBinaryFormat(FieldFormat):
@@ -44,6 +49,7 @@ class IndexedBinaryFormat(FieldFormat):
     has_places: ClassVar[bool] = True
     mpi_io: ClassVar[MpiIo] = "places"
     writes_at_once: ClassVar[bool] = True
+    layout_version: ClassVar[int] = 2
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: BinaryConfig = config.of(BinaryConfig)
@@ -78,6 +84,11 @@ class IndexedBinaryFormat(FieldFormat):
                 f"dataset.binary.document_mean={options.document_mean:g} needs samples of a fixed length and an index",
                 hint="set dataset.binary.document_mean=0, or give the field a shape and no length_mean",
             )
+        if 0 < options.document_mean < SHORTEST:
+            raise ConfigError(
+                f"dataset.binary.document_mean={options.document_mean:g}: a document has {SHORTEST} elements or more",
+                hint=f"set dataset.binary.document_mean={SHORTEST} or more, or 0",
+            )
 
     def layout_options(self) -> dict[str, Any]:
         options = self.options
@@ -90,21 +101,34 @@ class IndexedBinaryFormat(FieldFormat):
     def stored_bytes(self) -> float:
         if not self.options.index:
             return self.sample_bytes()
-        documents = self.options.document_mean
-        sequences = self.sample_bytes() / self._element.itemsize / documents if documents > 0 else 1.0
-        return self.sample_bytes() + 20 * sequences
+        if self.options.document_mean <= 0:
+            return self.sample_bytes() + 20
+        documents = self._row / self.options.document_mean  # of a sample
+        return self.sample_bytes() + 24 * documents + 12  # with the document, sample and shuffle index
 
     def companion_files(self, path: str) -> Sequence[str]:
-        return [str(beside(Path(path), self.suffix, SUFFIX))] if self.options.index else []
+        if not self.options.index:
+            return []
+        place = Path(path)
+        caches = self._cache(place).paths() if self.options.document_mean > 0 else []
+        return [str(one) for one in (beside(place, self.suffix, SUFFIX), *caches)]
+
+    def _cache(self, path: Path) -> GptCache:
+        return GptCache(beside(path, self.suffix, ""), self._row, self.seed)
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        place = beside(path, self.suffix, SUFFIX)
+        if self.options.document_mean > 0:
+            documents = self._documents(first_sample, num_samples * self._row + EXTRA)
+            gpt = build_gpt_index(documents, self._row, self.seed)
+            write_index(place, self._element, len(documents), lambda: [documents])
+            self._cache(path).save(gpt)
+            with path.open("wb") as file:
+                for tokens in document_tokens(self.column(0), self._row, documents, gpt, first_sample, pool):
+                    file.write(tokens.data)
+            return
         if self.options.index:
-            place = beside(path, self.suffix, SUFFIX)
-            if self.options.document_mean > 0:
-                documents = self._documents(first_sample, num_samples * self._row)
-                write_index(place, self._element, len(documents), lambda: [documents])
-            else:
-                write_index(place, self._element, num_samples, lambda: self._lengths(first_sample, num_samples))
+            write_index(place, self._element, num_samples, lambda: self._lengths(first_sample, num_samples))
         with path.open("wb") as file:
             self.write_pieces(file, 0, first_sample, num_samples, pool)
 
@@ -114,13 +138,19 @@ class IndexedBinaryFormat(FieldFormat):
             yield self.rows(0, low, min(_BLOCK, first + count - low)) * self._row
 
     def _documents(self, first: int, elements: int) -> npt.NDArray[np.int64]:
-        """Elements of the documents that a file's samples are cut from; the last one is cut off."""
+        """Elements of the documents that a file's samples are cut from, in file order; the last one is cut off.
+
+        Empty documents are left out and an end-of-document token is appended to each (Megatron-LM,
+        tools/preprocess_data.py, ``Encoder.encode``), so that none has fewer than two.
+        """
         options = self.options
         mean = options.document_mean
         drawn = np.zeros(0, np.int64)
         while drawn.sum() < elements:
             more = 16 + int((elements - drawn.sum()) / mean)
-            found = payload.lengths(self.seed, _DOCUMENTS, first + len(drawn), more, mean, options.document_stdev)
+            found = payload.document_lengths(
+                self.seed, _DOCUMENTS, first + len(drawn), more, mean, options.document_stdev, (SHORTEST, MAX_LENGTH)
+            )
             drawn = np.concatenate([drawn, found])
         ends = np.cumsum(drawn)
         last = int(np.searchsorted(ends, elements))
@@ -142,18 +172,26 @@ class IndexedBinaryFormat(FieldFormat):
         options = self.options
         if not path.exists():
             raise open_error(path, FileNotFoundError())
-        index = self._index(path) if options.index else None
         reading: type[BinFile] = DirectFile if self.config.direct_io else ReadFile
-        file = MappedFile(path) if options.access == "mmap" else reading(path)
+        file = MappedFile(path) if options.access == "mmap" else reading(path)  # before the index, as Megatron-LM
         try:
-            if index is None:
+            if not options.index:
                 return RecordReader(file, self._spec)
-            if options.document_mean > 0:
-                return DocumentReader(file, self._spec, index)
-            return SequenceReader(file, self._spec, index)
+            index = self._index(path)
+            if options.document_mean <= 0:
+                return SequenceReader(file, self._spec, index)
+            return DocumentReader(file, self._spec, index, self._gpt(path, index))
         except BaseException:
             file.close()
             raise
+
+    def _gpt(self, path: Path, index: Index) -> GptIndex:
+        try:
+            cached = self._cache(path).load()
+        except DataError as error:
+            raise DataError(f"{path} has no usable index of samples: {error.message}", hint=error.hint) from error
+        # Of data from elsewhere, every process makes its own.
+        return cached if cached is not None else build_gpt_index(index.lengths, self._row, self.seed)
 
     def _index(self, path: Path) -> Index:
         place = beside(path, self.suffix, SUFFIX)

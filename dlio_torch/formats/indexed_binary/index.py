@@ -88,23 +88,6 @@ class Index:
                     hint="one of the two files is damaged, incomplete or another data set's",
                 )
 
-    def check_gapless(self) -> None:
-        """Look at every sequence: each begins where the one before ends, the first one at byte 0.
-
-        Raises:
-            DataError: names the first one that does not.
-        """
-        end = 0
-        for low in range(0, len(self), _BLOCK):
-            ends = end + np.cumsum(self.lengths[low : low + _BLOCK].astype(np.int64)) * self.dtype.itemsize
-            wrong = np.flatnonzero(self.pointers[low : low + _BLOCK] != np.concatenate([[end], ends[:-1]]))
-            if len(wrong):
-                raise DataError(
-                    f"{self.path}: sequence {low + int(wrong[0])} does not begin where the one before ends",
-                    hint="the file is damaged, or dataset.fields is another data set's",
-                )
-            end = int(ends[-1])
-
 
 def read_index(path: Path) -> Index:
     """Map an index as Megatron-LM does; its counts are checked against its size first.
@@ -133,7 +116,7 @@ def read_index(path: Path) -> Index:
                 hint="the file is damaged or incomplete",
             )
         guard_mapped()
-        mapped = np.memmap(path, mode="r", order="C").data
+        mapped = np.memmap(str(path), mode="r", order="C").data
         at = _HEADER.size
         lengths = np.frombuffer(mapped, "<i4", sequences, at)
         at += lengths.nbytes

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
@@ -14,7 +15,9 @@ from dlio_torch.formats.core.format import Reader
 from dlio_torch.formats.core.layout import ArrayPlaces, Listed, Strided
 from dlio_torch.formats.core.stacking import check_range
 from dlio_torch.formats.indexed_binary.file import BinFile
+from dlio_torch.formats.indexed_binary.gpt_index import EXTRA, GptIndex
 from dlio_torch.formats.indexed_binary.index import Index
+from dlio_torch.formats.indexed_binary.layout import DocumentPlaces
 
 
 class BinaryReader(Reader):
@@ -50,7 +53,8 @@ class BinaryReader(Reader):
 
     def close(self) -> None:
         self._file.close()
-        vars(self).pop("_index", None)  # the last reference unmaps it
+        for mapped in ("_index", "_gpt"):
+            vars(self).pop(mapped, None)  # the last reference unmaps it
 
     def _misfit(self, what: str) -> DataError:
         return DataError(f"{self._path}: {what}", hint="the file is damaged, or dataset.fields is another data set's")
@@ -129,38 +133,56 @@ class SequenceReader(BinaryReader):
 
 
 class DocumentReader(BinaryReader):
-    """Samples are cut from the sequences end to end; a sample is read in a piece for each."""
+    """Samples are cut from documents in shuffled order; a sample is read in a piece for each that it crosses.
 
-    def __init__(self, file: BinFile, spec: ArraySpec, index: Index) -> None:
+    As GPTDataset does (``_query_document_sample_shuffle_indices``), the token behind the sample is read with it.
+    """
+
+    def __init__(self, file: BinFile, spec: ArraySpec, index: Index, gpt: GptIndex) -> None:
         super().__init__(file, spec)
         self._index = index
-        self.num_samples = index.end() // self._bytes
+        self._gpt = gpt
+        self.num_samples = len(gpt)
+        self._tokens = np.empty(self._bytes // index.dtype.itemsize + EXTRA, index.dtype)
         if index.end() > file.size:
             raise self._misfit(f"its index ends at byte {index.end()}, the file has {file.size} bytes")
 
     def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
         for i in range(count):
-            self._read_one((first + i) * self._bytes, self._room(buffer, at + i, 1))
+            self._read_one(first + i)
+            np.copyto(np.frombuffer(self._room(buffer, at + i, 1), np.uint8), self._octets()[: self._bytes])
 
     def places(self) -> ArrayPlaces:
-        self._index.check_gapless()
-        return super().places()
+        return DocumentPlaces(self._path, self._index, self._gpt, self._bytes)
 
-    def _read_one(self, offset: int, room: memoryview) -> None:
-        index = self._index
-        sequence = int(np.searchsorted(index.pointers, offset, side="right")) - 1
-        while len(room):
-            if sequence >= len(index):
-                raise self._misfit(f"its index has no sequence at byte {offset}")
-            end = int(index.pointers[sequence]) + int(index.lengths[sequence]) * index.dtype.itemsize
-            taken = min(len(room), end - offset)
-            if taken > 0:
-                self._file.read(offset, room[:taken])
-                room, offset = room[taken:], offset + taken
-            sequence += 1
-            if len(room) and sequence < len(index) and int(index.pointers[sequence]) != offset:
-                raise self._misfit(f"sequence {sequence} of its index does not begin where the one before ends")
+    def _read_one(self, sample: int) -> None:
+        """Fill ``self._tokens`` piece by piece."""
+        index, gpt = self._index, self._gpt
+        slot = int(gpt.shuffle[sample])
+        if not 0 <= slot < len(gpt):
+            raise self._unfit(sample)
+        (first, start), (last, end) = gpt.samples[slot].tolist(), gpt.samples[slot + 1].tolist()
+        room, itemsize = self._octets().data, index.dtype.itemsize
+        for position in range(first, last + 1):
+            document = int(gpt.documents[position]) if 0 <= position < len(gpt.documents) else -1
+            if not 0 <= document < len(index):
+                raise self._unfit(sample)
+            offset = start if position == first else 0
+            stop = end + EXTRA if position == last else int(index.lengths[document])
+            taken = (stop - offset) * itemsize
+            if not 0 <= taken <= len(room):
+                raise self._unfit(sample)
+            self._file.read(int(index.pointers[document]) + offset * itemsize, room[:taken])
+            room = room[taken:]
+        if len(room):
+            raise self._unfit(sample)
+
+    def _octets(self) -> npt.NDArray[np.uint8]:
+        return self._tokens.view(np.uint8)
+
+    def _unfit(self, sample: int) -> DataError:
+        return self._misfit(f"sample {sample} of its index of samples does not fit its documents")
 
     def describe(self) -> dict[str, Any]:
         self._index.check(self._file.size)
-        return {**super().describe(), "sequences": len(self._index)}
+        return {**super().describe(), "sequences": len(self._index), "documents": len(self._index.documents) - 1}
