@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
@@ -127,8 +128,7 @@ def _checkpoints(config: Config, steps: int, world_size: int) -> str:
     options, epochs = config.checkpoint, config.train.epochs
     if options.kind == "none":
         return "checkpoints: none"
-    saves = steps * epochs // options.every_steps if options.every_steps else 0
-    saves += epochs // options.every_epochs if options.every_epochs else 0
-    size = sum(file.bytes for file in options.files) if options.kind == "files" else options.state_bytes
+    count, size, before = saves(options, steps, epochs), checkpoint_bytes(options), start_bytes(options)
     ranks = world_size if options.ranks == "all" else 1
-    return f"checkpoints: {saves} of {format_size(size)} by {ranks} rank(s)"
+    graphs = f", and {format_size(before)} of graphs before the first" if before else ""
+    return f"checkpoints: {count} of {format_size(size)} by {ranks} rank(s){graphs}"

@@ -76,14 +76,39 @@ class CheckpointFileConfig:
 
 
 @dataclass(frozen=True)
+class TensorFlowConfig:
+    """What TensorFlow's Saver writes beside the variables, whose size is checkpoint.state_bytes."""
+
+    name: str = opt("model.ckpt-{step}", "prefix of the files of a checkpoint; '{step}' is replaced by the step")
+    sharded: bool = opt(
+        True, "as the Saver of a MonitoredTrainingSession: written in a folder of its own, then merged; or at once"
+    )
+    index_bytes: int = opt(4096, "size of the .index", unit="B", minimum=128)
+    meta_bytes: int = opt(0, "size of the .meta, the graph", unit="B", minimum=0)
+    graph_text_bytes: int = opt(
+        0, "size of the graph.pbtxt, written before the first checkpoint; 0: none", unit="B", minimum=0
+    )
+    graph_bytes: int = opt(
+        0, "size of the graph in the events, written twice, each time with the .meta; 0: no events", unit="B", minimum=0
+    )
+
+
+@dataclass(frozen=True)
 class CheckpointConfig:
     """What is saved, when, by whom."""
 
-    kind: Literal["none", "files", "torch"] = opt("none", "nothing, files of given sizes, or torch.save of a state")
+    kind: Literal["none", "files", "torch", "tensorflow"] = opt(
+        "none", "nothing, files of given sizes, torch.save of a state, or what TensorFlow's Saver writes"
+    )
     every_steps: int = opt(0, "save after every n-th step; 0: not by step", minimum=0)
     every_epochs: int = opt(0, "save after every n-th epoch; 0: not by epoch", minimum=0)
+    before_first: bool = opt(False, "save before the first step, too")
+    after_last: bool = opt(False, "save after the last step, unless that was saved")
     files: list[CheckpointFileConfig] = opt([], "files of kind=files, in the order of writing")
-    state_bytes: int = opt(0, "size of the state of kind=torch", unit="B", minimum=0)
+    state_bytes: int = opt(
+        0, "size of the state of kind=torch, or of the variables of kind=tensorflow", unit="B", minimum=0
+    )
+    tensorflow: TensorFlowConfig = opt(TensorFlowConfig, "files of kind=tensorflow")
     ranks: Literal["first", "all"] = opt("first", "which ranks save")
     fsync: bool = opt(False, "flush each file to the device before the next step")
     keep: int = opt(1, "newest checkpoints that are kept; 0: all", minimum=0)

@@ -204,7 +204,7 @@ def _checkpoint(config: Config, check: Check) -> None:
                 "set checkpoint.kind=torch or files, or checkpoint.restore=false",
             )
         return
-    if not (saved.every_steps or saved.every_epochs or saved.restore):
+    if not (saved.every_steps or saved.every_epochs or saved.restore or saved.before_first or saved.after_last):
         check.fail(
             ["checkpoint.kind", "checkpoint.every_steps"],
             "no interval says when to save",
@@ -216,7 +216,7 @@ def _checkpoint(config: Config, check: Check) -> None:
             "no files are listed",
             "set checkpoint.files=[{name: model, bytes: 4MiB}], or checkpoint.kind=torch",
         )
-    if saved.kind == "torch" and not saved.state_bytes:
+    if saved.kind in ("torch", "tensorflow") and not saved.state_bytes:
         check.fail(
             ["checkpoint.kind", "checkpoint.state_bytes"],
             "a state needs a size",
@@ -226,3 +226,9 @@ def _checkpoint(config: Config, check: Check) -> None:
         # The name becomes a file in the run directory and must stay there.
         if "/" in item.name or item.name in ("", ".", ".."):
             check.fail([f"checkpoint.files.{i}.name"], "not a file name", "write a name without '/'")
+    if saved.kind == "tensorflow" and ("/" in saved.tensorflow.name or "{step}" not in saved.tensorflow.name):
+        check.fail(
+            ["checkpoint.tensorflow.name"],
+            "not the name of each checkpoint",
+            "write a name with {step} and without '/'",
+        )

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlio_torch.config.check import Check
+from dlio_torch.config.checkpoint_amount import held_bytes as kept_for_saving
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines import registry as engines
@@ -92,10 +93,9 @@ def needs(config: Config, fmt: Format, sampler: Plan) -> Needs:
     """What a rank needs for the training; sizes are of samples as the format says them."""
     saved = config.checkpoint
     busy = config.compute.threads if config.compute.mode == "spin" else 0
-    state = saved.state_bytes if saved.kind == "torch" else max((file.write_bytes for file in saved.files), default=0)
     return Needs(
         held_bytes(config, fmt, sampler),
-        state if saved.kind != "none" else 0,
+        kept_for_saving(saved),
         engines.facts(config.loader.engine).demand(config.loader).readers + _interleaving(config) + busy,
     )
 
@@ -146,7 +146,8 @@ def lacking(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, st
         text = f"{format_size(wanted.batch_bytes)} of samples would be held, this machine has {format_size(memory)}"
         return _lacks(check, keys, text, "lower one of them, or take smaller samples")
     if wanted.state_bytes > memory:
-        key = "checkpoint.state_bytes" if config.checkpoint.kind == "torch" else "checkpoint.files"
+        kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
+        key = kinds.get(config.checkpoint.kind, "checkpoint.state_bytes")
         text = f"{format_size(wanted.state_bytes)} are kept in memory, and this machine has {format_size(memory)}"
         return _lacks(check, [key], text, "take a smaller state, smaller write_bytes, or a smaller scale")
     return None

@@ -116,6 +116,7 @@ def train(
         positions=Positions(directory.position(run.comm.rank), mine),
         restores=None if resumed is None else (RunDir(resumed.run).checkpoints, resumed.checkpoint),
     )
+    stack.enter_context(closing(checkpointer.close))
     emulator = make_emulator(
         config.compute, seed=config.seed, rank=run.comm.rank, spin_tail_ns=calibration.spin_tail_ns
     )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset import manifest as layout
@@ -169,8 +170,8 @@ class _Survey:
         config = fit_steps(config, manifests, ranks, one.composed.scaled)
         train = manifests["train"]
         check_world(config, ranks, train.num_samples, train.num_files, one.composed.sources)
-        steps = len(train_sampler(config, train, 0, ranks)) * config.train.epochs
-        seconds = steps * config.compute.emulated_step_s
+        steps = len(train_sampler(config, train, 0, ranks))  # of an epoch
+        seconds = steps * config.train.epochs * config.compute.emulated_step_s
         return config, folder, seconds, _checkpoint_bytes(config, steps, ranks)
 
     def existing(self, config: Config, fmt: Format) -> layout.Manifest:
@@ -218,16 +219,7 @@ def _covers(more: tuple[int, int], less: tuple[int, int]) -> bool:
 def _checkpoint_bytes(config: Config, steps: int, ranks: int) -> float:
     """Most bytes of checkpoints that a run has on the device at a time."""
     options = config.checkpoint
-    if options.kind == "none":
-        return 0.0
-    size = sum(file.bytes for file in options.files) if options.kind == "files" else options.state_bytes
-    saves = sum(_saves(config, steps))
-    kept = min(saves, options.keep + 1) if options.keep else saves  # the old one goes when the new one is there
-    return float(size) * kept * (ranks if options.ranks == "all" else 1)
-
-
-def _saves(config: Config, steps: int) -> Iterator[int]:
-    if config.checkpoint.every_steps:
-        yield steps // config.checkpoint.every_steps
-    if config.checkpoint.every_epochs:
-        yield config.train.epochs // config.checkpoint.every_epochs
+    count = saves(options, steps, config.train.epochs)
+    kept = min(count, options.keep + 1) if options.keep else count  # the old one goes when the new one is there
+    size = float(checkpoint_bytes(options)) * kept + start_bytes(options)
+    return size * (ranks if options.ranks == "all" else 1)

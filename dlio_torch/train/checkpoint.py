@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dlio_torch.config.checkpoint_amount import largest_write, start_bytes
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.data.dataset.stored_files import true_error
 from dlio_torch.environment.vigil import Vigil
@@ -27,6 +28,7 @@ from dlio_torch.syserrors import refused, unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 from dlio_torch.train.position import Place, Positions
 from dlio_torch.train.state import make_state
+from dlio_torch.train.tensorflow_saver import TensorFlowSaver
 from dlio_torch.units import format_size
 
 # Linux transfers at most this much in one call, whatever is asked for.
@@ -51,6 +53,9 @@ class Checkpointer:
 
     A checkpoint of ``kind=torch`` is ``checkpoint-<step>.pt``: ``torch.save`` of float32 parameters and
     of an Adam optimizer's two moments, whose file has ``state_bytes`` within 1 % from 64 KiB on.
+
+    A checkpoint of ``kind=tensorflow`` is what TensorFlow's Saver writes: see
+    :mod:`dlio_torch.train.tensorflow_saver`.
 
     Buffers and state are made here, outside of any timed part.
 
@@ -90,13 +95,17 @@ class Checkpointer:
         self._kept: list[int] = []  # steps whose checkpoints lie in the folder, oldest first
         self._restorable: int | None = None
         self._files = _files_of(config)
+        self._tensorflow: TensorFlowSaver | None = None
         if not self.saves:
             return
         try:
             if config.kind == "torch":
                 self._state = make_state(config.state_bytes, _temporary(self._path(self._files[0], 0)).name)
             else:
-                self._buffer = memoryview(_payload(max((file.call for file in self._files), default=0)))
+                content = _payload(max((file.call for file in self._files), default=0))
+                self._buffer = memoryview(content)
+                if config.kind == "tensorflow":
+                    self._tensorflow = TensorFlowSaver(config.tensorflow, config.state_bytes, self.directory, content)
         except OSError as error:
             raise refused("the size of a checkpoint cannot be tried out", error) from error
         except (MemoryError, RuntimeError) as error:
@@ -116,6 +125,52 @@ class Checkpointer:
         by_step = self.config.every_steps > 0 and step % self.config.every_steps == 0
         by_epoch = self.config.every_epochs > 0 and last_of_epoch and epoch % self.config.every_epochs == 0
         return self.saves and (by_step or by_epoch)
+
+    def begin(self, step: int, place: Place | None = None) -> tuple[int, int]:
+        """Write what the application writes before its first step.
+
+        Args:
+            step: training steps done since the run began.
+            place: where the training is.
+
+        Returns:
+            Checkpoints saved, and bytes written.
+
+        Raises:
+            DlioError: as :meth:`save`.
+        """
+        if not self.saves:
+            return 0, 0
+        written = 0
+        if self._tensorflow is not None:
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                written = self._tensorflow.begin()
+            except OSError as error:
+                raise _cannot_write(self.directory, start_bytes(self.config), error) from error
+        if not self.config.before_first:
+            return 0, written
+        return 1, written + self.save(step, place)
+
+    def end(self, step: int, place: Place | None = None) -> tuple[int, int]:
+        """Write what the application writes after its last step; arguments and results as of :meth:`begin`."""
+        if not self.saves:
+            return 0, 0
+        missing = self.config.after_last and step not in self._kept
+        written = self.save(step, place) if missing else 0
+        return int(missing), written
+
+    def close(self) -> None:
+        """Close what is open between checkpoints.
+
+        Raises:
+            DlioError: the system does not take the last of it.
+        """
+        if self._tensorflow is not None:
+            try:
+                self._tensorflow.close()
+            except OSError as error:
+                raise _cannot_write(self.directory, 0, error) from error
 
     def save(self, step: int, place: Place | None = None) -> int:
         """Write the checkpoint of ``step``, then delete the ones that are not kept.
@@ -186,6 +241,8 @@ class Checkpointer:
     # --- writing ----------------------------------------------------------------------------------
 
     def _save(self, step: int, *, fsync: bool, place: Place | None = None) -> int:
+        if self._tensorflow is not None:
+            return self._save_tensorflow(self._tensorflow, step, fsync=fsync, place=place)
         total = 0
         done: list[Path] = []
         for file in self._files:
@@ -202,16 +259,35 @@ class Checkpointer:
                 _fsync(self.directory)  # the names
             except OSError as error:
                 raise refused(f"the checkpoints in {self.directory} cannot be flushed", error) from error
-        if step in self._kept:
-            self._kept.remove(step)
-        self._kept.append(step)
-        surplus = max(0, len(self._kept) - self.config.keep) if self.config.keep else 0
-        old, self._kept = self._kept[:surplus], self._kept[surplus:]
+        old, self._kept = self._surplus(step)
         if self._positions is not None and place is not None:
             self._positions.write(step, place, [step] if self._fixed() else self._kept)
         for number in old:
             self._discard([self._path(file, number) for file in self._files if "{step}" in file.name])
         return total
+
+    def _save_tensorflow(self, saver: TensorFlowSaver, step: int, *, fsync: bool, place: Place | None) -> int:
+        old, kept = self._surplus(step)
+        size = sum(file.size for file in self._files)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with self._recorder.span("write", step=step, file=str(self._path(self._files[0], step)), bytes=size):
+                written = saver.save(step, kept[:-1], old)
+            for path in (*saver.names(step), self.directory) if fsync else ():
+                _fsync(path)
+        except OSError as error:
+            saver.discard(step)
+            raise _cannot_write(self._path(self._files[0], step), size, error) from error
+        self._kept = kept
+        if self._positions is not None and place is not None:
+            self._positions.write(step, place, kept)
+        return written
+
+    def _surplus(self, step: int) -> tuple[list[int], list[int]]:
+        """Steps of the checkpoints that go, and of those that are kept, when that of ``step`` is complete."""
+        steps = [*(other for other in self._kept if other != step), step]
+        surplus = max(0, len(steps) - self.config.keep) if self.config.keep else 0
+        return steps[:surplus], steps[surplus:]
 
     def _write(self, path: Path, file: _File, step: int, *, fsync: bool) -> int:
         temporary = _temporary(path)
@@ -299,6 +375,10 @@ def _files_of(config: CheckpointConfig) -> list[_File]:
         return []
     if config.kind == "torch":
         return [_File("checkpoint-{step}.pt", config.state_bytes, 0)]
+    if config.kind == "tensorflow":  # the graph is not read
+        name, call = config.tensorflow.name, largest_write(config.tensorflow, config.state_bytes)
+        index = _File(f"{name}.index", config.tensorflow.index_bytes, call)
+        return [index, _File(f"{name}.data-00000-of-00001", config.state_bytes, call)]
     files: list[_File] = []
     for i, file in enumerate(config.files):
         if file.name in [other.name for other in files]:

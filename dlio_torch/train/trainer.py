@@ -126,7 +126,11 @@ class Trainer:
         if self._restore:
             self._restore_checkpoint(result)
         try:
+            if self._checkpointer.saves:
+                self._outside(result, self._checkpointer.begin, self._first)
             self._epochs(result)
+            if self._checkpointer.saves:
+                self._outside(result, self._checkpointer.end, (self._config.epochs, len(self._loader)))
         except BaseException:
             # What was done stays to be looked at; the first error is the one that counts.
             with contextlib.suppress(DlioError):
@@ -145,6 +149,17 @@ class Trainer:
             ended = time.perf_counter_ns()
             self._recorder.add("restore", began, ended, bytes=result.restore_bytes)
             result.restore_s = (ended - began) * 1e-9
+
+    def _outside(
+        self, result: TrainResult, save: Callable[[int, Place], tuple[int, int]], place: tuple[int, int]
+    ) -> None:
+        """Save before the first or after the last step."""
+        began = time.perf_counter_ns()
+        checkpoints, written = save(self._done, Place(*place, self._eval_epoch, self._eval_done))
+        result.checkpoints += checkpoints
+        result.checkpoint_bytes += written
+        if written:
+            self._recorder.add("checkpoint", began, time.perf_counter_ns(), bytes=written)
 
     def _epochs(self, result: TrainResult) -> None:
         with self._profiler:

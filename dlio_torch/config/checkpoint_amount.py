@@ -1,0 +1,62 @@
+"""How many checkpoints a run saves, and of which size: what plans and estimates ask."""
+
+from __future__ import annotations
+
+from dlio_torch.config.schema_training import CheckpointConfig, TensorFlowConfig
+
+
+def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
+    """Checkpoints that a rank saves.
+
+    Args:
+        options: of the checkpoints.
+        steps: of an epoch.
+        epochs: of the run.
+    """
+    if options.kind == "none":
+        return 0
+    total = steps * epochs
+    count = total // options.every_steps if options.every_steps else 0
+    count += epochs // options.every_epochs if options.every_epochs else 0
+    last = options.every_steps and total % options.every_steps == 0
+    last = last or (options.every_epochs and epochs % options.every_epochs == 0)
+    return count + options.before_first + (options.after_last and not last)
+
+
+def checkpoint_bytes(options: CheckpointConfig) -> int:
+    """Bytes of one checkpoint of a rank on the storage."""
+    if options.kind == "files":
+        return sum(file.bytes for file in options.files)
+    if options.kind == "tensorflow":
+        return options.state_bytes + options.tensorflow.index_bytes + options.tensorflow.meta_bytes
+    return options.state_bytes if options.kind == "torch" else 0
+
+
+def start_bytes(options: CheckpointConfig) -> int:
+    """Bytes that are written once, before the first checkpoint: TensorFlow's graph as text and its events."""
+    return _start(options.tensorflow) if options.kind == "tensorflow" else 0
+
+
+def held_bytes(options: CheckpointConfig) -> int:
+    """Bytes of memory that a rank saves from: a whole state, or the largest write call."""
+    if options.kind == "files":
+        return max((file.write_bytes for file in options.files), default=0)
+    if options.kind == "tensorflow":
+        return largest_write(options.tensorflow, options.state_bytes)
+    return options.state_bytes if options.kind == "torch" else 0
+
+
+TENSORFLOW_BUFFER = 8 << 20
+"""Bytes of the variables that TensorFlow hands to one fwrite (``tensor_bundle.cc``, ``kBufferSize``)."""
+
+
+def largest_write(options: TensorFlowConfig, data_bytes: int) -> int:
+    """Bytes of the largest fwrite."""
+    sizes = (options.meta_bytes, options.graph_text_bytes, options.graph_bytes, options.index_bytes)
+    return max(min(TENSORFLOW_BUFFER, data_bytes), *sizes)
+
+
+def _start(options: TensorFlowConfig) -> int:
+    # A record of the version, and two of each graph; 16 bytes around each.
+    events = 40 + 2 * (options.graph_bytes + options.meta_bytes + 32) if options.graph_bytes else 0
+    return options.graph_text_bytes + events
