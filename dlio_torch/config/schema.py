@@ -42,6 +42,7 @@ from dlio_torch.config.schema_training import (
     CheckpointConfig,
     CheckpointFileConfig,
     ComputeConfig,
+    TensorFlowConfig,
     TrainConfig,
 )
 
@@ -64,6 +65,7 @@ __all__ = [
     "StageConfig",
     "StorageConfig",
     "SystemConfig",
+    "TensorFlowConfig",
     "TraceConfig",
     "TrainConfig",
 ]

@@ -133,7 +133,7 @@ class TensorFlowSaver:
     def _sharded(self, step: int) -> int:
         """Write a shard in a folder of its own, then merge: rename its variables, write its index once more."""
         folder = self._temporary(step)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(0o755, exist_ok=True)
         shard = folder / "part-00000-of-00001"
         written = self._variables(shard)
         index = Path(f"{shard}.index")
