@@ -133,7 +133,8 @@ def document_lengths(
     """
     variance = math.log1p((stdev / mean) ** 2)  # of the logarithm
     exponent = math.log(mean) - variance / 2 + math.sqrt(variance) * _normal(seed, stream, first, count)
-    return np.rint(np.clip(np.exp(exponent), *bounds)).astype(np.int64)
+    drawn: npt.NDArray[np.int64] = np.rint(np.clip(np.exp(exponent), *bounds)).astype(np.int64)
+    return drawn
 
 
 def _normal(seed: int, stream: int, first: int, count: int) -> npt.NDArray[np.float64]:
