@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from straced import needs_strace
 
+from dlio_torch import cli
 from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
 from dlio_torch.config.schema import CheckpointConfig, TensorFlowConfig
 from dlio_torch.errors import DlioError
@@ -215,3 +217,23 @@ def test_a_file_that_cannot_be_written_leaves_nothing(sharded: bool, tmp_path: P
     assert names(tmp_path) == set()
     checkpointer.save(6)
     assert len(names(tmp_path)) == 4
+
+
+RUN = [
+    "recipe=minimal", "scale=tiny", "train.batch_size=4", "train.steps=8", "compute.step_s=0",
+    "dataset.fields.0.shape=[8]", "checkpoint.kind=tensorflow", "checkpoint.state_bytes=64KiB",
+    "checkpoint.every_epochs=0", "checkpoint.every_steps=3", "checkpoint.before_first=true",
+    "checkpoint.after_last=true", "checkpoint.keep=5",
+]  # fmt: skip
+
+
+def test_a_run_saves_as_its_hook_does_and_goes_on(tmp_path: Path) -> None:
+    """What was restored is saved once more, as the hook does when the session is there."""
+    options = [*RUN, f"dataset.root={tmp_path}/data"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    found = []
+    for folder, more in ((first, ["train.epochs=1"]), (second, ["train.epochs=2", f"train.resume={first}"])):
+        assert cli.main([*options, *more, f"output.dir={folder}"]) == 0
+        steps = {int(path.stem.split("-")[1]) for path in (folder / "checkpoints").glob("*.index")}
+        found.append((json.loads((folder / "summary.json").read_text())["saved"]["checkpoints"], steps))
+    assert found == [(4, {0, 3, 6, 8}), (5, {8, 9, 12, 15, 16})]
