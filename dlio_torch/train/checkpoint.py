@@ -10,37 +10,31 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
-from dlio_torch.config.checkpoint_amount import largest_write, start_bytes
+from dlio_torch.config.checkpoint_amount import start_bytes
+from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
-from dlio_torch.data.dataset.stored_files import true_error
 from dlio_torch.environment.vigil import Vigil
-from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError
+from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.syserrors import refused, unreadable
 from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.train.checkpoint_files import (
+    SHIFTS,
+    CheckpointFile,
+    cannot_write,
+    files_of,
+    fsync_path,
+    payload,
+    temporary_name,
+)
 from dlio_torch.train.position import Place, Positions
 from dlio_torch.train.state import make_state
 from dlio_torch.train.tensorflow_saver import TensorFlowSaver
 from dlio_torch.units import format_size
-
-# Linux transfers at most this much in one call, whatever is asked for.
-_LARGEST_CALL = 0x7FFFF000
-_SHIFTS = 64 * 1024
-
-
-@dataclass(frozen=True)
-class _File:
-    name: str  # with "{step}" where the step comes
-    size: int
-    call: int  # size of one write call
 
 
 class Checkpointer:
@@ -94,15 +88,15 @@ class Checkpointer:
         self._restores = restores
         self._kept: list[int] = []  # steps whose checkpoints lie in the folder, oldest first
         self._restorable: int | None = None
-        self._files = _files_of(config)
+        self._files = files_of(config)
         self._tensorflow: TensorFlowSaver | None = None
         if not self.saves:
             return
         try:
             if config.kind == "torch":
-                self._state = make_state(config.state_bytes, _temporary(self._path(self._files[0], 0)).name)
+                self._state = make_state(config.state_bytes, temporary_name(self._path(self._files[0], 0)).name)
             else:
-                content = _payload(max((file.call for file in self._files), default=0))
+                content = payload(max((file.call for file in self._files), default=0))
                 self._buffer = memoryview(content)
                 if config.kind == "tensorflow":
                     self._tensorflow = TensorFlowSaver(config.tensorflow, config.state_bytes, self.directory, content)
@@ -147,7 +141,7 @@ class Checkpointer:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 written = self._tensorflow.begin()
             except OSError as error:
-                raise _cannot_write(self.directory, start_bytes(self.config), error) from error
+                raise cannot_write(self.directory, start_bytes(self.config), error) from error
         if not self.config.before_first:
             return 0, written
         return 1, written + self.save(step, place)
@@ -170,7 +164,7 @@ class Checkpointer:
             try:
                 self._tensorflow.close()
             except OSError as error:
-                raise _cannot_write(self.directory, 0, error) from error
+                raise cannot_write(self.directory, 0, error) from error
 
     def save(self, step: int, place: Place | None = None) -> int:
         """Write the checkpoint of ``step``, then delete the ones that are not kept.
@@ -252,11 +246,11 @@ class Checkpointer:
                 total += self._write(path, file, step, fsync=fsync)
             except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
                 self._discard([one for one in done if one not in self._fixed()])
-                raise _cannot_write(path, file.size, error) from error
+                raise cannot_write(path, file.size, error) from error
             done.append(path)
         if fsync and done:
             try:
-                _fsync(self.directory)  # the names
+                fsync_path(self.directory)  # the names
             except OSError as error:
                 raise refused(f"the checkpoints in {self.directory} cannot be flushed", error) from error
         old, self._kept = self._surplus(step)
@@ -274,10 +268,10 @@ class Checkpointer:
             with self._recorder.span("write", step=step, file=str(self._path(self._files[0], step)), bytes=size):
                 written = saver.save(step, kept[:-1], old)
             for path in (*saver.names(step), self.directory) if fsync else ():
-                _fsync(path)
+                fsync_path(path)
         except OSError as error:
             saver.discard(step)
-            raise _cannot_write(self._path(self._files[0], step), size, error) from error
+            raise cannot_write(self._path(self._files[0], step), size, error) from error
         self._kept = kept
         if self._positions is not None and place is not None:
             self._positions.write(step, place, kept)
@@ -289,8 +283,8 @@ class Checkpointer:
         surplus = max(0, len(steps) - self.config.keep) if self.config.keep else 0
         return steps[:surplus], steps[surplus:]
 
-    def _write(self, path: Path, file: _File, step: int, *, fsync: bool) -> int:
-        temporary = _temporary(path)
+    def _write(self, path: Path, file: CheckpointFile, step: int, *, fsync: bool) -> int:
+        temporary = temporary_name(path)
         try:
             with self._recorder.span("write", step=step, file=str(path), bytes=file.size):
                 if self.config.kind == "torch":
@@ -300,7 +294,7 @@ class Checkpointer:
                     written = self._write_calls(temporary, file)
             if fsync:
                 with self._recorder.span("fsync", step=step, file=str(path), bytes=written):
-                    _fsync(temporary)
+                    fsync_path(temporary)
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -308,13 +302,13 @@ class Checkpointer:
             raise
         return written
 
-    def _write_calls(self, path: Path, file: _File) -> int:
+    def _write_calls(self, path: Path, file: CheckpointFile) -> int:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             done = calls = 0
             while done < file.size:
                 # Another place in the buffer for each call: storage that finds equal blocks finds none.
-                shift = calls * 997 % _SHIFTS
+                shift = calls * 997 % SHIFTS
                 done += os.write(descriptor, self._buffer[shift : shift + min(file.call, file.size - done)])
                 calls += 1
         finally:
@@ -323,16 +317,16 @@ class Checkpointer:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _read(self, path: Path, file: _File) -> int:
-        read: Callable[[Path, _File], int] = self._load if self.config.kind == "torch" else self._read_calls
+    def _read(self, path: Path, file: CheckpointFile) -> int:
+        read: Callable[[Path, CheckpointFile], int] = self._load if self.config.kind == "torch" else self._read_calls
         with self._recorder.span("read", file=str(path), bytes=file.size):
             try:
                 return read(path, file)
             except OSError as error:
                 raise unreadable(f"checkpoint file {path}", error) from error
 
-    def _read_calls(self, path: Path, file: _File) -> int:
-        call = min(self.config.restore_read_bytes or file.size, file.size, _LARGEST_CALL)
+    def _read_calls(self, path: Path, file: CheckpointFile) -> int:
+        call = min(self.config.restore_read_bytes or file.size, file.size, LARGEST_CALL)
         buffer = memoryview(bytearray(call))
         done = 0
         with open(path, "rb", buffering=0) as source:
@@ -345,7 +339,7 @@ class Checkpointer:
                 done += count
         return done
 
-    def _load(self, path: Path, file: _File) -> int:
+    def _load(self, path: Path, file: CheckpointFile) -> int:
         try:
             state = torch.load(path, weights_only=True)
         except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
@@ -358,7 +352,7 @@ class Checkpointer:
 
     # --- names ------------------------------------------------------------------------------------
 
-    def _path(self, file: _File, step: int) -> Path:
+    def _path(self, file: CheckpointFile, step: int) -> Path:
         return self.directory / file.name.replace("{step}", str(step))
 
     def _fixed(self) -> set[Path]:
@@ -368,51 +362,3 @@ class Checkpointer:
         for path in paths:
             with contextlib.suppress(OSError):
                 path.unlink()
-
-
-def _files_of(config: CheckpointConfig) -> list[_File]:
-    if config.kind == "none":
-        return []
-    if config.kind == "torch":
-        return [_File("checkpoint-{step}.pt", config.state_bytes, 0)]
-    if config.kind == "tensorflow":  # the graph is not read
-        name, call = config.tensorflow.name, largest_write(config.tensorflow, config.state_bytes)
-        index = _File(f"{name}.index", config.tensorflow.index_bytes, call)
-        return [index, _File(f"{name}.data-00000-of-00001", config.state_bytes, call)]
-    files: list[_File] = []
-    for i, file in enumerate(config.files):
-        if file.name in [other.name for other in files]:
-            raise ConfigError(f"checkpoint.files[{i}].name={file.name!r} is there twice", hint="use another name")
-        files.append(_File(file.name, file.bytes, min(file.write_bytes or file.bytes, file.bytes, _LARGEST_CALL)))
-    return files
-
-
-def _payload(call: int) -> Any:
-    """Random bytes without a zero, enough for a write call of ``call`` bytes at any shift."""
-    block = np.random.default_rng(1).integers(1, 256, size=4 * 1024 * 1024, dtype=np.uint8)
-    return np.resize(block, call + _SHIFTS) if call + _SHIFTS > block.size else block
-
-
-def _temporary(path: Path) -> Path:
-    """Where a file lies until it is complete: in the folder of its name, so that a rename moves no data."""
-    return path.with_name(f".{path.name}.tmp")
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _cannot_write(path: Path, size: int, error: Exception) -> DlioError:
-    try:
-        free = f"{format_size(shutil.disk_usage(path.parent).free)} are free"
-    except OSError:
-        free = "its folder cannot be reached"
-    return refused(
-        f"checkpoint file {path} cannot be written (it needs {format_size(size)}, {free})",
-        true_error(error, path.parent, size),
-        elsewhere="set output.root to another file system, or lower checkpoint.keep",
-    )

@@ -1,0 +1,90 @@
+"""The files of a checkpoint: their names and sizes, what they are filled with, and errors of writing them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_torch.config.checkpoint_amount import largest_write
+from dlio_torch.config.opt import LARGEST_CALL
+from dlio_torch.config.schema import CheckpointConfig
+from dlio_torch.data.dataset.stored_files import true_error
+from dlio_torch.errors import ConfigError, DlioError
+from dlio_torch.syserrors import refused
+from dlio_torch.units import format_size
+
+SHIFTS = 64 * 1024
+"""Bytes by which a write call may begin elsewhere in the content."""
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """One file of a checkpoint.
+
+    Attributes:
+        name: of the file, with ``{step}`` where the step comes.
+        size: its bytes.
+        call: bytes of one write call.
+    """
+
+    name: str
+    size: int
+    call: int
+
+
+def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
+    """The files of a checkpoint that a restore reads; of ``kind=files`` and ``torch`` all files."""
+    if config.kind == "none":
+        return []
+    if config.kind == "torch":
+        return [CheckpointFile("checkpoint-{step}.pt", config.state_bytes, 0)]
+    if config.kind == "tensorflow":  # the graph is not read
+        name, call = config.tensorflow.name, largest_write(config.tensorflow, config.state_bytes)
+        index = CheckpointFile(f"{name}.index", config.tensorflow.index_bytes, call)
+        return [index, CheckpointFile(f"{name}.data-00000-of-00001", config.state_bytes, call)]
+    files: list[CheckpointFile] = []
+    for i, file in enumerate(config.files):
+        if file.name in [other.name for other in files]:
+            raise ConfigError(f"checkpoint.files[{i}].name={file.name!r} is there twice", hint="use another name")
+        files.append(
+            CheckpointFile(file.name, file.bytes, min(file.write_bytes or file.bytes, file.bytes, LARGEST_CALL))
+        )
+    return files
+
+
+def payload(call: int) -> Any:
+    """Random bytes without a zero, enough for a write call of ``call`` bytes at any shift."""
+    block = np.random.default_rng(1).integers(1, 256, size=4 * 1024 * 1024, dtype=np.uint8)
+    return np.resize(block, call + SHIFTS) if call + SHIFTS > block.size else block
+
+
+def temporary_name(path: Path) -> Path:
+    """Where a file lies until it is complete: in the folder of its name, so that a rename moves no data."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file or folder to the device."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cannot_write(path: Path, size: int, error: Exception) -> DlioError:
+    """The error for a checkpoint file of ``size`` bytes that the system does not take."""
+    try:
+        free = f"{format_size(shutil.disk_usage(path.parent).free)} are free"
+    except OSError:
+        free = "its folder cannot be reached"
+    return refused(
+        f"checkpoint file {path} cannot be written (it needs {format_size(size)}, {free})",
+        true_error(error, path.parent, size),
+        elsewhere="set output.root to another file system, or lower checkpoint.keep",
+    )
