@@ -71,6 +71,7 @@ class TestHdf5(FormatContract):
         "selected-all": config([replace(FIXED[0], select=list(range(24)))]),
         "selected-vector": config([FieldConfig("data", "int16", [600], select=[5, 598])]),
         "core": config(GROUPS, driver="core"),
+        "opened-for-each-read": config(SCALARS, open_arrays="each_read"),
         "groups": config(GROUPS),
         "groups-gzip": config(GROUPS, chunk_bytes=2048, compression="gzip", compression_level=0),
     }
@@ -280,7 +281,9 @@ def test_fields_change_the_identity(field: FieldConfig) -> None:
 
 
 def test_options_of_reading_leave_the_identity_alone() -> None:
-    small = Hdf5Format(config([replace(FIXED[0], select=[3, 5])], chunk_cache_bytes=0, driver="core"), 1)
+    small = Hdf5Format(
+        config([replace(FIXED[0], select=[3, 5])], chunk_cache_bytes=0, driver="core", open_arrays="each_read"), 1
+    )
     assert small.layout_options() == Hdf5Format(config(FIXED), 1).layout_options()
 
 
@@ -327,9 +330,16 @@ def test_wrong_fields_are_named(fields: list[FieldConfig], words: str) -> None:
 
 
 def both(fmt: Hdf5Format, path: Path) -> str:
-    """What inspect() says; opening must refuse as well, and with the same words."""
+    """What inspect() says; opening must refuse as well, and with the same words.  Else the first read does."""
+    late = Hdf5Format(replace(fmt.config, hdf5=replace(fmt.options, open_arrays="each_read")), 1)
+
+    def use() -> None:
+        with closing(late.open(path)) as reader:
+            read(late, reader, [0])
+
     line = refusal(lambda: fmt.inspect(path), closed=path)
     assert refusal(lambda: fmt.open(path), closed=path) == line
+    assert refusal(use, closed=path) == line
     return line
 
 
@@ -572,3 +582,70 @@ def test_of_a_contiguous_array_only_the_selected_bytes_are_read(tmp_path: Path) 
         want.append((labels + first * CHANNEL_BYTES, count * CHANNEL_BYTES))
     assert [call for call in got if call[1] >= CHANNEL_BYTES] == want
     assert sum(size for _, size in got if size < CHANNEL_BYTES) < 16384  # headers
+
+
+# What applications write, on a file of one of our layouts.
+#   hep       NERSC/DL-Parallel-IO, benchmarks/hep_cnn/networks/binary_classifier_tf.py, DataSet.load_next_file
+#   cosmo     mlcommons/hpc, cosmoflow/prepare.py, read_hdf5
+#   cam       mlcommons/hpc, deepcam/src/deepCam/data/cam_hdf5_dataset.py, CamDataset.__getitem__
+#   kept, each  a torch Dataset that keeps the file open, and its arrays or not
+PLAIN = """
+import h5py, pickle, sys
+import numpy as np
+from pathlib import Path
+from dlio_torch.formats.core.batch import BatchBuffer
+
+def hep(f):
+    n = f["data"].shape[0]
+    return [f[name][0:n] for name in ("data", "label", "weight")]
+
+def cosmo(f):
+    return [f["x"][:], f["y"][:]]
+
+def cam(f):
+    return [f["climate/data"][..., list(range(16))], f["climate/labels_0"][...].astype(np.int64)]
+
+def kept(f):
+    data, label = f["data"], f["label"]
+    return [(data[i], label[i]) for i in range(len(data))]
+
+def each(f):
+    return [(f["data"][i], f["label"][i]) for i in range(3)]
+
+for name, once in ("hep", True), ("cosmo", True), ("cam", True), ("kept", False), ("each", False):
+    with h5py.File(Path(f"{name}.plain.h5").resolve(), "r", rdcc_nbytes=1 << 20, rdcc_nslots=521) as f:
+        locals()[name](f)
+    fmt = pickle.loads(Path(name).read_bytes())
+    reader = fmt.open(Path(f"{name}.h5").resolve())
+    count = reader.num_samples
+    for first, rows in [(0, count)] if once else [(i, 1) for i in range(count)]:
+        reader.read(first, rows, BatchBuffer(fmt.specs(), range(rows)), 0)
+    reader.close()
+"""
+EVENTS = [FieldConfig("data", "float32", [3, 64, 64]), FieldConfig("label"), FieldConfig("weight")]
+VOLUME = [FieldConfig("x", "int16", [64, 64, 64, 4]), FieldConfig("y", shape=[4])]
+CLIMATE = [FieldConfig("climate/data", shape=[96, 144, 16]), FieldConfig("climate/labels_0", shape=[96, 144])]
+IMAGES = [FieldConfig("data", "uint8", [64, 1024], chunk=[2, 64, 1024]), FieldConfig("label", "int64")]
+AS_APPLICATIONS: dict[str, tuple[int, DatasetConfig]] = {
+    "hep": (9, config(EVENTS, open_arrays="each_read")),
+    "cosmo": (1, config(VOLUME, open_arrays="each_read")),
+    "cam": (1, config(CLIMATE, open_arrays="each_read")),
+    "kept": (3, config(IMAGES, compression="gzip")),
+    "each": (3, config(IMAGES, compression="gzip", open_arrays="each_read")),
+}
+
+
+@needs_strace
+def test_the_calls_are_those_of_plain_h5py(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, (samples, options) in AS_APPLICATIONS.items():
+        fmt = Hdf5Format(options, 1)
+        for file in (f"{name}.h5", f"{name}.plain.h5"):
+            write(fmt, folder / file, 0, samples)
+        (folder / name).write_bytes(pickle.dumps(fmt))
+    calls = straced(PLAIN, folder)
+    for name in AS_APPLICATIONS:
+        assert calls[f"{name}.h5"] == calls[f"{name}.plain.h5"], name
+    # A chunk of two samples is read once, or for each of them.
+    assert len(calls["each.h5"]) > len(calls["kept.h5"])

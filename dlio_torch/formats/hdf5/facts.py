@@ -61,6 +61,7 @@ class Hdf5Facts(FormatFacts):
         return (
             Unused("driver", "it reads what a sample needs, and not through the HDF5 library", "sec2"),
             Unused("chunk_cache_bytes", NO_LIBRARY_CALLS),
+            Unused("open_arrays", NO_LIBRARY_CALLS),
         )
 
     def axes(self, config: Config) -> Iterator[Axis]:

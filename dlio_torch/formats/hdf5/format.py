@@ -71,7 +71,7 @@ class Hdf5Format(Format):
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
-        for key in ("chunk_cache_bytes", "driver"):  # these belong to reading: another value reads the same file
+        for key in ("chunk_cache_bytes", "driver", "open_arrays"):  # of reading: another value reads the same file
             del options[key]
         options["fields"] = [{k: v for k, v in field.items() if k != "select"} for field in options["fields"]]
         return options

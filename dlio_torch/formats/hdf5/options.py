@@ -20,3 +20,8 @@ class Hdf5Config:
     )
     chunk_cache_bytes: int = opt(1048576, "HDF5 chunk cache of each open array (rdcc_nbytes)", unit="B", minimum=0)
     driver: Literal["sec2", "core"] = opt("sec2", "HDF5 driver: POSIX calls as needed, or the whole file at the open")
+    open_arrays: Literal["with_file", "each_read"] = opt(
+        "with_file",
+        'arrays are opened with the file and stay open (a = f["a"]; a[i]), or each just before it is read (f["a"][i]), '
+        "which empties its chunk cache",
+    )

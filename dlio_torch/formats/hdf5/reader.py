@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import Reader
+from dlio_torch.formats.core.format import Reader, open_error
 from dlio_torch.formats.core.layout import ArrayPlaces
 from dlio_torch.formats.core.mpi_file import Ranks
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
-from dlio_torch.formats.hdf5.file import Slab, open_file, reading, require
+from dlio_torch.formats.hdf5.file import DAMAGE, Slab, open_file, reading, require
 from dlio_torch.formats.hdf5.layout import places_of
 from dlio_torch.formats.hdf5.options import Hdf5Config
 
@@ -22,7 +23,12 @@ _OTHER_EXTENTS = "extents are {first u8, N u4} in 16 bytes; correct dataset.fiel
 
 
 class Hdf5Reader(Reader):
-    """An open file, its arrays open.
+    """An open file.
+
+    Its arrays are opened with it and stay open, as by ``a = f["a"]; b = f["b"]; a[i]; b[i]``; or each is opened just
+    before it is read and closed afterwards (``open_arrays=each_read``), as by ``f["a"][i]; f["b"][i]``.  The header of
+    an array is then read after the elements of the array before it, and no chunk stays in the library's cache.  The
+    first array is opened with the file in both cases, for the number of samples (``f["a"].shape[0]``).
 
     Args:
         path: the file.
@@ -32,7 +38,7 @@ class Hdf5Reader(Reader):
         ranks: those that open it together, for MPI-IO.
 
     Raises:
-        DataError: the file has another layout.
+        DataError: here or from :meth:`read`: the file has another layout.
     """
 
     num_samples: int
@@ -47,36 +53,64 @@ class Hdf5Reader(Reader):
     ) -> None:
         self._file = open_file(path, options.chunk_cache_bytes, driver=options.driver, ranks=ranks)
         self._path = path
-        self._specs = specs
+        self._specs = {spec.name: spec for spec in specs}
         self._select = select
-        self._arrays: dict[str, Slab] = {}
-        self._extents: dict[str, Slab] = {}
+        self._kept: dict[str, Slab] | None = {} if options.open_arrays == "with_file" else None
+        first = specs[0]
         with reading(self._file, path):
-            for spec in specs:
-                array = require(self._file, spec.name, path, spec.dtype, spec.shape, hint="correct dataset.fields")
-                self._arrays[spec.name] = Slab(array, path, select[spec.name])
-                if spec.variable:
-                    extents = require(self._file, spec.name + EXTENTS_SUFFIX, path, EXTENTS, hint=_OTHER_EXTENTS)
-                    self._extents[spec.name] = Slab(extents, path)
-            self.num_samples = self._count()
+            self.num_samples = (self._table(first.name) if first.variable else self._array(first.name)).rows
+            for spec in specs if self._kept is not None else ():
+                self.slabs(spec.name)
 
-    def _count(self) -> int:
-        counts = {name: self._extents.get(name, array).rows for name, array in self._arrays.items()}
-        if len(set(counts.values())) > 1:
+    def _array(self, name: str) -> Slab:
+        """An array, opened now if it is not open."""
+        if self._kept is not None and name in self._kept:
+            return self._kept[name]
+        spec = self._specs[name]
+        array = self._require(name, spec.dtype, spec.shape, "correct dataset.fields")
+        slab = Slab(array, self._path, self._select[name])
+        if not spec.variable:
+            self._check_count(name, slab)
+        return self._keep(name, slab)
+
+    def _table(self, name: str) -> Slab:
+        """The table of extents of a variable-length array, opened now if it is not open."""
+        table = name + EXTENTS_SUFFIX
+        if self._kept is not None and table in self._kept:
+            return self._kept[table]
+        slab = Slab(self._require(table, EXTENTS, (), _OTHER_EXTENTS), self._path)
+        self._check_count(name, slab)
+        return self._keep(table, slab)
+
+    def _keep(self, name: str, slab: Slab) -> Slab:
+        if self._kept is not None:
+            self._kept[name] = slab
+        return slab
+
+    def _require(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], hint: str) -> h5py.Dataset:
+        try:
+            return require(self._file, name, self._path, dtype, shape, hint=hint)
+        except DAMAGE as error:
+            raise open_error(self._path, error) from error
+
+    def _check_count(self, name: str, counted: Slab) -> None:
+        """Raise unless an array has as many samples as the first one."""
+        count = getattr(self, "num_samples", counted.rows)
+        if counted.rows != count:
             raise DataError(
-                f"{self._path}: arrays disagree on the number of samples: "
-                + ", ".join(f"{name} has {count}" for name, count in counts.items()),
+                f"{self._path}: arrays disagree on the number of samples: {next(iter(self._specs))} has {count}, "
+                f"{name} has {counted.rows}",
                 hint="the file is damaged, or dataset.fields names arrays that do not belong together",
             )
-        return next(iter(counts.values()))
 
     def describe(self) -> dict[str, Any]:
         """Chunks and filter of each array; checks as well that the last extents lie within their array."""
         details: dict[str, Any] = {}
         with reading(self._file, self._path):
-            for name, array in self._arrays.items():
-                if name in self._extents and self.num_samples:
-                    last = self._extents[name].read(self.num_samples - 1, 1)[0]
+            for name in self._specs:
+                array, extents = self.slabs(name)
+                if extents is not None and self.num_samples:
+                    last = extents.read(self.num_samples - 1, 1)[0]
                     array.check(int(last["first"]), int(last["N"]))
                 stored = self._file[name]
                 details[name] = {"chunks": stored.chunks, "compression": stored.compression}
@@ -84,32 +118,34 @@ class Hdf5Reader(Reader):
 
     def slabs(self, name: str) -> tuple[Slab, Slab | None]:
         """An array, and its table of extents where its samples are of variable length."""
-        return self._arrays[name], self._extents.get(name)
+        table = self._table(name) if self._specs[name].variable else None
+        return self._array(name), table
 
     def places(self) -> dict[str, ArrayPlaces]:
         """Where the samples of each array lie; reads all extents."""
         found: dict[str, ArrayPlaces] = {}
         with reading(self._file, self._path):
-            for spec in self._specs:
+            for name in self._specs:
+                _, table = self.slabs(name)
                 extents = None
-                if spec.variable:
-                    table = self._extents[spec.name].read(0, self.num_samples)
-                    extents = table["first"].astype(np.int64), table["N"].astype(np.int64)
-                found[spec.name] = places_of(self._file[spec.name], self._path, extents, self._select[spec.name])
+                if table is not None:
+                    rows = table.read(0, self.num_samples)
+                    extents = rows["first"].astype(np.int64), rows["N"].astype(np.int64)
+                found[name] = places_of(self._file[name], self._path, extents, self._select[name])
         return found
 
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        for spec in self._specs:
+        for name, spec in self._specs.items():
             if spec.variable:
-                self._read_variable(spec.name, first, count, buffer, at)
+                self._read_variable(name, first, count, buffer, at)
             else:
-                self._arrays[spec.name].read_into(first, buffer.fixed[spec.name][at : at + count])
+                self._array(name).read_into(first, buffer.fixed[name][at : at + count])
 
     def _read_variable(self, name: str, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
         """The extents of all samples in one call, and then their rows in one call."""
-        extents = self._extents[name].read(first, count)
+        extents = self._table(name).read(first, count)
         starts, lengths = extents["first"].tolist(), extents["N"].tolist()
-        read_pieces(self._arrays[name].read, starts, lengths, buffer, at, name=name, first=first, path=self._path)
+        read_pieces(self._array(name).read, starts, lengths, buffer, at, name=name, first=first, path=self._path)
 
     def __enter__(self) -> Hdf5Reader:
         return self
