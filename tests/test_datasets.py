@@ -134,6 +134,25 @@ def test_each_thread_has_its_own_open_files(tmp_path: Path) -> None:
     assert [call[0] for call in spy.calls].count("open") == 2
 
 
+def test_threads_share_open_files_where_the_format_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, manifest = make_raw(tmp_path)
+    monkeypatch.setattr(Spy, "shared_by_threads", True)
+    spy = Spy()
+    dataset = SampleDataset(spy, manifest, NULL, max_open_files=2)
+    dataset.open_first()
+    assert [call[0] for call in spy.calls] == ["open", "open"]
+    threads = [threading.Thread(target=dataset.__getitems__, args=([0, 1, 7],)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [call[0] for call in spy.calls].count("open") == 2
+    # A file that gives way is left to the last one that reads it.
+    dataset.__getitems__([14])
+    assert [call[0] for call in spy.calls].count("open") == 3
+    assert "close" not in [call[0] for call in spy.calls]
+
+
 def test_a_dataset_travels_to_a_worker_without_its_open_files(made: tuple[Format, dict[str, Manifest]]) -> None:
     fmt, manifests = made
     dataset = SampleDataset(fmt, manifests["train"], NULL)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import pickle
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -14,8 +16,11 @@ from typing import Any, ClassVar
 import h5py
 import numpy as np
 import pytest
+from data_files import make
+from strace import OPENS, READS, need_strace, trace
 from straced import needs_strace, results, straced
 
+from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.format import Format
@@ -396,3 +401,53 @@ def test_opening_reads_no_index_of_chunks(large: tuple[Format, Path]) -> None:
         got = results(calls[f"{path.name}.{array.name}.h5"], "pread64", "read")
         assert sum(got) < 4096 + nodes
         assert 2096 not in got  # a node of the B-tree
+
+
+THREADS = """
+import sys
+from pathlib import Path
+from dlio_torch.config.compose import compose
+from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.engines.assemble import assemble
+from dlio_torch.formats.core.registry import create
+from dlio_torch.trace.spans import NULL
+config = compose(sys.argv[1:]).config
+fmt = create(config.dataset, config.seed)
+loaders = assemble(config, fmt, layout.generated(config, fmt), NULL, 0, 1)
+batches = loaders.train.epoch(0)
+for batch in batches:
+    batches.read_on()
+loaders.close()
+"""
+
+
+def test_threads_share_the_list_and_the_volumes(tmp_path: Path) -> None:
+    """As in FFN: the main thread opens each volume once, the reading threads share one reader of coordinates."""
+    need_strace()
+    arguments = [
+        "recipe=ffn",
+        f"dataset.root={tmp_path}/data",
+        "scale=tiny",
+        "dataset.samples_per_file=60",
+        "dataset.volume.shape=[70,70,70]",
+        "dataset.volume.patch=[9,9,9]",
+        "train.batch_size=6",
+        "train.steps=0",
+        "access.hold_steps=1",
+        "loader.read_threads=3",
+        "checkpoint=none",
+    ]
+    composed = compose(arguments).config
+    fmt, manifests = make(composed)
+    path = manifests["train"].path(0)
+    calls = trace([sys.executable, "-c", THREADS, *arguments], tmp_path / "log", cwd=tmp_path, env=os.environ)
+    for file in fmt.files(path):
+        opens = [call.tid for call in calls if call.name in OPENS and call.path == str(file) and call.result >= 0]
+        readers = {call.tid for call in calls if call.name in READS and call.path == str(file)}
+        assert len(opens) == 1, file
+        if file == path:
+            assert opens[0] != calls[0].tid  # whichever thread asks first for a coordinate
+            assert sum(call.name in READS and call.path == str(file) and call.result > 0 for call in calls) == 1
+        else:
+            assert opens[0] == calls[0].tid
+            assert len(readers - {calls[0].tid}) > 1

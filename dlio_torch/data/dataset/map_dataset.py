@@ -1,7 +1,8 @@
 """The map-style Dataset over every format: sample numbers in, batches out.
 
 ``__getitems__`` reads a whole batch into one buffer, so the loader's collate function has nothing
-to do.  Files stay open in each thread that reads them, as the applications keep them.
+to do.  Files stay open, as the applications keep them: in each thread that reads them, or once for all threads of a
+process where the format says so.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,10 +27,12 @@ from dlio_torch.data.engines.provenance import Made, Making
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
 from dlio_torch.formats.core.format import Format, Reader
+from dlio_torch.formats.core.library_lock import library_lock
 from dlio_torch.syserrors import unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 
 _Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file and its path
+_SHARING = library_lock()  # held where a file is looked up or opened that the threads of a process share
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class SampleDataset(Dataset[Batch]):
         recorder: takes spans ``read``, ``preprocess`` and ``collate``.
         unit: ``sample`` reads sample by sample, ``block`` reads runs of consecutive samples at once.
         preprocess: CPU time to spend on each sample.
-        max_open_files: files that a thread keeps open.
+        max_open_files: files that a thread keeps open; all threads together where they share them.
         verify: compare each sample with what was generated.
     """
 
@@ -73,7 +77,8 @@ class SampleDataset(Dataset[Batch]):
         self._max_open = max_open_files
         self._verify = verify
         self._specs = fmt.specs()
-        self._local = threading.local()
+        self._shared = fmt.shared_by_threads
+        self._files = self._no_files()
 
     def __len__(self) -> int:
         return self._manifest.num_samples
@@ -90,10 +95,10 @@ class SampleDataset(Dataset[Batch]):
         """
         add, clock = self._recorder.add, time.perf_counter_ns
         buffer = BatchBuffer(self._specs, indices)
-        opened = self._opened()
+        find = self._shared_reader if self._shared else self._own_reader
         position = 0
         for file, first, count in self._runs(indices):
-            reader, path = self._reader(file, opened)
+            reader, path = find(file)
             began = clock()
             try:
                 reader.read(first, count, buffer, position)
@@ -131,14 +136,36 @@ class SampleDataset(Dataset[Batch]):
         if pending is not None:
             yield pending
 
+    def open_first(self) -> None:
+        """Open the files, as many as stay open, where the threads that will read share them.
+
+        The thread that calls this is the one that opens them; the others read.
+
+        Raises:
+            DataError: a file is damaged or missing.
+        """
+        if self._shared:
+            for file in range(min(self._manifest.num_files, self._max_open)):
+                self._shared_reader(file)
+
+    def _no_files(self) -> Any:
+        return SimpleNamespace() if self._shared else threading.local()
+
     def _opened(self) -> _Opened:
-        """The open files of this thread of this process, the one used last at the end."""
-        local = self._local
-        if getattr(local, "pid", None) != os.getpid():
+        """The open files of this thread, or of all threads, of this process; the one used last at the end."""
+        files = self._files
+        if getattr(files, "pid", None) != os.getpid():
             # A forked worker must not use the files that its parent has open.
-            local.pid, local.opened = os.getpid(), OrderedDict()
-        opened: _Opened = local.opened
+            files.pid, files.opened = os.getpid(), OrderedDict()
+        opened: _Opened = files.opened
         return opened
+
+    def _own_reader(self, file: int) -> tuple[Reader, str]:
+        return self._reader(file, self._opened())
+
+    def _shared_reader(self, file: int) -> tuple[Reader, str]:
+        with _SHARING:
+            return self._reader(file, self._opened())
 
     def _reader(self, file: int, opened: _Opened) -> tuple[Reader, str]:
         """The open file and its path."""
@@ -147,7 +174,9 @@ class SampleDataset(Dataset[Batch]):
             opened.move_to_end(file)
             return found
         if len(opened) >= self._max_open:
-            opened.popitem(last=False)[1][0].close()
+            oldest, _ = opened.popitem(last=False)[1]
+            if not self._shared:  # else another thread may read it, and the last one that lets go of it closes it
+                oldest.close()
         path = self._manifest.path(file)
         began = time.perf_counter_ns()
         reader = self._format.open(path, self._recorder)
@@ -166,12 +195,12 @@ class SampleDataset(Dataset[Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_local"]
+        del state["_files"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._local = threading.local()
+        self._files = self._no_files()
 
 
 class BatchSource(Protocol):

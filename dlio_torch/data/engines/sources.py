@@ -90,6 +90,8 @@ class Loading:
             check = self._stream(manifest).check if self._verify else None
             return self._pipe(plan, start, specs, self._preprocess, check)
         dataset = self._dataset(manifest)
+        if not self._config.loader.num_workers:  # a worker opens its own
+            dataset.open_first()
         if not self._config.loader.in_memory:
             return CatchingDataset(dataset, self._recorder)
         loaded = InMemoryDataset(dataset, _wanted(plan, epochs), self._recorder)

@@ -64,7 +64,7 @@ class Difference:
 
 
 class Reader(ABC):
-    """An open file.  Used by one thread at a time; kept open by the dataset.
+    """An open file.  Kept open by the dataset; used by one thread at a time, unless threads share it (see the format).
 
     Attributes:
         num_samples: samples in the file, as its own tables say; ``None`` if only reading it all would tell.
@@ -107,6 +107,8 @@ class Format(ABC):
         has_places: whether :meth:`places` can tell where samples lie (``loader.engine=decoupled``).
         in_folders: whether its library writes a folder where others write a file.
         may_crash: whether its library may end the process over a damaged file, so that a first look is taken apart.
+        shared_by_threads: whether all threads of a process read through one open file.  Its reader is then used by
+            several threads at a time, and closes itself when nobody refers to it.
         mpi_io: how ``access.io=independent`` and ``collective`` read: ``places``, where :meth:`places` can be
             stretches of bytes, or ``library``, through :meth:`open_shared`.
     """
@@ -120,6 +122,7 @@ class Format(ABC):
     has_places: ClassVar[bool] = False
     in_folders: ClassVar[bool] = False
     may_crash: ClassVar[bool] = False
+    shared_by_threads: ClassVar[bool] = False
     mpi_io: ClassVar[MpiIo] = "no"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.format import os_errors
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, Piece, encode
-from dlio_torch.formats.tfrecord.file import opened
+from dlio_torch.formats.tfrecord.file import RecordFile, opened
 from dlio_torch.formats.tfrecord.framing import frame
+from dlio_torch.formats.tfrecord.stream import Records
 from dlio_torch.native.memory import address_of
 
 CENTER = ArraySpec("center", np.dtype(np.int64), (3,))
@@ -31,9 +33,10 @@ def records(centers: Iterable[npt.NDArray[np.int64]]) -> Iterator[Piece]:
 
 
 class CoordinateList:
-    """An open list, read in its order, a transfer buffer at a time, as far as its coordinates are needed.
+    """A list, read in its order, a transfer buffer at a time, as far as its coordinates are needed.
 
-    Used by one thread at a time.
+    For any number of threads.  It is opened when the first coordinate is asked for, by the thread that asks, as
+    TensorFlow's TFRecordReader does.
 
     Args:
         path: of the list.
@@ -48,20 +51,26 @@ class CoordinateList:
         # A published list has 20 million: 24 bytes each, once it is read to its end.  They stay where they are.
         self._known: list[npt.NDArray[np.int64]] = []
         self._count = 0
-        with opened(path, _TRANSFER_BYTES, compressed=True) as self._file:
+        self._file: RecordFile | None = None
+        self._records: Records | None = None
+        self._lock = threading.Lock()
+
+    def _begin(self) -> Records:
+        with opened(self._path, _TRANSFER_BYTES, compressed=True) as self._file:
             self._records = self._file.begun("coordinates")
-            self._read_one()
+        return self._records
 
     def _read_one(self) -> bool:
+        records = self._records or self._begin()
         with os_errors(self._path):
-            record = self._records.next()
+            record = records.next()
         if record is None:
             return False
         try:
             center: npt.NDArray[Any] = self._decoder.decode(record)[CENTER.name]
         except ValueError as error:
             raise DataError(
-                f"{self._path}: record {self._records.number - 1}: {error}", hint="it is no list of coordinates"
+                f"{self._path}: record {records.number - 1}: {error}", hint="it is no list of coordinates"
             ) from error
         block, at = divmod(self._count, _BLOCK)
         if not at:
@@ -72,13 +81,15 @@ class CoordinateList:
 
     def __getitem__(self, row: int) -> tuple[int, ...]:
         """Coordinate number ``row``: z, y, x."""
-        self._require(row)
-        return tuple(self._known[row // _BLOCK][row % _BLOCK].tolist())
+        with self._lock:
+            self._require(row)
+            return tuple(self._known[row // _BLOCK][row % _BLOCK].tolist())
 
     def address(self, row: int) -> int:
         """Where coordinate number ``row`` lies in memory, as long as this object is there."""
-        self._require(row)
-        known = self._known[row // _BLOCK]
+        with self._lock:
+            self._require(row)
+            known = self._known[row // _BLOCK]
         return address_of(known) + row % _BLOCK * known.strides[0]
 
     def _require(self, row: int) -> None:
@@ -87,16 +98,21 @@ class CoordinateList:
                 break
         if not 0 <= row < self._count:
             raise DataError(
-                f"{self._path} holds {self.count()} coordinates, number {row} was asked for",
+                f"{self._path} holds {self._read_all()} coordinates, number {row} was asked for",
                 hint="the file was replaced or damaged; remove it and generate again",
             )
 
     def count(self) -> int:
         """Coordinates in the list: reads all of it."""
+        with self._lock:
+            return self._read_all()
+
+    def _read_all(self) -> int:
         while self._read_one():
             pass
         return self._count
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()

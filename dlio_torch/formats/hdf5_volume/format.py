@@ -48,6 +48,7 @@ class Hdf5VolumeFormat(Format):
     suffix: ClassVar[str] = ".tfrecord.gz"
     has_places: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
+    shared_by_threads: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: VolumeConfig = config.of(VolumeConfig)

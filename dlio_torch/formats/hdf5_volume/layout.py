@@ -7,7 +7,6 @@ patch.  All runs of all patches of a group are found at once; a chunk that sever
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +27,7 @@ class Centers(ArrayPlaces):
 
     Args:
         path: of the list.
-        coordinates: the open list; closed when nobody refers to this object.
+        coordinates: the list; closed when nobody refers to this object.
     """
 
     in_memory = True
@@ -36,7 +35,6 @@ class Centers(ArrayPlaces):
     def __init__(self, path: Path, coordinates: CoordinateList) -> None:
         self.path = path
         self._coordinates = coordinates
-        self._lock = threading.Lock()
 
     def __del__(self) -> None:
         self._coordinates.close()
@@ -47,15 +45,13 @@ class Centers(ArrayPlaces):
         Raises:
             DataError: the list does not hold them, or is damaged.
         """
-        with self._lock:
-            return np.array([self._coordinates[row] for row in rows.tolist()], np.int64).reshape(-1, *CENTER.shape)
+        return np.array([self._coordinates[row] for row in rows.tolist()], np.int64).reshape(-1, *CENTER.shape)
 
     def sizes(self, rows: Ints) -> Ints:
         return np.full(len(rows), _CENTER_BYTES, np.int64)
 
     def plan(self, rows: Ints, into: Ints) -> Copies:
-        with self._lock:
-            sources = np.array([self._coordinates.address(row) for row in rows.tolist()], np.int64)
+        sources = np.array([self._coordinates.address(row) for row in rows.tolist()], np.int64)
         return Copies(sources, self.sizes(rows), into)
 
 

@@ -1,7 +1,15 @@
-"""Reads patches: a coordinate from the list, and the hyperslab around it from each open volume."""
+"""Reads patches: a coordinate from the list, and the hyperslab around it from each open volume.
+
+The threads of a process share the open list and the open volumes, as in keceli/ffn (train_hvd.py, define_data_input)
+and google/ffn (train.py): the main thread opens each volume once, one TFRecordReader gives the coordinates to whichever
+thread asks, and ``tf.train.shuffle_batch`` runs ``batch_size // 2`` threads, at least one, that read patches.
+TensorFlow's reader and h5py have one lock each, so that one thread at a time is in a call.
+"""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,7 +35,7 @@ def box_around(center: Sequence[int], patch: Sequence[int]) -> Box:
 
 
 class Volume:
-    """One open volume.
+    """One open volume, for any number of threads.
 
     Args:
         dataset: the open HDF5 dataset.
@@ -45,6 +53,7 @@ class Volume:
         self._memory = h5py.h5s.create_simple(self._patch)
         # The stored type as memory type: the library moves bytes and converts nothing.
         self._type = dataset.id.get_type()
+        self._lock = threading.Lock()
 
     def read_into(self, box: Box, out: npt.NDArray[np.generic]) -> None:
         """One ``H5Dread`` of a patch into ``out``, which is C-contiguous and of the volume's type.
@@ -54,8 +63,9 @@ class Volume:
         """
         starts = tuple(part.start for part in box)
         try:
-            self._space.select_hyperslab(starts, self._patch)
-            self._id.read(self._memory, self._space, out, self._type)
+            with self._lock:
+                self._space.select_hyperslab(starts, self._patch)
+                self._id.read(self._memory, self._space, out, self._type)
         except DAMAGE as error:
             raise DataError(
                 f"{self._path}: the patch at {starts} of {self.name} cannot be read: {error}",
@@ -71,7 +81,7 @@ class VolumeReader(Reader):
         options: of the volumes.
         coordinates: the open list.
         volumes: what patches are read from.
-        opened: closes the list and the volumes' files.
+        opened: closes the list and the volumes' files, at the latest when nobody refers to the reader.
     """
 
     num_samples = None  # only reading the list to its end would tell
@@ -85,7 +95,8 @@ class VolumeReader(Reader):
         opened: ExitStack,
     ) -> None:
         self._path, self._options = path, options
-        self._coordinates, self._volumes, self._opened = coordinates, volumes, opened
+        self._coordinates, self._volumes = coordinates, volumes
+        self._close = weakref.finalize(self, opened.close)
 
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
         for i in range(count):
@@ -101,4 +112,4 @@ class VolumeReader(Reader):
                 volume.read_into(box, buffer.fixed[volume.name][at + i])
 
     def close(self) -> None:
-        self._opened.close()
+        self._close()
