@@ -21,6 +21,7 @@ from dlio_torch.config.schema_dataset import (
     DatasetConfig,
     FieldConfig,
     GenerateConfig,
+    OnceConfig,
 )
 from dlio_torch.config.schema_reading import (
     AccessConfig,
@@ -60,6 +61,7 @@ __all__ = [
     "GenerateConfig",
     "HorovodConfig",
     "LoaderConfig",
+    "OnceConfig",
     "OutputConfig",
     "ScaleConfig",
     "StageConfig",

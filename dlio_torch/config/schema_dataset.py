@@ -6,7 +6,7 @@ Each format brings its own options, a group below ``dataset``; the registry of f
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, make_dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dlio_torch.config.extensions import DEFAULT, option_groups
 from dlio_torch.config.opt import MOST_THREADS, opt
@@ -30,6 +30,22 @@ class FieldConfig:
 
 
 @dataclass(frozen=True)
+class OnceConfig:
+    """A file that each rank opens before its first batch, beside the samples."""
+
+    name: str = opt(
+        "",
+        "file in the folder of the data, made with them; empty: the first file of samples, whose shapes are looked at",
+    )
+    split: Literal["train", "eval"] = opt("train", "with an empty name: training or evaluation samples")
+    rows: int = opt(1, "rows of each array of fields", minimum=1)
+    fields: list[FieldConfig] = opt([], "arrays of the file, which are read one after another")
+    columns: list[int] = opt(
+        [], "indices along the second axis, read one after another; empty: each array at once (format hdf5)"
+    )
+
+
+@dataclass(frozen=True)
 class DatasetOptions:
     """What is read: format and amount, whatever the format."""
 
@@ -42,6 +58,9 @@ class DatasetOptions:
     samples_per_file_eval: int = opt(0, "samples of an evaluation file", minimum=0)
     num_subfolders: int = opt(0, "subfolders over which the files are spread; 0: none", minimum=0)
     fields: list[FieldConfig] = opt([], "arrays of a sample, in the order of reading")
+    once: list[OnceConfig] = opt(
+        [], "files that each rank opens before its first batch, in this order; a name may come several times"
+    )
     direct_io: bool = opt(
         False, "read past the page cache (O_DIRECT); formats whose library reads for them cannot do that"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlio_torch.config.check import Fail
 from dlio_torch.config.extensions import all_facts, format_facts
-from dlio_torch.config.schema import Config
+from dlio_torch.config.schema import Config, FieldConfig
 
 _DTYPES = frozenset(
     ["bool", "float16", "float32", "float64"] + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -61,9 +61,40 @@ def check_dataset(config: Config, fail: Fail) -> None:
                 "a spread needs a mean length",
                 f"set {key}.length_mean, or {key}.length_stdev=0",
             )
+    _once(config, fail)
     for known in all_facts():
         known.check_options(config, fail)
     facts.check(config, fail)
+
+
+def _once(config: Config, fail: Fail) -> None:
+    """Refuse files that are read once and cannot be."""
+    layouts: dict[str, tuple[int, list[FieldConfig]]] = {}
+    for i, item in enumerate(config.dataset.once):
+        key = f"dataset.once.{i}"
+        if format_facts(config).in_memory:
+            fail([key, "dataset.format"], "samples that are made in memory have no files", "leave dataset.once out")
+        if not item.name:
+            if item.fields or item.columns:
+                fail(
+                    [f"{key}.name", f"{key}.fields"], "only a file with a name has arrays of its own", f"set {key}.name"
+                )
+            continue
+        if "/" in item.name or item.name.startswith((".", "dlio_torch.")) or item.name in ("train", "eval"):
+            fail([f"{key}.name"], "it is no name for a file beside the data", f"set {key}.name=stats.h5, for example")
+        if not item.fields:
+            fail([f"{key}.fields"], "no arrays to read", f"set {key}.fields=[{{name: mean, shape: []}}]")
+        if layouts.setdefault(item.name, (item.rows, item.fields)) != (item.rows, item.fields):
+            fail(
+                [f"{key}.name", f"{key}.fields"], "the same file has other arrays before", "repeat its rows and fields"
+            )
+        for field in item.fields:
+            if item.columns and (
+                len(field.shape) != 1 or not 0 <= min(item.columns) <= max(item.columns) < field.shape[0]
+            ):
+                fail([f"{key}.columns"], f"{field.name} has no such columns", "give indices below its length")
+            if field.length_mean or field.select:
+                fail([f"{key}.fields"], f"{field.name} is read as a whole", "leave length_mean and select out")
 
 
 def _positive(shape: list[int], key: str, fail: Fail) -> None:

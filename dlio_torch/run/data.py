@@ -8,6 +8,7 @@ from dlio_torch.data.dataset import description
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.generation import Generated, generate
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.once import OnceFiles
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.errors import DataError
 from dlio_torch.native.filling import NativeFiller, open_filler
@@ -28,6 +29,8 @@ def where_samples_lie(run: Setting) -> dict[str, Manifest]:
     run.details = {"files": manifest.num_files, "samples": manifest.num_samples, **details}
     if run.first:
         print("\n".join(found_lines(path, run.details)), file=sys.stderr)
+    if run.first:
+        OnceFiles(run.config, run.format).check_present()
     # Existing data have no evaluation files of their own: evaluation reads the same ones.
     return {"train": manifest, "eval": manifest}
 
@@ -71,6 +74,7 @@ def use_existing(run: Setting, manifests: dict[str, Manifest]) -> None:
     run.data_bytes = layout.check_present(manifests, run.format, run.comm)
     found = None
     if run.first:
+        OnceFiles(run.config, run.format).check_present()
         folder = layout.data_folder(run.config, run.format)
         found = description.read_description(folder)
         if found is None:

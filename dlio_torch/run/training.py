@@ -15,6 +15,7 @@ from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.once import OnceFiles
 from dlio_torch.data.dataset.verification import check_counts
 from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.order.pipe_plan import Plan
@@ -46,7 +47,8 @@ def prepare_cache(
 ) -> CacheKeeper:
     """Bring the page cache into the state that the run is to begin with."""
     cache = run.config.cache
-    files = DataFiles(run.format, manifests.values(), run.data_bytes) if stager is None else stager.files
+    once = OnceFiles(run.config, run.format).paths
+    files = DataFiles(run.format, manifests.values(), run.data_bytes, once) if stager is None else stager.files
     keeper = CacheKeeper(cache, files, run.comm)
     with run.vigil("the page cache to be looked at and prepared"):
         found = keeper.prepare(run.first_epoch)

@@ -86,19 +86,21 @@ class DataFiles:
     Args:
         fmt: knows the files that belong together.
         manifests: the splits; one that stands for two counts once.
-        size: bytes of all files, as found when each was looked at; the same on all ranks.
+        size: bytes of all files of samples, as found when each was looked at; the same on all ranks.
+        beside: files that are read beside the samples.
 
     Attributes:
-        bytes: the same.
+        bytes: of all files.
     """
 
-    def __init__(self, fmt: Format, manifests: Iterable[Manifest], size: int) -> None:
-        self.bytes = size
+    def __init__(self, fmt: Format, manifests: Iterable[Manifest], size: int, beside: Sequence[Path] = ()) -> None:
+        self.bytes = size + sum(path.stat().st_size for path in beside if path.is_file())
         self._format = fmt
+        self._beside = beside
         self._manifests = list({id(manifest): manifest for manifest in manifests}.values())
 
     def __len__(self) -> int:
-        return sum(manifest.num_files for manifest in self._manifests)
+        return sum(manifest.num_files for manifest in self._manifests) + len(self._beside)
 
     def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
         """Every ``step``-th from ``first`` on, with what belongs to it; at most about ``most``.
@@ -109,14 +111,14 @@ class DataFiles:
         if most is not None and len(numbers) > most:
             numbers = numbers[:: -(-len(numbers) // most)]
         for number in numbers:
-            yield from map(str, self._format.files(self._path(number)))
+            yield from map(str, self._files(number))
 
-    def _path(self, number: int) -> Path:
+    def _files(self, number: int) -> list[Path]:
         for manifest in self._manifests:
             if number < manifest.num_files:
-                return manifest.path(number)
+                return self._format.files(manifest.path(number))
             number -= manifest.num_files
-        raise IndexError(number)
+        return [self._beside[number]]
 
 
 class CacheKeeper:

@@ -31,6 +31,7 @@ from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.checksum import CHECKSUMS, make_checksums
 from dlio_torch.data.dataset.disk_space import OTHER_ROOT
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.once import OnceFiles
 from dlio_torch.data.dataset.stored_files import flush, give_name, in_the_way, remove, size_of, stored_bytes, true_error
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator
@@ -95,7 +96,7 @@ def generate(
         DlioError: a file could not be written (see :mod:`dlio_torch.syserrors`).
     """
     start = time.perf_counter()
-    folder = layout.data_folder(config, fmt)
+    folder, once = layout.data_folder(config, fmt), OnceFiles(config, fmt)
     with _exclusive(folder, comm):
         _use_description(config, fmt, folder, comm)
         jobs = _Jobs(list(layout.generated(config, fmt).values()))
@@ -116,6 +117,8 @@ def generate(
                     size += written
                     if progress is not None:
                         progress(done, len(mine))
+            if comm.rank == 0:
+                size += once.write(overwrite=config.generate.overwrite, fsync=config.generate.fsync)
         except DlioError as error:
             error.leave_at_once = True  # HDF5 crashes where a file is freed that could not be closed
             raise

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def fingerprint(config: Config, fmt: Format) -> str:
     The number of files is not among them: more files of the same kind extend a data set.
     """
     dataset = config.dataset
-    basis = {
+    basis: dict[str, Any] = {
         "version": VERSION,
         "seed": config.seed,
         "samples_per_file": [dataset.samples_per_file, dataset.samples_per_file_eval],
@@ -122,6 +122,9 @@ def fingerprint(config: Config, fmt: Format) -> str:
         "layout": fmt.layout_options(),
         "layout_version": fmt.layout_version,
     }
+    files = {once.name: [once.rows, [asdict(field) for field in once.fields]] for once in dataset.once if once.name}
+    if files:
+        basis["once"] = files
     return hashlib.sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -197,7 +200,8 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     if not path.is_dir():
         raise DataError(f"dataset.path={str(path)!r} is {in_the_way(path)}", hint="name a file or a folder")
     base = len(os.path.join(path, ""))
-    names = sorted(found[base:] for found in _below(str(path), fmt))
+    beside = {str(path / once.name) for once in config.dataset.once if once.name}
+    names = sorted(found[base:] for found in _below(str(path), fmt) if found not in beside)
     if not names:
         raise DataError(
             f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.once import OnceFiles
 from dlio_torch.data.engines.batch_loader import BatchLoader, Source
 from dlio_torch.data.engines.held_batches import HeldLoader, HeldPlan
 from dlio_torch.data.engines.replay_reads import serve
@@ -186,7 +187,8 @@ def assemble(
     meeting: Meeting | None = None,
     watch: Watch = NO_WATCH,
 ) -> Loaders:
-    """Loaders of one rank; reads into memory first what ``loader.in_memory`` or ``loader.replay`` ask for.
+    """Loaders of one rank; reads first what ``dataset.once`` names, and into memory what ``loader.in_memory`` or
+    ``loader.replay`` ask for.
 
     ``meeting`` are the ranks that read by MPI-IO, where ``access.io`` asks for that.  ``watch`` says what is done
     about a batch that does not come.
@@ -196,6 +198,7 @@ def assemble(
         DataError: what is read first cannot be read.
     """
     sampler = train_sampler(config, manifests["train"], rank, world_size, fmt)
+    OnceFiles(config, fmt).read(manifests)
     preprocess = Preprocess(config.compute) if config.compute.preprocess_s > 0 else None
     loading = Loading(config, fmt, recorder, preprocess=preprocess, verify=config.verify, meeting=meeting)
     if meeting is not None:  # ranks that read by MPI-IO wait for each other, which has a limit of its own

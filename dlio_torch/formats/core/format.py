@@ -15,7 +15,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -109,6 +109,7 @@ class Format(ABC):
         may_crash: whether its library may end the process over a damaged file, so that a first look is taken apart.
         shared_by_threads: whether all threads of a process read through one open file.  Its reader is then used by
             several threads at a time, and closes itself when nobody refers to it.
+        reads_columns: whether :meth:`read_once` can read single columns.
         mpi_io: how ``access.io=independent`` and ``collective`` read: ``places``, where :meth:`places` can be
             stretches of bytes, or ``library``, through :meth:`open_shared`.
     """
@@ -123,6 +124,7 @@ class Format(ABC):
     in_folders: ClassVar[bool] = False
     may_crash: ClassVar[bool] = False
     shared_by_threads: ClassVar[bool] = False
+    reads_columns: ClassVar[bool] = False
     mpi_io: ClassVar[MpiIo] = "no"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
@@ -232,6 +234,28 @@ class Format(ABC):
         Raises:
             DataError: the file cannot be opened.
         """
+
+    def look_at_shapes(self, path: Path) -> None:
+        """Open ``path``, ask for the shapes of its arrays, and close it, as an application that sizes its network does.
+
+        Raises:
+            DataError: the file cannot be opened, or has another layout.
+        """
+        self.open(path).close()
+
+    def read_once(self, path: Path, columns: Sequence[int] = ()) -> None:
+        """Open ``path``, read its arrays one after another, and close it.
+
+        Args:
+            path: a file with ``config.samples_per_file`` samples.
+            columns: indices along the second axis of each array, each read by a call of its own; empty: all at once.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        count = self.config.samples_per_file
+        with closing(self.open(path)) as reader:
+            reader.read(0, count, BatchBuffer(self.specs(), range(count)), 0)
 
     def places(self, path: Path) -> NativeFile:
         """Where the samples of ``path`` lie: for engines that read them without this format's own library.

@@ -8,6 +8,7 @@ scheme of larcv3, read with one small and one large request.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_specs import specs_of
-from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
 from dlio_torch.formats.core.chunk_shapes import field_chunk
 from dlio_torch.formats.core.column import Column
 from dlio_torch.formats.core.format import FileInfo, Format, MpiIo, Reader
@@ -48,6 +49,7 @@ class Hdf5Format(Format):
     may_crash: ClassVar[bool] = True
     mpi_io: ClassVar[MpiIo] = "library"
     writes_at_once: ClassVar[bool] = True
+    reads_columns: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: Hdf5Config = config.of(Hdf5Config)
@@ -165,6 +167,20 @@ class Hdf5Format(Format):
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return self._open(path)
+
+    def look_at_shapes(self, path: Path) -> None:
+        """``f["a"].shape; f["b"].shape``: opens each array and reads none."""
+        Hdf5Reader(path, self._specs, self._select, replace(self.options, open_arrays="with_file")).close()
+
+    def read_once(self, path: Path, columns: Sequence[int] = ()) -> None:
+        """``f["a"][:]; f["b"][:]``, or ``f["a"][:, column]`` for each of ``columns``."""
+        with Hdf5Reader(path, self._specs, {}, replace(self.options, open_arrays="each_read")) as reader:
+            if not columns:
+                count = reader.num_samples
+                reader.read(0, count, BatchBuffer(self.specs(), range(count)), 0)
+            for spec in self._specs if columns else ():
+                for column in columns:
+                    reader.read_column(spec.name, column)
 
     def places(self, path: Path) -> NativeFile:
         with self._open(path) as reader:

@@ -7,6 +7,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
@@ -33,7 +34,7 @@ class Hdf5Reader(Reader):
     Args:
         path: the file.
         specs: its arrays, as they are stored.
-        select: of each array the indices along the first axis of a sample that are read; empty: all.
+        select: by array the indices along the first axis of a sample that are read; none or empty: all.
         options: how the library reads.
         ranks: those that open it together, for MPI-IO.
 
@@ -68,7 +69,7 @@ class Hdf5Reader(Reader):
             return self._kept[name]
         spec = self._specs[name]
         array = self._require(name, spec.dtype, spec.shape, "correct dataset.fields")
-        slab = Slab(array, self._path, self._select[name])
+        slab = Slab(array, self._path, self._select.get(name, ()))
         if not spec.variable:
             self._check_count(name, slab)
         return self._keep(name, slab)
@@ -131,7 +132,7 @@ class Hdf5Reader(Reader):
                 if table is not None:
                     rows = table.read(0, self.num_samples)
                     extents = rows["first"].astype(np.int64), rows["N"].astype(np.int64)
-                found[name] = places_of(self._file[name], self._path, extents, self._select[name])
+                found[name] = places_of(self._file[name], self._path, extents, self._select.get(name, ()))
         return found
 
     def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
@@ -140,6 +141,16 @@ class Hdf5Reader(Reader):
                 self._read_variable(name, first, count, buffer, at)
             else:
                 self._array(name).read_into(first, buffer.fixed[name][at : at + count])
+
+    def read_column(self, name: str, column: int) -> npt.NDArray[Any]:
+        """One index along the second axis of an array, of all rows, by one read: shape (rows, 1, ...).
+
+        Raises:
+            DataError: the file has another layout, or its bytes are damaged.
+        """
+        spec = self._specs[name]
+        array = self._require(name, spec.dtype, spec.shape, "correct dataset.once")
+        return Slab(array, self._path, (column,)).read(0, self.num_samples)
 
     def _read_variable(self, name: str, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
         """The extents of all samples in one call, and then their rows in one call."""
