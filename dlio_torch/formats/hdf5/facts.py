@@ -84,6 +84,9 @@ class Hdf5Facts(FormatFacts):
                 continue
             why = f"chunks of {format_size(chunk)} for samples of {format_size(size)}"
             in_order = config.access.order in ("sequential", "random_blocks")
+            if in_order and options.open_arrays == "each_read":
+                lost = f"{why}, lost from the cache with each array"
+                return LayoutAdvice(self.key("open_arrays"), "with_file", lost)
             if in_order and chunk > options.chunk_cache_bytes:
                 # Its neighbours come next, but the chunk did not stay in the cache.
                 cache = exact_size(power_of_two(chunk))
