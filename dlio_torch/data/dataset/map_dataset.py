@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -27,12 +28,10 @@ from dlio_torch.data.engines.provenance import Made, Making
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
 from dlio_torch.formats.core.format import Format, Reader
-from dlio_torch.formats.core.library_lock import library_lock
 from dlio_torch.syserrors import unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 
 _Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file and its path
-_SHARING = library_lock()  # held where a file is looked up or opened that the threads of a process share
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class SampleDataset(Dataset[Batch]):
         """
         add, clock = self._recorder.add, time.perf_counter_ns
         buffer = BatchBuffer(self._specs, indices)
-        find = self._shared_reader if self._shared else self._own_reader
+        find = self._shared_reader if self._shared else partial(self._reader, opened=self._own_files())
         position = 0
         for file, first, count in self._runs(indices):
             reader, path = find(file)
@@ -149,23 +148,26 @@ class SampleDataset(Dataset[Batch]):
                 self._shared_reader(file)
 
     def _no_files(self) -> Any:
-        return SimpleNamespace() if self._shared else threading.local()
+        """Open files of each thread; or of all, and a lock for whoever looks one up or opens it."""
+        if not self._shared:
+            return threading.local()
+        return SimpleNamespace(pid=os.getpid(), opened=OrderedDict(), lock=threading.Lock())
 
-    def _opened(self) -> _Opened:
-        """The open files of this thread, or of all threads, of this process; the one used last at the end."""
+    # A forked worker must not use the files that its parent has open.
+
+    def _own_files(self) -> _Opened:
         files = self._files
         if getattr(files, "pid", None) != os.getpid():
-            # A forked worker must not use the files that its parent has open.
             files.pid, files.opened = os.getpid(), OrderedDict()
         opened: _Opened = files.opened
         return opened
 
-    def _own_reader(self, file: int) -> tuple[Reader, str]:
-        return self._reader(file, self._opened())
-
     def _shared_reader(self, file: int) -> tuple[Reader, str]:
-        with _SHARING:
-            return self._reader(file, self._opened())
+        files = self._files
+        if files.pid != os.getpid():
+            files = self._files = self._no_files()
+        with files.lock:
+            return self._reader(file, files.opened)
 
     def _reader(self, file: int, opened: _Opened) -> tuple[Reader, str]:
         """The open file and its path."""
