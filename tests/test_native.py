@@ -3,6 +3,7 @@ import importlib.util
 import multiprocessing
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -105,6 +106,61 @@ def test_folder_that_others_can_write_is_refused(empty, cache, tmp_path):
     assert list(open_to_all.iterdir()) == []
     with pytest.raises(native.NativeUnavailable, match="can be written by one"):
         native.find("spin", packaged=empty, caches=[open_to_all])
+
+
+@needs_compiler
+@pytest.mark.parametrize("planted", ["cache", "cache/native"])
+@pytest.mark.parametrize("leads_to", ["folder", "nothing"])
+def test_a_linked_cache_folder_is_refused_and_not_followed(planted, leads_to, empty, cache, tmp_path):
+    """All folders are this user's own: who plants a link chooses where we write, and what we load."""
+    target = tmp_path / "elsewhere"
+    if leads_to == "folder":
+        (target / "native").mkdir(parents=True)
+    (tmp_path / planted).parent.mkdir(exist_ok=True)
+    (tmp_path / planted).symlink_to(target)
+    with pytest.raises(native.NativeUnavailable, match=f"^{tmp_path / planted} is a symbolic link, .* remove it$"):
+        native.find("spin", packaged=empty, caches=[cache])
+    assert [path for path in target.rglob("*") if path.name != "native"] == []
+    assert target.exists() == (leads_to == "folder")
+    assert native.find("spin", packaged=empty, caches=[cache, tmp_path / "next" / "native"]).path.parts[-3] == "next"
+
+
+@needs_compiler
+def test_a_link_in_the_temporary_folder_is_refused(empty, tmp_path, monkeypatch):
+    """The folder of the last resort has a name that anybody can guess."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/no-cache")
+    (tmp_path / "elsewhere").mkdir()
+    native.scratch_dir().symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(native.NativeUnavailable, match=f"^{native.scratch_dir()} is a symbolic link"):
+        native.find("spin", packaged=empty)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@needs_compiler
+def test_a_linked_library_is_replaced_and_not_loaded(empty, cache, tmp_path):
+    """Even if it is whole: what it leads to may be changed after it was checked."""
+    path = native.find("spin", packaged=empty, caches=[cache]).path
+    planted = path.rename(tmp_path / "planted.so")
+    content = planted.read_bytes()
+    path.symlink_to(planted)
+    assert native.find("spin", packaged=empty, caches=[cache]).path == path
+    assert not path.is_symlink()
+    assert planted.read_bytes() == content
+
+
+@needs_compiler
+def test_the_folder_above_the_cache_is_private_too(empty, cache):
+    """Who may write there can put another folder in the place of the cache."""
+    before = os.umask(0)
+    try:
+        native.find("spin", packaged=empty, caches=[cache])
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (cache.parent, cache)] == [0o700, 0o700]
+    cache.parent.chmod(0o777)
+    with pytest.raises(native.NativeUnavailable, match=f"^{cache.parent} belongs to another user or can be written"):
+        native.find("spin", packaged=empty, caches=[cache])
 
 
 @needs_compiler

@@ -7,9 +7,11 @@ cache folder, where the first process that needs it compiles it.  Calls through
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -159,7 +161,7 @@ def _candidates(name: str, packaged: Path, caches: Sequence[Path] | None) -> Ite
         target = folder / file_name
         try:
             _make_private(folder)
-            if _is_own(target) and is_sealed(target):
+            if _is_own_file(target) and is_sealed(target):
                 yield NativeLibrary(name, target, COMPILED)
             compile_library(name, target, sealed=True)
         except OSError as error:  # no compiler, or the folder is read-only or full: the next may do
@@ -170,15 +172,35 @@ def _candidates(name: str, packaged: Path, caches: Sequence[Path] | None) -> Ite
 
 
 def _make_private(folder: Path) -> None:
-    """Make the folder; refuse one in which another user could put a library for us to load."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_own(folder) or folder.parent.stat().st_uid != os.geteuid():
-        raise PermissionError(f"{folder} belongs to another user or can be written by one")
+    """Make a cache folder and the one above it; refuse what another user could have planted or can change.
+
+    Folders further up may be symbolic links: they are the user's own (``$XDG_CACHE_HOME``, ``$TMPDIR``).
+
+    Raises:
+        PermissionError: one of the two is a symbolic link, or belongs to another user, or can be written by one.
+        OSError: it cannot be made.
+    """
+    folder.parent.parent.mkdir(parents=True, exist_ok=True)
+    for place in (folder.parent, folder):
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        status = place.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            raise PermissionError(f"{place} is a symbolic link, which another user may have planted; remove it")
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(f"{place} is no folder; remove it")
+        if not _is_own(status):
+            raise PermissionError(f"{place} belongs to another user or can be written by one; remove it")
 
 
-def _is_own(path: Path) -> bool:
+def _is_own_file(path: Path) -> bool:
+    """Whether the path is a file of this user that no other can write; a symbolic link is none."""
     try:
-        status = path.stat()
+        status = path.lstat()
     except FileNotFoundError:
         return False
+    return stat.S_ISREG(status.st_mode) and _is_own(status)
+
+
+def _is_own(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & 0o022
