@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +15,14 @@ import numpy as np
 import pytest
 from figure_checks import check_figures
 from ranks import Ended, run_ranks
+from trace_tracks import overlaps, tracks
 
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.rundir import RunDir
 from dlio_torch.trace.chrome import AMOUNTS
 from dlio_torch.trace.events import EventTable, read_events
+from dlio_torch.train.order import OrderChecksum
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps, read_steps
 
 RECIPE = """
@@ -229,6 +232,34 @@ def test_the_merged_trace_holds_every_span(everything: Done) -> None:
     processes = {event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"}
     assert "rank 0 trainer" in processes
     assert any(name.startswith("rank 0 loader worker 0") for name in processes)
+
+
+def test_slices_of_a_track_nest_or_follow_each_other(everything: Done, application: Done) -> None:
+    for done in (everything, application):
+        assert "checkpoint" in {one[2] for slices in tracks(done.directory.trace).values() for one in slices}
+        assert overlaps(done.directory.trace) == []
+
+
+def test_a_checkpoint_holds_its_writes_where_the_trainer_itself_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without compute the bookkeeping of a step stands between the batch and the checkpoint."""
+
+    def add(self: OrderChecksum, numbers: object) -> None:
+        time.sleep(0.02)
+
+    monkeypatch.setattr(OrderChecksum, "add", add)
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    options = ("compute=none", "checkpoint=torch", "checkpoint.state_bytes=64KiB", "checkpoint.every_steps=1")
+    options = (*options, "train.epochs=1", "output.dir=run")
+    assert in_process(tmp_path, monkeypatch, "recipe=./mine.yaml", *options) == 0
+    trace = tmp_path / "run" / "trace.json.gz"
+    assert overlaps(trace) == []
+    slices = [one for track in tracks(trace).values() for one in track]
+    saves = [one for one in slices if one[2] == "checkpoint"]
+    writes = [one for one in slices if one[2] == "write" and one[0] >= saves[0][0]]
+    assert len(writes) == len(saves) == 6
+    assert all(save[0] <= write[0] <= write[1] <= save[1] for save, write in zip(saves, writes, strict=True))
 
 
 def test_the_profiler_leaves_a_file_for_tensorboard(everything: Done, application: Done) -> None:

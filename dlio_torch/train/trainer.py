@@ -110,7 +110,8 @@ class Trainer:
         self._after_step = after_step
         self._before = (first[0] - 1) * len(loader) + first[1]
         self._done = self._before  # training steps of the whole run
-        self._numbers = array("q")  # of the batch of each training step, as long as spans are recorded
+        # As long as spans are recorded: of each training step the number of its batch, and the end of its compute.
+        self._numbers, self._computed_ns = array("q"), array("q")
         self._order = OrderChecksum(comm.rank, comm.world_size)
         self._room = 0  # steps for whose spans the recorder has kept room
         self._evaluates_first = evaluated is not None
@@ -134,10 +135,10 @@ class Trainer:
         except BaseException:
             # What was done stays to be looked at; the first error is the one that counts.
             with contextlib.suppress(DlioError):
-                record_spans(self._recorder, self._log.to_array(), self._numbers)
+                record_spans(self._recorder, self._log.to_array(), self._numbers, self._computed_ns)
             raise
         result.steps = self._log.to_array()
-        record_spans(self._recorder, result.steps, self._numbers)
+        record_spans(self._recorder, result.steps, self._numbers, self._computed_ns)
         return result
 
     def _restore_checkpoint(self, result: TrainResult) -> None:
@@ -284,6 +285,7 @@ class Trainer:
         self._keep_room()
         if self._room:
             self._numbers.append(n)
+            self._computed_ns.append(computed)
 
     def _keep_room(self) -> None:
         """Have the recorder keep room for the spans of the step that is recorded; in pieces: it costs a lock."""
