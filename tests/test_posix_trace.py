@@ -307,9 +307,9 @@ def test_default_patterns_leave_out_the_program_not_the_data(folder: Folder) -> 
     )
     assert {call[1] for call in folder.calls() if call[0] in ("open", "read", "write")} == {"f"}
     assert str(Path(sys.prefix).parent) not in set(folder.table().frame["file"])
-    kept = preload.environment(folder.events, include=["/usr/share/data"])["DLIO_TORCH_POSIX_EXCLUDE"].split("\n")
-    assert "/usr" not in kept
-    assert "/etc" in kept
+    kept = preload.environment(folder.events, include=["/usr/share/data"])[preload.VARIABLE].split("\n")
+    assert "-/usr" not in kept
+    assert "-/etc" in kept
 
 
 @pytest.mark.parametrize("pattern", ["data/x", "a\nb", "/" + "x" * 20_000])
@@ -410,7 +410,7 @@ def test_an_environment_without_our_variables_does_not_end_the_recording(folder:
         out = [(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)]
         os.waitpid(os.posix_spawn("/bin/cat", ["cat", "spawned"], {}, file_actions=out), 0)
         start("off", env={"LD_PRELOAD": ""})
-        start("off_too", env={"DLIO_TORCH_POSIX_DIRECTORY": ""})
+        start("off_too", env={"DLIO_TORCH_POSIX": ""})
         make("executed", 100000)
         os.environ.clear()
         os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
@@ -421,6 +421,24 @@ def test_an_environment_without_our_variables_does_not_end_the_recording(folder:
     table = folder.table()
     assert {process.rank for process in table.processes} == {3}
     assert [(one.name, one.read_bytes // 100_000) for one in table.unrecorded] == [("cat", 1)] * 2
+
+
+@pytest.mark.parametrize("rank", [{}, {"RANK": "3"}])
+def test_a_program_that_clears_its_environment_gives_its_children_two_variables(
+    rank: dict[str, str], folder: Folder
+) -> None:
+    done = folder.run("""
+        libc.clearenv()
+        for start in (libc.execve, lambda *words: libc.posix_spawn(room, words[0], None, None, *words[1:])):
+            room = ctypes.create_string_buffer(8)
+            words = (ctypes.c_char_p * 2)(b"env", None)
+            if start is not libc.execve or os.fork() == 0:
+                start(b"/usr/bin/env", words, (ctypes.c_char_p * 1)(None))
+            os.wait()
+    """, variables=rank)  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if "=" in line and not line.startswith(("limit=", "rank=", "-"))]
+    assert [line.partition("=")[0] for line in lines] == ["LD_PRELOAD", "DLIO_TORCH_POSIX"] * 2
+    assert ("rank=3" in done.stdout) == bool(rank)
 
 
 def test_children_that_cannot_be_recorded_are_told(folder: Folder, static: Path) -> None:

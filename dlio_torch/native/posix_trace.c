@@ -1,6 +1,6 @@
-/* Records the I/O calls of a program: preload it (LD_PRELOAD) with DLIO_TORCH_POSIX_DIRECTORY set.
+/* Records the I/O calls of a program: preload it (LD_PRELOAD) with DLIO_TORCH_POSIX set.
  *
- * dlio_torch.trace.posix.preload makes the environment and says what the variables mean; what is recorded, and
+ * dlio_torch.trace.posix.preload makes the environment and says what that variable means; what is recorded, and
  * the files, are described in dlio_torch.trace.posix and posix_trace_store.h.
  *
  * A record costs two readings of the clock and one of 48 bytes stored in a place that belongs to the calling
@@ -25,27 +25,37 @@
 
 #include <pthread.h>
 
-/* Patterns come one per line. */
-static void read_patterns(int list, const char *variable)
+/* The patterns of a list: what follows its sign on lines of the variable's value. */
+static void read_patterns(int list, const char *value, char sign)
 {
-    const char *text = getenv(variable);
     char *at = patterns.text[list], *end = at + sizeof patterns.text[list] - 2;
-    while (text != NULL && *text) {
-        size_t size = strcspn(text, "\n");
-        if (size > 0 && at + size < end) {
-            memcpy(at, text, size);
-            at += size;
+    for (const char *line = value; *line && *line != '/';) {
+        size_t size = strcspn(line, "\n");
+        if (*line == sign && size > 1 && at + size - 1 < end) {
+            memcpy(at, line + 1, size - 1);
+            at += size - 1;
             *at++ = 0;
         }
-        text += size + (text[size] == '\n');
+        line += size + (line[size] == '\n');
     }
+}
+
+/* Where the directory begins in the variable's value, which it ends; NULL where there is none that can be used. */
+static const char *directory_in(const char *value)
+{
+    while (*value && *value != '/') {
+        value += strcspn(value, "\n");
+        value += *value == '\n';
+    }
+    return *value && strlen(value) < DIRECTORY_ROOM ? value : NULL;
 }
 
 __attribute__((constructor)) static void begin(void)
 {
-    const char *directory = getenv("DLIO_TORCH_POSIX_DIRECTORY"), *limit = getenv("DLIO_TORCH_POSIX_LIMIT");
-    if (directory == NULL || *directory != '/' || strlen(directory) >= DIRECTORY_ROOM)
+    const char *value = getenv(VARIABLE), *directory = value == NULL ? NULL : directory_in(value);
+    if (directory == NULL || strlen(value) >= KEPT_ROOM)
         return;
+    const char *limit = line_in(value, "limit=");
     strcpy(settings.directory, directory);
     struct { char sysname[65], nodename[65], release[65], version[65], machine[65], domain[65]; } machine = {.nodename = ""};
     raw(SYS_uname, &machine, 0, 0, 0);
@@ -56,9 +66,9 @@ __attribute__((constructor)) static void begin(void)
         for (; *limit >= '0' && *limit <= '9' && settings.limit < INT64_C(1) << 55; limit++)
             settings.limit = settings.limit * 10 + (*limit - '0');
     }
-    read_patterns(0, "DLIO_TORCH_POSIX_INCLUDE");
-    read_patterns(1, "DLIO_TORCH_POSIX_EXCLUDE");
-    keep_variables();
+    read_patterns(0, value, '+');
+    read_patterns(1, value, '-');
+    keep_variables(value);
     settings.on = 1;
     pthread_atfork(NULL, NULL, in_forked_child);
     enter();

@@ -103,7 +103,7 @@ static int exec_failed(int result)
     int name parameters                                                                                             \
     {                                                                                                               \
         REAL_OF(int(*) parameters, #name);                                                                          \
-        char *room[room_for(variables)], text[TEXT_ROOM];                                                           \
+        char *room[room_for(variables)], text[text_room()];                                                           \
         char *const *complete = completed(variables, room, text);                                                   \
         begin_exec();                                                                                               \
         return exec_failed(real arguments);                                                                         \
@@ -156,7 +156,7 @@ EXEC_LIST(execle, 1, execve(file, words, variables))
              char *const words[], char *const variables[])                                                          \
     {                                                                                                               \
         REAL(name);                                                                                                 \
-        char *room[room_for(variables)], text[TEXT_ROOM];                                                           \
+        char *room[room_for(variables)], text[text_room()];                                                           \
         return real(pid, file, actions, how, words, completed(variables, room, text));                              \
     }
 

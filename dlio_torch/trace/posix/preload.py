@@ -1,15 +1,21 @@
 """The environment in which programs record their I/O calls, and whether this process does.
 
-Variables that the library reads when it is loaded, and again in each program that the tree executes::
+A recorded program sees two variables that it would not see otherwise, and so does every program that it starts,
+also with an environment of its own making (``clearenv``, ``env -i``): without them its calls would not be recorded.
+A program that is started with one of the two empty is not recorded::
 
-    DLIO_TORCH_POSIX_DIRECTORY   events folder, absolute; without it nothing is recorded
-    DLIO_TORCH_POSIX_RANK        rank of all processes; unset: from the launcher's variables of each, else 0
-    DLIO_TORCH_POSIX_INCLUDE     patterns, one per line; none: every file
-    DLIO_TORCH_POSIX_EXCLUDE     patterns, one per line
-    DLIO_TORCH_POSIX_LIMIT       bytes that one process may write
+    LD_PRELOAD         the library, before what was in it; the dynamic linker loads it
+    DLIO_TORCH_POSIX   what to record and where; the library reads it in each program that loads it
 
-Patterns are those of :mod:`dlio_torch.trace.posix.patterns`.  A program that is started with an environment of its
-own making gets these variables, too, but for one in which ``LD_PRELOAD`` or ``DLIO_TORCH_POSIX_DIRECTORY`` is empty.
+The second one holds lines, and at its end the events folder::
+
+    limit=BYTES   what one process may write
+    rank=NUMBER   rank of all processes; without it: from the launcher's variables of each process, else 0
+    +PATTERN      files to record; without such lines: every file
+    -PATTERN      files to leave out
+    /FOLDER       the events folder, absolute; without it nothing is recorded
+
+Patterns are those of :mod:`dlio_torch.trace.posix.patterns`.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.trace.posix.patterns import check, with_defaults
 
 LIBRARY = "posix_trace"
+VARIABLE = "DLIO_TORCH_POSIX"
 DEFAULT_LIMIT_BYTES = 1 << 30
 _PATTERNS_ROOM = 16000  # of the library, per list
 
@@ -54,16 +61,14 @@ def environment(
     """
     if defaults:
         exclude = with_defaults(include, exclude)
-    variables = {
-        "LD_PRELOAD": native.preloaded(LIBRARY),
-        "DLIO_TORCH_POSIX_DIRECTORY": str(Path(directory).absolute()),
-        "DLIO_TORCH_POSIX_INCLUDE": _joined("include", include),
-        "DLIO_TORCH_POSIX_EXCLUDE": _joined("exclude", exclude),
-        "DLIO_TORCH_POSIX_LIMIT": str(limit_bytes),
-    }
+    lines = [f"limit={limit_bytes}"]
     if rank is not None:
-        variables["DLIO_TORCH_POSIX_RANK"] = str(rank)
-    return variables
+        lines.append(f"rank={rank}")
+    lines += [*_lines("include", "+", include), *_lines("exclude", "-", exclude)]
+    return {
+        "LD_PRELOAD": native.preloaded(LIBRARY),
+        VARIABLE: "\n".join([*lines, str(Path(directory).absolute())]),
+    }
 
 
 def active() -> bool:
@@ -74,9 +79,8 @@ def active() -> bool:
     return function is not None and function() != 0
 
 
-def _joined(option: str, patterns: Sequence[str]) -> str:
+def _lines(option: str, sign: str, patterns: Sequence[str]) -> list[str]:
     check(option, patterns)
-    text = "\n".join(patterns)
-    if len(os.fsencode(text)) + len(patterns) > _PATTERNS_ROOM:
+    if sum(len(os.fsencode(pattern)) + 1 for pattern in patterns) > _PATTERNS_ROOM:
         raise ConfigError(f"the {option} patterns are longer than {_PATTERNS_ROOM} bytes", hint="use fewer")
-    return text
+    return [sign + pattern for pattern in patterns]
