@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from ranks import clean_environ
 from strace import need_strace
@@ -33,6 +36,7 @@ from dlio_torch.trace.sources import open_recording
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="needs a C compiler")
 
+MIB = 1 << 20
 PRELUDE = """
 import ctypes, mmap, os, sys, threading
 data = sys.argv[1]
@@ -471,6 +475,124 @@ def test_children_that_cannot_be_recorded_are_told(folder: Folder, static: Path)
     assert len(list(folder.events.glob(".*"))) == 2
 
 
+def unrecorded(events: Path) -> list[tuple[str, int]]:
+    """Name and MiB read of each process, or part of one, that was not recorded."""
+    return sorted((one.name, round(one.read_bytes / MIB)) for one in read_events(events).unrecorded)
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    """A file of 8 MiB."""
+    path = tmp_path / "big"
+    path.write_bytes(bytes(8 * MIB))
+    return path
+
+
+READS_AND_EXECUTES = """
+    import os, sys
+    file, *words = sys.argv[1:]
+    for part in [open(file, "rb", 0).read()] * 2:
+        del part
+    os.execv(words[0], words)
+"""
+
+
+def executing(file: Path, *words: object) -> list[str]:
+    """A program that reads a file, and then becomes another program."""
+    return [sys.executable, "-S", "-c", textwrap.dedent(READS_AND_EXECUTES), str(file), *map(str, words)]
+
+
+def test_a_program_that_executes_one_that_cannot_be_recorded_is_told(static: Path, big: Path, tmp_path: Path) -> None:
+    done = record(executing(big, static, big), tmp_path / "events")
+    assert done.notes == ()
+    assert unrecorded(tmp_path / "events") == [("static", 1)]
+    recording = open_recording(tmp_path / "events")
+    found = untraced(recording)
+    assert (found["unrecorded_names"], found["complete"]) == (["static"], False)
+    assert [row["complete"] for row in found["processes"]] == [False]
+    assert found["read_bytes"] < 200_000  # what Python itself did not read by calls
+    text = io.StringIO()
+    print_io(analyse(recording), text)
+    assert "a process went on after its last counters were taken" in " ".join(text.getvalue().split())
+
+
+def test_a_program_that_nothing_was_recorded_of_is_told_with_its_bytes(static: Path, big: Path, tmp_path: Path) -> None:
+    done = record([str(static), str(big)], tmp_path / "events")
+    assert "is linked statically" in done.notes[0]
+    assert re.fullmatch(r"static \(process \d+\) read 1.00 MiB and wrote 0 B, as the kernel counts", done.notes[1])
+    assert unrecorded(tmp_path / "events") == [("static", 1)]
+    assert untraced(open_recording(tmp_path / "events"))["unrecorded_read_bytes"] >= MIB
+
+
+def test_of_a_chain_of_programs_only_those_that_cannot_be_recorded_are_told(
+    static: Path, big: Path, tmp_path: Path
+) -> None:
+    """Recorded, not recorded, recorded, in one process; the second one waits for a recorded child besides."""
+    chain = textwrap.dedent("""
+        #include <fcntl.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(int count, char **words)
+        {
+            static char room[3 << 20];
+            int child = fork();
+            if (child == 0)
+                execl("/bin/cat", "cat", words[1], (char *)0);
+            waitpid(child, 0, 0);
+            read(open(words[1], O_RDONLY), room, sizeof room);
+            return execv(words[2], words + 2);
+        }
+    """)
+    (tmp_path / "chain.c").write_text(chain)
+    subprocess.run(["cc", "-w", "-static", "-o", tmp_path / "chain", tmp_path / "chain.c"], check=True)
+    last = ["/bin/sh", "-c", f"cat {big} > {tmp_path}/out"]
+    done = record([*executing(big, tmp_path / "chain", big), *last], tmp_path / "events")
+    assert (done.exit_code, done.notes) == (0, ())
+    assert unrecorded(tmp_path / "events") == [("chain", 3)]
+
+
+def test_orphans_are_told(static: Path, big: Path, tmp_path: Path) -> None:
+    """A process whose parent has ended before it, as daemons are."""
+    if threading.active_count() > 1 or psutil.Process().children():
+        pytest.skip("this process has other threads or children")
+    program = textwrap.dedent("""
+        import os, sys
+        static, big = sys.argv[1:]
+        read, write = os.pipe()
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os.close(read)
+                os.set_inheritable(write, True)  # closed when the orphan has ended
+                os.execv(static, [static, big])
+            os._exit(0)
+        os.close(write)
+        os.wait()
+        os.read(read, 1)
+    """)
+    done = record([sys.executable, "-S", "-c", program, str(static), str(big)], tmp_path / "events")
+    assert done.notes == ()
+    assert unrecorded(tmp_path / "events") == [("static", 1)]
+
+
+def test_what_is_told_of_others_may_be_damaged(big: Path, tmp_path: Path) -> None:
+    record(["cat", str(big)], tmp_path / "events")
+    for text in ("", "[]", '{"host": "h", "pid": 1, "processes": [{"child": 2}]}', "[" * 100_000):
+        (tmp_path / "events" / "tree.json").write_text(text)
+        table = read_events(tmp_path / "events")
+        assert (table.unrecorded, [part.reason for part in table.skipped]) == ((), ["it is damaged"])
+        assert len(table.frame)
+
+
+def test_what_nobody_waited_for_is_named_without_bytes(static: Path, big: Path, tmp_path: Path) -> None:
+    program = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    program += "if os.fork() == 0: os.getpid(), open('/dev/null').close(), os.execv(sys.argv[1], sys.argv[1:])\n"
+    program += "try: os.wait()\nexcept ChildProcessError: pass"
+    done = record([sys.executable, "-S", "-c", program, str(static), str(big)], tmp_path / "events")
+    assert re.fullmatch(
+        r"static \(process \d+\) did not load the recorder, .* its bytes are not known", one(done.notes)
+    )
+
+
 def test_what_unrecorded_processes_started_is_not_counted_twice() -> None:
     def account(pid: int, rchar: int) -> ProcessIo:
         return ProcessIo(0, pid, rchar, 0, 0, 0, rchar, 0, 0, 0, 0, 0, True)
@@ -786,7 +908,7 @@ def test_record_says_why_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_record_says_why_nothing_was_recorded(static: Path, tmp_path: Path) -> None:
     done = record([str(static), str(static)], tmp_path / "events")
     assert done.exit_code == 0
-    assert "is linked statically" in one(done.notes)
+    assert "is linked statically" in done.notes[0]
     assert "no process called" in one(record(["sleep", "0"], tmp_path / "events").notes)
 
 

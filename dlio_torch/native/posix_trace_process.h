@@ -22,10 +22,14 @@ static int start_process(void)
     signals old = lock();
     if (atomic_load(&L->epoch) == 0) {
         L->pid = (pid_t)raw(SYS_getpid, 0, 0, 0, 0);
-        if (L->first_image)
+        int64_t begun[COUNTERS] = {[RCHAR] = -1};
+        if (L->first_image) {
+            read_io("/proc/self/io", begun);
             read_counters(L->start); /* those of a forked child began at 0 */
-        make_mark_locked();
+        }
         atomic_store(&L->epoch, ++epochs);
+        note_between_locked(begun);
+        make_mark_locked(NULL);
     }
     unlock(old);
     return 1;
@@ -80,18 +84,25 @@ void quick_exit(int status)
 
 /* --- exec ---------------------------------------------------------------------------------------------- */
 
-static void begin_exec(void)
+static void begin_exec(const char *program)
 {
     finish();
-    if (enter())
-        remove_mark(L->pid); /* the new program makes its own, if it can */
+    if (!enter())
+        return;
+    signals old = lock();
+    if (L->ended)
+        remove_mark(L->pid);
+    else
+        make_mark_locked(program);
+    unlock(old);
 }
 
 static int exec_failed(int result)
 {
     if (enter()) {
         signals old = lock();
-        make_mark_locked();
+        if (!L->ended)
+            make_mark_locked(NULL);
         if (L->header != NULL)
             L->header->complete = 0;
         unlock(old);
@@ -99,20 +110,20 @@ static int exec_failed(int result)
     return result;
 }
 
-#define EXEC(name, parameters, arguments)                                                                            \
-    int name parameters                                                                                             \
-    {                                                                                                               \
-        REAL_OF(int(*) parameters, #name);                                                                          \
-        char *room[room_for(variables)], text[text_room()];                                                           \
-        char *const *complete = completed(variables, room, text);                                                   \
-        begin_exec();                                                                                               \
-        return exec_failed(real arguments);                                                                         \
+#define EXEC(name, program, parameters, arguments)                                                                   \
+    int name parameters                                                                                              \
+    {                                                                                                                \
+        REAL_OF(int(*) parameters, #name);                                                                           \
+        char *room[room_for(variables)], text[text_room()];                                                          \
+        char *const *complete = completed(variables, room, text);                                                    \
+        begin_exec(program);                                                                                         \
+        return exec_failed(real arguments);                                                                          \
     }
 
-EXEC(execve, (const char *file, char *const words[], char *const variables[]), (file, words, complete))
-EXEC(execvpe, (const char *file, char *const words[], char *const variables[]), (file, words, complete))
-EXEC(fexecve, (int fd, char *const words[], char *const variables[]), (fd, words, complete))
-EXEC(execveat, (int at, const char *file, char *const words[], char *const variables[], int flags),
+EXEC(execve, file, (const char *file, char *const words[], char *const variables[]), (file, words, complete))
+EXEC(execvpe, file, (const char *file, char *const words[], char *const variables[]), (file, words, complete))
+EXEC(fexecve, "", (int fd, char *const words[], char *const variables[]), (fd, words, complete))
+EXEC(execveat, file, (int at, const char *file, char *const words[], char *const variables[], int flags),
      (at, file, words, complete, flags))
 
 int execv(const char *file, char *const words[])
@@ -153,11 +164,11 @@ EXEC_LIST(execle, 1, execve(file, words, variables))
 
 #define SPAWN(name)                                                                                                  \
     int name(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,  \
-             char *const words[], char *const variables[])                                                          \
-    {                                                                                                               \
-        REAL(name);                                                                                                 \
-        char *room[room_for(variables)], text[text_room()];                                                           \
-        return real(pid, file, actions, how, words, completed(variables, room, text));                              \
+             char *const words[], char *const variables[])                                                           \
+    {                                                                                                                \
+        REAL(name);                                                                                                  \
+        char *room[room_for(variables)], text[text_room()];                                                          \
+        return real(pid, file, actions, how, words, completed(variables, room, text));                               \
     }
 
 SPAWN(posix_spawn)
@@ -214,7 +225,7 @@ static int await_end(idtype_t type, id_t id, int options, struct ended *child)
     if (wait_for(type, id, &found, WEXITED | WNOWAIT | options) != 0)
         return -1;
     int has_ended = found.si_code == CLD_EXITED || found.si_code == CLD_KILLED || found.si_code == CLD_DUMPED;
-    child->pid = 0;
+    child->part.pid = 0;
     if (found.si_pid > 0 && has_ended)
         look_at_ended(found.si_pid, child);
     return found.si_pid;
@@ -233,7 +244,7 @@ static pid_t wait_for_child(pid_t (*real)(pid_t, int *, int, struct rusage *), p
         if (found <= 0)
             return found;
         pid_t done = real(found, status, options | WNOHANG, usage);
-        if (done > 0 && done == child.pid)
+        if (done > 0 && done == child.part.pid)
             note_reaped(&child);
         if (done != 0 && !(done == -1 && errno == ECHILD && pid != found))
             return done; /* else another thread was faster */

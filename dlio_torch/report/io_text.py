@@ -119,7 +119,7 @@ def _untraced(untraced: Mapping[str, Any]) -> str:
     if untraced["dropped_calls"]:
         parts.append(f"{untraced['dropped_calls']} calls beyond the limit of records")
     text = ", ".join(parts) + " (the kernel's count of all files, less the calls on any file)"
-    return text if untraced["complete"] else f"{text}; a process ended before its last counters were taken"
+    return text if untraced["complete"] else f"{text}; a process went on after its last counters were taken"
 
 
 def _files(rows: Sequence[Mapping[str, Any]], files: Mapping[str, Any]) -> Table:

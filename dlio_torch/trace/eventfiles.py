@@ -6,7 +6,7 @@ Damaged and truncated files are read as far as they go.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,8 +143,7 @@ def _read_names(path: Path) -> _Names:
             elif "tid" in entry:
                 threads[int(entry["tid"])] = printable(str(entry["thread"]))
             elif "child" in entry:
-                moved = {"read_bytes": int(entry["read"]), "write_bytes": int(entry["written"])}
-                children.append({"pid": int(entry["child"]), "name": printable(str(entry["name"]))} | moved)
+                children.append(unrecorded_of(entry))
             elif head is None:
                 parent_pid = int(entry.get("parent_pid", -1))
                 found = {key: kind(entry[key]) for key, kind in _HEAD.items()}
@@ -168,6 +167,17 @@ def _read_names(path: Path) -> _Names:
     process = Process(**head, threads=threads)
     unrecorded = [UnrecordedProcess(rank=process.rank, parent_pid=process.pid, **child) for child in children]
     return _Names(process, parent_pid, names, unrecorded, notes)
+
+
+def unrecorded_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What a line tells of a process that was not recorded: fields of :class:`UnrecordedProcess`.
+
+    Raises:
+        KeyError, ValueError, TypeError: it is damaged.
+    """
+    numbers = {"pid": entry["child"], "read_bytes": entry["read"], "write_bytes": entry["written"]}
+    numbers |= {f"{name}_ns": entry.get(name, 0) for name in ("began", "ended")}
+    return {"name": printable(str(entry["name"]))} | {name: int(value) for name, value in numbers.items()}
 
 
 def _text(value: Any) -> str:

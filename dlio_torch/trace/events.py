@@ -17,8 +17,9 @@ Damaged and truncated files are read as far as they go; what was left out is nam
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ import pandas as pd
 
 from dlio_torch.trace import budget
 from dlio_torch.trace.budget import Spent
-from dlio_torch.trace.eventfiles import LAYERS, Part, Process, Unreadable, read_part
+from dlio_torch.trace.eventfiles import LAYERS, Part, Process, Unreadable, read_part, unrecorded_of
+from dlio_torch.trace.posix import tree
 from dlio_torch.trace.posix.accounts import ProcessIo, UnrecordedProcess, merge, without_recorded
 
 __all__ = ["COLUMNS", "EventTable", "Process", "ProcessIo", "Skipped", "Spent", "UnrecordedProcess", "read_events"]
@@ -55,7 +57,7 @@ class EventTable:
         anchor_monotonic_ns: one reading of the clock of ``start_ns`` (0 without processes)...
         anchor_time_ns: ...and the wall-clock time (since 1970) at that moment.
         accounts: what each process moved in all, where its calls were recorded.
-        unrecorded: processes that recorded ones waited for, and that were not recorded themselves.
+        unrecorded: processes, or parts of processes, that were not recorded; known from who waited for them.
         spent: of each rank that had a budget, what of it was used, and when it was used up, by that rank's own clock.
     """
 
@@ -95,8 +97,9 @@ def read_events(directory: Path | str, rank: int | None = None) -> EventTable:
         if (end := over.get(part.process.rank)) is not None:
             part.records = part.records[part.records["start_ns"] <= end]
         parts.append(part)
+    unrecorded = _unrecorded(parts, _tree(Path(directory), skipped) if rank in (None, 0) else {})
     if not parts:
-        return EventTable(_frame([]), (), tuple(skipped), spent=spent)
+        return EventTable(_frame([]), (), tuple(skipped), unrecorded=unrecorded, spent=spent)
     processes = _merged(parts)
     place = {(process.rank, process.pid): number for number, process in enumerate(processes)}
     parts.sort(key=lambda part: place[part.process.rank, part.process.pid])
@@ -110,7 +113,7 @@ def read_events(directory: Path | str, rank: int | None = None) -> EventTable:
             part.records["end_ns"] += shift
     anchor = (reference.monotonic_ns, reference.time_ns)
     accounts = merge(part.account for part in parts if part.account is not None)
-    return EventTable(_frame(parts), tuple(processes), tuple(skipped), *anchor, accounts, _unrecorded(parts), spent)
+    return EventTable(_frame(parts), tuple(processes), tuple(skipped), *anchor, accounts, unrecorded, spent)
 
 
 def _spent(directory: Path, rank: int | None, skipped: list[Skipped]) -> tuple[Spent, ...]:
@@ -138,12 +141,31 @@ def _spent(directory: Path, rank: int | None, skipped: list[Skipped]) -> tuple[S
     return tuple(found)
 
 
-def _unrecorded(parts: Sequence[Part]) -> tuple[UnrecordedProcess, ...]:
+def _tree(directory: Path, skipped: list[Skipped]) -> dict[str, list[UnrecordedProcess]]:
+    """What the process that started the recording tells of others, by machine."""
+    path = directory / tree.FILE
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        pid = int(about["pid"])
+        return {str(about["host"]): [UnrecordedProcess(0, pid, **unrecorded_of(one)) for one in about["processes"]]}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        skipped.append(Skipped(path, f"it is damaged: {error}" if isinstance(error, OSError) else "it is damaged"))
+        return {}
+
+
+def _unrecorded(
+    parts: Sequence[Part], told: Mapping[str, Sequence[UnrecordedProcess]]
+) -> tuple[UnrecordedProcess, ...]:
     found: list[UnrecordedProcess] = []
-    for host in dict.fromkeys(part.process.host for part in parts):
+    for host in dict.fromkeys([*(part.process.host for part in parts), *told]):
         local = [part for part in parts if part.process.host == host]
-        children = [child for part in local for child in part.children]
+        children = [*told.get(host, ()), *(child for part in local for child in part.children)]
         parents = {part.process.pid: part.parent_pid for part in local}
+        # Who tells of a process may have another rank: a launcher, or the process that started the recording.
+        ranks = {part.process.pid: part.process.rank for part in local}
+        children = [replace(child, rank=ranks.get(child.pid, child.rank)) for child in children]
         found += without_recorded(children, (part.account for part in local if part.account is not None), parents)
     return tuple(found)
 

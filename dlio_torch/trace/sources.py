@@ -34,6 +34,7 @@ from dlio_torch.trace.importers.darshan import read_darshan
 from dlio_torch.trace.importers.detect import ACCEPTED, Content, content, describe
 from dlio_torch.trace.importers.dftracer import read_dftracer
 from dlio_torch.trace.importers.strace import read_strace
+from dlio_torch.trace.posix import tree
 from dlio_torch.trace.posix.patterns import selector
 from dlio_torch.trace.recording import Kind, Recording
 
@@ -102,7 +103,7 @@ def _folder(path: Path) -> Recording:
     is_run = directory.config.exists() or directory.sources.exists() or directory.steps().exists()
     if directory.events.is_dir() or is_run or directory.command.exists():
         return _recorded(directory, "trace" if directory.command.exists() and not is_run else "run")
-    if _has(path, *_OURS):
+    if _has(path, *_OURS, tree.FILE):
         return _events(path, path, "run" if _has(path, "*.spans") else "trace", {}, ())
     _refuse_runs(path)
     return _logs(path)

@@ -12,7 +12,8 @@ io_uring, are in neither number: maps and rings are therefore counted beside it,
 None where a process's counters are not known.
 
 Processes that did not load the recorder at all have no row: what they moved is summed beside it, as the kernel told
-the process that waited for them.
+the process that waited for them.  A recorded process that executed a program which did not load it has both: a row up
+to then, which is not complete, and what it moved later among the others.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ def untraced(recording: Recording) -> dict[str, Any]:
         ``why`` (None, or why nothing is known; everything else is then None), ``read_bytes``,
         ``read_share``, ``write_bytes``, ``write_share`` (0 to 1, None where nothing moved),
         ``mapped_bytes``, ``major_faults``, ``io_uring_rings``, ``dropped_calls`` (beyond the recorder's
-        limit), ``device_read_bytes``, ``device_write_bytes``, ``unrecorded_processes`` (that were waited for and
-        moved more than 64 KiB), ``unrecorded_names`` (of their programs, the most bytes first),
-        ``unrecorded_read_bytes``, ``unrecorded_write_bytes``, ``complete`` (whether every process's counters are
-        those at its end), ``processes``.
+        limit), ``device_read_bytes``, ``device_write_bytes``, ``unrecorded_processes`` (that
+        moved more than 64 KiB, parts of processes included), ``unrecorded_names`` (of their programs, the most
+        bytes first), ``unrecorded_read_bytes``, ``unrecorded_write_bytes``, ``complete`` (whether every
+        process's counters are those at its end, and none executed a program that was not recorded), ``processes``.
     """
-    accounts = recording.events.accounts
-    if not accounts:
+    accounts, unrecorded = recording.events.accounts, recording.events.unrecorded
+    if not accounts and not unrecorded:
         return {"why": "the recording holds no counters of the kernel", **dict.fromkeys(_KEYS)}
-    rows = [_row(account) for account in accounts]
+    went_on = {(one.rank, one.pid) for one in unrecorded if one.began_ns}
+    rows = [_row(account, (account.rank, account.pid) in went_on) for account in accounts]
     read, write = _total(row["read_bytes"] for row in rows), _total(row["write_bytes"] for row in rows)
     found: dict[str, Any] = {
         "why": None,
@@ -54,8 +56,8 @@ def untraced(recording: Recording) -> dict[str, Any]:
         "dropped_calls": _total(account.dropped for account in accounts),
         "device_read_bytes": _total(account.read_bytes for account in accounts),
         "device_write_bytes": _total(account.write_bytes for account in accounts),
-        **_unrecorded(recording.events.unrecorded),
-        "complete": all(account.complete for account in accounts),
+        **_unrecorded(unrecorded),
+        "complete": all(row["complete"] for row in rows) and not any(one.began_ns for one in unrecorded),
         "processes": rows,
     }
     return found
@@ -80,9 +82,16 @@ def _unrecorded(processes: Sequence[UnrecordedProcess]) -> dict[str, Any]:
     }
 
 
-def _row(account: ProcessIo) -> dict[str, Any]:
-    """All that is known of a process; ``read_bytes`` and ``write_bytes`` are what was not traced."""
+def _row(account: ProcessIo, went_on: bool) -> dict[str, Any]:
+    """All that is known of a process; ``read_bytes`` and ``write_bytes`` are what was not traced.
+
+    Args:
+        account: of the process.
+        went_on: whether it executed a program that was not recorded.
+    """
     found = asdict(account)
+    del found["snapshot_ns"]
+    found["complete"] = account.complete and not went_on
     found["device_read_bytes"], found["device_write_bytes"] = account.read_bytes, account.write_bytes
     found["read_bytes"] = _left(account.rchar, account.traced_read_bytes)
     found["write_bytes"] = _left(account.wchar, account.traced_write_bytes)

@@ -17,9 +17,12 @@ What it does not see:
 * programs that do not load it: statically linked, with changed user (setuid), or with ``LD_PRELOAD`` set to nothing;
 * processes of other machines that are started by other means than with the environment of this one.
 
-Of bytes that are missed there is the kernel's word: what a process's calls moved beyond those that were seen and its
-major page faults (:class:`~dlio_torch.trace.posix.accounts.ProcessIo`), and the bytes of children that did not
-load the library (:class:`~dlio_torch.trace.posix.accounts.UnrecordedProcess`), if a recorded process waited for
-them itself: not within ``system`` and ``pclose``, and not in a process id namespace of their own.  io_uring and
-``splice`` are not in the kernel's counters; rings are counted, ``splice`` is recorded.
+Of bytes that are missed there is the kernel's word.  What a process's calls moved beyond those that were seen and its
+major page faults stand in its account (:class:`~dlio_torch.trace.posix.accounts.ProcessIo`).  The bytes of processes
+that did not load the library, and of those that loaded it and then executed a program that does not (exec), are told
+by who waits for them (:class:`~dlio_torch.trace.posix.accounts.UnrecordedProcess`): a recorded process, or the one that
+started the recording (:mod:`dlio_torch.trace.posix.tree`).  Not told are those that end within ``system`` and
+``pclose``, whose parent ignores the ends of its children, that execute a program by ``syscall()``, or that have a
+process id namespace of their own.  io_uring and ``splice`` are not in the kernel's counters; rings are counted,
+``splice`` is recorded.
 """

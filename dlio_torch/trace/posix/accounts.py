@@ -47,7 +47,8 @@ class ProcessIo:
         major_faults: page faults that had to wait for a device; None where unknown.
         io_uring_rings: io_uring instances that were noticed.
         dropped: calls on recorded files that were left out (the limit was reached, or the disk full).
-        complete: whether the counters are those at the end of the process.
+        complete: whether the counters are those at the end of the process, or of its last program that was recorded.
+        snapshot_ns: when the counters were read, on the clock of the process.
     """
 
     rank: int
@@ -63,6 +64,7 @@ class ProcessIo:
     io_uring_rings: int
     dropped: int
     complete: bool
+    snapshot_ns: int = 0
 
     def __add__(self, later: ProcessIo) -> ProcessIo:
         """Both of two parts of one process (before and after an exec)."""
@@ -74,13 +76,17 @@ class ProcessIo:
 class UnrecordedProcess:
     """A process that did not load the recorder: it is linked statically, or changes its user.
 
+    Or the part of a process in which it ran such a program, after one that was recorded (exec).
+
     Attributes:
-        rank: of the process that waited for it.
-        parent_pid: process id of that one.
+        rank: of the process that tells of it.
+        parent_pid: process id of that one, which waited for it or is its later part.
         pid: its own process id.
         name: of its program, 15 bytes at most.
-        read_bytes: its ``rchar`` at its end, with the processes that it waited for.
+        read_bytes: its ``rchar`` from its beginning to its end, with the processes that it waited for.
         write_bytes: its ``wchar`` likewise.
+        began_ns: when a program that was recorded executed it (monotonic); 0: no part of the process was recorded.
+        ended_ns: when it was found to have ended; 0: not known.
     """
 
     rank: int
@@ -89,9 +95,16 @@ class UnrecordedProcess:
     name: str
     read_bytes: int
     write_bytes: int
+    began_ns: int = 0
+    ended_ns: int = 0
+
+    def covers(self, ended_ns: int) -> bool:
+        """Whether what ended at this time may have been counted with this process."""
+        return self.began_ns < ended_ns and (self.ended_ns == 0 or ended_ns <= self.ended_ns)
 
 
-_SUMMED = tuple(field.name for field in fields(ProcessIo) if field.name not in ("rank", "pid", "complete"))
+_NOT_SUMMED = ("rank", "pid", "complete", "snapshot_ns")
+_SUMMED = tuple(field.name for field in fields(ProcessIo) if field.name not in _NOT_SUMMED)
 
 
 def _sum(first: int | None, second: int | None) -> int | None:
@@ -118,7 +131,7 @@ def parse_header(data: bytes) -> tuple[ProcessIo, int, list[str]]:
         raise ValueError(f"its version is {version}, this program reads {VERSION}")
     if record_size != RECORD_BYTES or size < HEADER_BYTES or size % RECORD_BYTES:
         raise ValueError("its header is damaged")
-    flags, complete, limit, _, rings, dropped, traced_read, traced_write, mapped, *counters = rest
+    flags, complete, limit, snapshot_ns, rings, dropped, traced_read, traced_write, mapped, *counters = rest
     start, end = counters[:5], counters[5:]
     changes = [b - a if a >= 0 and b >= 0 else None for a, b in zip(start, end, strict=True)]
     rchar, wchar, read_bytes, write_bytes = (None if flags & _NO_COUNTERS else change for change in changes[:4])
@@ -136,6 +149,7 @@ def parse_header(data: bytes) -> tuple[ProcessIo, int, list[str]]:
         io_uring_rings=rings,
         dropped=dropped,
         complete=complete != 0,
+        snapshot_ns=snapshot_ns,
     )
     notes: list[str] = []
     left_out = f"{dropped} later calls were left out" if dropped else "later calls, if any, were left out"
@@ -170,11 +184,11 @@ def without_recorded(
         accounts: of the processes that were recorded there.
         parents: the parent of each of these, by process id.
     """
-    moved: dict[int, list[tuple[int, int]]] = {}
+    moved: dict[int, list[tuple[int, int, int, object]]] = {}  # by process: read, written, until when, of what
     for account in accounts:
-        moved.setdefault(account.pid, []).append((account.rchar or 0, account.wchar or 0))
+        moved.setdefault(account.pid, []).append((account.rchar or 0, account.wchar or 0, account.snapshot_ns, account))
     for child in children:
-        moved.setdefault(child.parent_pid, []).append((child.read_bytes, child.write_bytes))
+        moved.setdefault(child.parent_pid, []).append((child.read_bytes, child.write_bytes, child.ended_ns, child))
     started: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         started.setdefault(parent, []).append(pid)
@@ -184,8 +198,14 @@ def without_recorded(
         while next_ones:
             next_ones = [pid for parent in next_ones for pid in started.get(parent, ()) if pid not in tree]
             tree.update(next_ones)
-        read_bytes = child.read_bytes - sum(read for pid in tree for read, _ in moved.get(pid, ()))
-        write_bytes = child.write_bytes - sum(written for pid in tree for _, written in moved.get(pid, ()))
+        within = [
+            (read, written)
+            for pid in tree
+            for read, written, ended_ns, one in moved.get(pid, ())
+            if one is not child and (ended_ns == 0 or child.covers(ended_ns))
+        ]
+        read_bytes = child.read_bytes - sum(read for read, _ in within)
+        write_bytes = child.write_bytes - sum(written for _, written in within)
         if max(read_bytes, write_bytes) > _WORTH_BYTES:
             left.append(replace(child, read_bytes=max(read_bytes, 0), write_bytes=max(write_bytes, 0)))
     return left

@@ -24,6 +24,7 @@ from dlio_torch.native import NativeUnavailable
 from dlio_torch.trace.posix.patterns import NO_FILES, check, with_defaults
 from dlio_torch.trace.posix.preload import DEFAULT_LIMIT_BYTES, environment
 from dlio_torch.trace.posix.programs import why_not_preloaded
+from dlio_torch.trace.posix.tree import Tree
 
 Method = Literal["auto", "preload", "strace"]
 
@@ -118,10 +119,13 @@ def record(
                 ) from error
             notes.append(f"recorded with strace, since the library is not to be had: {error}")
         else:
-            done = _run(command, {**os.environ, **variables}, _itself)
+            tree = Tree(directory)
+            with tree.adopting():
+                done = _run(command, {**os.environ, **variables}, _itself, tree)
+            notes += tree.close()
             _remove_marks(directory)
             if not any(directory.glob("*.posix")):
-                notes.append(why_not_preloaded(command[0]))
+                notes += [why_not_preloaded(command[0]), *tree.said()]
             return _recorded("preload", done, notes, include, all_excluded)
     problem = _why_no_strace()
     if problem is not None:
@@ -168,13 +172,16 @@ def _remove_marks(directory: Path) -> None:
             mark.unlink(missing_ok=True)
 
 
-def _run(command: Sequence[str], variables: Mapping[str, str], receiver: Callable[[int], int]) -> _Done:
+def _run(
+    command: Sequence[str], variables: Mapping[str, str], receiver: Callable[[int], int], tree: Tree | None = None
+) -> _Done:
     """Start a program, pass signals on, wait for its end.
 
     Args:
         command: program and arguments.
         variables: its environment.
         receiver: the process that signals are for, by the process that was started.
+        tree: looks at the processes that end; None: nobody does.
     """
     with _blocked({*_PASSED_ON, signal.SIGCHLD}) as former:
         started_time_ns, start_ns = time.time_ns(), time.monotonic_ns()
@@ -187,8 +194,9 @@ def _run(command: Sequence[str], variables: Mapping[str, str], receiver: Callabl
                 f"{command[0]} cannot be started: {error.strerror}", hint="give a program, after --"
             ) from error
         while True:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
+            if tree is not None:
+                tree.end_orphans(pid)
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 break
             # With a time limit: another thread of this process may be the one that gets SIGCHLD.
             found = signal.sigtimedwait({*_PASSED_ON, signal.SIGCHLD}, _WAIT_S)
@@ -197,6 +205,11 @@ def _run(command: Sequence[str], variables: Mapping[str, str], receiver: Callabl
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(receiver(pid), found.si_signo)
         runtime_s = (time.monotonic_ns() - start_ns) / 1e9
+        if tree is not None:
+            tree.look(pid)
+        status = os.waitpid(pid, 0)[1]
+        if tree is not None:
+            tree.end_orphans(pid)
     code = os.waitstatus_to_exitcode(status)
     return _Done(128 - code if code < 0 else code, runtime_s, started_time_ns)
 
