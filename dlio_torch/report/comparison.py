@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dlio_torch.analysis.fidelity.compare import Comparison, Component
+from dlio_torch.analysis.fidelity.measures import TOLERANCE
 from dlio_torch.report.terminal import write
 
 SCHEMA = "dlio_torch.comparison"
@@ -96,10 +97,13 @@ def _components(comparison: Comparison) -> Table:
 
 
 def _figures(component: Component) -> str:
+    detail = component.detail
+    if component.exact is not None and f"{component.exact:.3f}" != f"{component.distance:.3f}":
+        detail += f"; {component.exact:.3f} without the tolerance of {TOLERANCE:.0%}"
     if component.worst_pair is None or not component.worst_pair[2]:
-        return component.detail
+        return detail
     rank_a, rank_b, distance = component.worst_pair
-    return f"{component.detail} (furthest: ranks {rank_a} and {rank_b}, {distance:.3f})"
+    return f"{detail} (furthest: ranks {rank_a} and {rank_b}, {distance:.3f})"
 
 
 def _lines(lines: tuple[str, ...]) -> Table:

@@ -127,7 +127,9 @@ def _measure(a: Side, b: Side, terms: Terms) -> tuple[list[Component], list[Miss
                 missing.append(Missing(found.name, f"too few calls ({shown})"))
             elif isinstance(found, Measured):
                 limit = LIMITS[found.name]
-                components.append(Component(found.name, found.distance, limit, found.floor, found.detail))
+                components.append(
+                    Component(found.name, found.distance, limit, found.floor, found.detail, exact=found.exact)
+                )
             else:
                 missing.append(found)
     return components, missing

@@ -25,6 +25,7 @@ class Component:
         noise: distance between repeats of one side, None: not known.
         excess: what the distance has beyond the noise, None: not known.
         worst_pair: rank by rank the ranks of A and B that differ most, and by how much.
+        exact: the distance without the tolerance of its formula, not judged; None: it has none.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Component:
     noise: float | None = None
     excess: float | None = None
     worst_pair: tuple[int, int, float] | None = None
+    exact: float | None = None
 
     @property
     def beyond_noise(self) -> float:

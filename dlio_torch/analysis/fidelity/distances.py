@@ -41,6 +41,31 @@ def ks(a: NDArray[Any], b: NDArray[Any]) -> float:
     return found
 
 
+def ks_within(a: NDArray[Any], b: NDArray[Any], room_a: NDArray[Any], room_b: NDArray[Any]) -> float:
+    """:func:`ks` with a tolerance: the distance that no shift of values within their room takes away.
+
+    With ``F(x)`` the share of values up to ``x``, of the values each lowered (``-``) or raised (``+``) by half of its
+    room::
+
+        max over x of  Fa+(x) - Fb-(x),  Fb+(x) - Fa-(x),  0
+
+    Values that differ by less than the mean of their rooms are not told apart; without room it is :func:`ks`.
+
+    Args:
+        a: one sample, not empty.
+        b: the other.
+        room_a: width of what counts as the same, for each value of ``a``.
+        room_b: the same for ``b``.
+    """
+    found = 0.0
+    for one, room, other, other_room in ((a, room_a, b, room_b), (b, room_b, a, room_a)):
+        raised, lowered = np.sort(one + room / 2), np.sort(other - other_room / 2)
+        # The difference grows only at raised values.
+        share = np.searchsorted(raised, raised, side="right") / raised.size
+        found = max(found, float((share - np.searchsorted(lowered, raised, side="right") / lowered.size).max()))
+    return found
+
+
 def ks_floor(n: int, m: int) -> float:
     """What :func:`ks` exceeds by chance in 1 % of the cases: ``1.63 sqrt(1/n + 1/m)``, at most 1.
 
@@ -104,12 +129,14 @@ def edit(a: NDArray[Any], b: NDArray[Any], *, windows: int = 8, scale_free: bool
         a: one string, small integers that are not negative.
         b: the other.
         windows: how many windows, at least 1.
-        scale_free: the mean over windows alone, so that a string is like a longer one of the same make.
+        scale_free: the mean over windows alone, so that a string is like a longer one of the same make.  Each window
+            of the shorter string is looked for in the longer one, from one width before the same relative place to
+            one width after it, and the least of its distances counts: windows may be out of step.
     """
     if not a.size or not b.size:
         return float(a.size != b.size)
     if scale_free:
-        return _by_windows(a, b, windows)
+        return _of_windows_anywhere(a, b, windows)
     longest = max(a.size, b.size)
     a, b = _different(a, b)
     if min(a.size, b.size) == 0:
@@ -131,6 +158,19 @@ def _by_windows(a: NDArray[Any], b: NDArray[Any], windows: int) -> float:
     return found / places.size
 
 
+def _of_windows_anywhere(a: NDArray[Any], b: NDArray[Any], windows: int) -> float:
+    short, long = (a, b) if a.size <= b.size else (b, a)
+    width = min(WINDOW, short.size)
+    places = np.linspace(0, 1, min(windows, long.size - width + 1))
+    found = 0.0
+    for place in places:
+        first, first_long = round(place * (short.size - width)), round(place * (long.size - width))
+        window = short[first : first + width]
+        if not np.array_equal(window, long[first_long : first_long + width]):
+            found += _levenshtein(window, long[max(0, first_long - width) : first_long + 2 * width], True) / width
+    return found / places.size
+
+
 def _different(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Both strings without their common beginning and end, which no edit touches."""
     size = min(a.size, b.size)
@@ -146,8 +186,10 @@ def _common(a: NDArray[Any], b: NDArray[Any]) -> int:
     return int(other[0]) if other.size else a.size
 
 
-def _levenshtein(a: NDArray[Any], b: NDArray[Any]) -> int:
+def _levenshtein(a: NDArray[Any], b: NDArray[Any], anywhere: bool = False) -> int:
     """Levenshtein distance, bit-parallel: a column of the table is one long integer.
+
+    ``anywhere``: the least distance of ``a`` from any part of ``b``.
 
     Source: H. Hyyrö, "A bit-vector algorithm for computing Levenshtein and Damerau edit distances", 2003,
     after G. Myers 1999.
@@ -162,6 +204,7 @@ def _levenshtein(a: NDArray[Any], b: NDArray[Any]) -> int:
     full = (1 << height) - 1
     last = 1 << (height - 1)
     up, down, score = full, 0, height  # vertical differences +1 and -1
+    least, begins = height, 0 if anywhere else 1  # where it may begin anywhere, the first row of the table is 0
     for letter in b.tolist():
         equal = places.get(letter, 0)
         diagonal = equal | down
@@ -172,11 +215,12 @@ def _levenshtein(a: NDArray[Any], b: NDArray[Any]) -> int:
             score += 1
         elif left & last:
             score -= 1
-        right = ((right << 1) | 1) & full
+        least = min(least, score)
+        right = ((right << 1) | begins) & full
         left = (left << 1) & full
         up = left | (full & ~(diagonal | right))
         down = right & diagonal
-    return score
+    return least if anywhere else score
 
 
 def cosine(a: NDArray[Any], b: NDArray[Any]) -> float | None:

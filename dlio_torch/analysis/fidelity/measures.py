@@ -9,9 +9,10 @@ Every component is a distance from 0 (equal) to 1::
                              all bytes (total variation)
     files                    1 - files of both / files of either (Jaccard), paired as
                              :mod:`dlio_torch.analysis.fidelity.pairing` says
-    read sizes, write sizes  Kolmogorov-Smirnov distance of the transfer sizes
-    read jumps, write jumps  Kolmogorov-Smirnov distance of the jumps, offset - end of the previous access of
-                             the stream
+    read sizes, write sizes  Kolmogorov-Smirnov distance of the transfer sizes, of which two are the same if they
+                             differ by up to 1 % (:func:`dlio_torch.analysis.fidelity.distances.ks_within`)
+    read jumps, write jumps  the same of the jumps, offset - end of the previous access of the stream within one
+                             opening of the file; the 1 % are of the jump, or of either access if that is larger
     read stretches ...       Kolmogorov-Smirnov distance of the bytes taken from one place, weighted by bytes
                              (:mod:`dlio_torch.analysis.fidelity.stretches`): samples in order, or shuffled
     sequential reads ...     difference of the shares, Darshan's rule: per process and file
@@ -21,7 +22,9 @@ Every component is a distance from 0 (equal) to 1::
                              of its size, and whether it jumps back, not at all, or ahead
     operations               normalised edit distance of the string of call classes of each file and process
                              (:func:`dlio_torch.analysis.fidelity.distances.edit`), mean over strings by length
-    readers                  |a - b| / max(a, b) of the number of threads that read, per rank
+    readers                  |a - b| / max(a, b) of the number of threads of a rank that read at one time: those
+                             between the beginning of their first read and the end of their last; of all times
+                             when a read begins the median, weighted by the bytes of the read
     read durations ...       Kolmogorov-Smirnov distance of the durations of calls     } only where the
     read bandwidth ...       |a - b| / max(a, b) of bytes over the union of intervals  } storage is the same
     overlap                  difference of |IO & compute| / |IO|
@@ -29,20 +32,30 @@ Every component is a distance from 0 (equal) to 1::
 
 Scale-free, amounts give way to what stays when a run is shortened::
 
-    reads per MiB, writes per MiB    |a - b| / max(a, b) of calls over bytes
+    reads per MiB, writes per MiB    |a - b| / max(a, b) of calls over bytes.  Calls at the beginning of an opening
+                                     of a file, before the first large one, do not count: their share shrinks with
+                                     more steps where files stay open
     calls by class                   total variation of the shares of the classes that both sides record
-    opens per file                   |a - b| / max(a, b) of opens over pairs of a process and a file
+    opens per file                   |a - b| / max(a, b) of opens over pairs of a process and a file, or over bytes,
+                                     whichever is less: the first stays where a file is opened once, the second
+                                     where it is opened for each sample or pass
     bytes by file, files             of parts (data sets of many files) instead of single files
     read jumps, write jumps          a jump of more than 1 MiB counts as one of 1 MiB, since it tells the size
                                      of the file
     read stretches ...           one of more than 16 MiB counts as one of 16 MiB; left out where the files of one
                              side alone are too small for far jumps
-    operations                       of windows of the strings, their length left out
+    operations                       of windows of the strings, their length left out, each where it fits best nearby
+
+Sizes and jumps are given without tolerance, too (``exact``), which is not judged.  Where both sides record opens, jumps
+and stretches end at an open of the file by the thread: passes over a file that is opened anew are no longer stretches.
+With more steps only the calls at the beginning of a run lose weight: in sizes, shares of classes, consecutive and
+operations by less than their limits from some 100 reads a file on.  With the batch grow the stretches, where a batch is
+read from one place, and the sizes, where it is read by one call: compare runs of one batch size.
 
 The limits come from the application's own Cosmic Tagger log (8 ranks), reads of its training file.  Its two
-halves, or two of its ranks, differ by at most: counts and bytes 0.011, sizes 0.022, jumps 0.007, stretches 0.15
-(0.2 by chance), sequential 0.007, consecutive 0.014, order 0.010, durations 0.09, bandwidth 0.36.  Wrong
-emulations of it differ by: one size for all, sizes 0.50; random offsets, consecutive 0.88 and jumps 0.48;
+halves, or two of its ranks, differ by at most: counts and bytes 0.011, sizes 0.016 (0.022 exactly), jumps 0.007,
+stretches 0.15 (0.2 by chance), sequential 0.007, consecutive 0.014, order 0.010, durations 0.09, bandwidth 0.36.  Wrong
+emulations of it differ by: one size for all, sizes 0.48; random offsets, consecutive 0.88 and jumps 0.48;
 shuffled events, stretches 0.68; a tenth of the speed, durations 0.93.
 """
 
@@ -54,9 +67,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlio_torch.analysis.fidelity import distances
+from dlio_torch.analysis.fidelity.openings import after_beginning, openings
 from dlio_torch.analysis.fidelity.sides import SOURCES, Both, Side
 from dlio_torch.trace.calls import CLASSES, CLOSE, OPEN, READ, WRITE
 from dlio_torch.units import format_size
+
+TOLERANCE = 0.01
+"""Sizes, and jumps, that differ by up to this share are the same: 256 bytes more in 60 MB make no other size."""
 
 _ALIKE = 0.05
 LIMITS: dict[str, float] = {
@@ -102,6 +119,7 @@ class Measured:
         detail: the figures of both sides, one line.
         floor: distance that so few calls can have by chance.
         calls: how many of each side the floor is for.
+        exact: the distance without tolerance; None: the distance has none.
     """
 
     name: str
@@ -109,6 +127,7 @@ class Measured:
     detail: str
     floor: float = 0.0
     calls: tuple[int, int] = (0, 0)
+    exact: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +152,11 @@ class Terms:
     scale_free: bool
     other_storage: str | None
 
+    @property
+    def sees_opens(self) -> bool:
+        """Whether both sides record opens."""
+        return all(not side.coarse and OPEN in side.recording.sees for side in (self.both.a, self.both.b))
+
 
 Found = Iterator[Measured | Missing]
 Measure = Callable[[Side, Side, Terms], Found]
@@ -141,7 +165,7 @@ Measure = Callable[[Side, Side, Terms], Found]
 def amounts(a: Side, b: Side, terms: Terms) -> Found:
     """Counts and bytes, as they are or scale-free."""
     if terms.scale_free:
-        yield from _per_mib(a, b)
+        yield from _per_mib(a, b, terms)
         yield from _opens_per_file(a, b)
         yield from _by_class(a, b)
     else:
@@ -176,7 +200,9 @@ def sizes(a: Side, b: Side, terms: Terms) -> Found:
             continue
         shown = [f"median {np.median(found):,.0f} B, mean {found.mean():,.0f} B" for found in values]
         floor = distances.ks_floor(values[0].size, values[1].size)
-        yield Measured(key, distances.ks(*values), between(*shown), floor, (values[0].size, values[1].size))
+        distance = distances.ks_within(*values, *(TOLERANCE * found for found in values))
+        counts = values[0].size, values[1].size
+        yield Measured(key, distance, between(*shown), floor, counts, distances.ks(*values))
 
 
 def lacking(key: str, a: Side, b: Side, name: str, counts: list[int]) -> list[Missing] | None:
@@ -238,20 +264,27 @@ def _bytes(a: Side, b: Side) -> Found:
             yield Measured(key, distances.relative(of_a, of_b), between(format_size(of_a), format_size(of_b)))
 
 
-def _per_mib(a: Side, b: Side) -> Found:
+def _per_mib(a: Side, b: Side, terms: Terms) -> Found:
     for name, noun in NOUNS.items():
         key = f"{noun} per MiB"
-        calls, moved = [side.count(name) for side in (a, b)], [side.moved(name) for side in (a, b)]
-        if not any(calls) and None not in calls:
+        moved = [_moved(side, name, terms) for side in (a, b)]
+        if not any(count for count, _ in moved) and all(count is not None for count, _ in moved):
             continue
-        rates = [count / size * _MIB if count and size else None for count, size in zip(calls, moved, strict=True)]
-        rate_a, rate_b = rates
+        rate_a, rate_b = (count / size * _MIB if count and size else None for count, size in moved)
         if rate_a is None or rate_b is None:
             side = a if rate_a is None else b
             reason = unseen(side) if side.count(name) is None else f"{side.label} has none"
             yield Missing(key, reason)
             continue
         yield Measured(key, distances.relative(rate_a, rate_b), between(f"{rate_a:,.4g}", f"{rate_b:,.4g}"))
+
+
+def _moved(side: Side, name: str, terms: Terms) -> tuple[int | None, int | None]:
+    """Number and bytes of the transfers; without the beginnings of openings where both sides have a record of calls."""
+    if terms.both.a.coarse or terms.both.b.coarse or name not in side.recording.sees:
+        return side.count(name), side.moved(name)
+    rows = after_beginning(side, name, openings(side, terms.sees_opens))
+    return int(np.count_nonzero(rows)), int(side.calls["bytes"].to_numpy()[rows].sum())
 
 
 def _opens_per_file(a: Side, b: Side) -> Found:
@@ -268,7 +301,14 @@ def _opens_per_file(a: Side, b: Side) -> Found:
         side = a if rate_a is None else b
         yield Missing(key, f"{side.label} has counters only" if side.coarse else unseen(side))
         return
-    yield Measured(key, distances.relative(rate_a, rate_b), between(f"{rate_a:.4g}", f"{rate_b:.4g}"))
+    distance = distances.relative(rate_a, rate_b)
+    moved = [sum(side.moved(name) or 0 for name in NOUNS) for side in (a, b)]
+    shown = [f"{rate_a:.4g}", f"{rate_b:.4g}"]
+    if all(moved):
+        per_mib = [(count or 0) / size * _MIB for count, size in zip(opens, moved, strict=True)]
+        distance = min(distance, distances.relative(*per_mib))
+        shown = [f"{text} ({rate:.4g} per MiB)" for text, rate in zip(shown, per_mib, strict=True)]
+    yield Measured(key, distance, between(*shown))
 
 
 def _by_class(a: Side, b: Side) -> Found:

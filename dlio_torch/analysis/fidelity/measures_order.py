@@ -8,7 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio_torch.analysis.fidelity import distances
-from dlio_torch.analysis.fidelity.measures import NOUNS, Found, Measured, Missing, Terms, between, lacking, percent
+from dlio_torch.analysis.fidelity.measures import (
+    NOUNS,
+    TOLERANCE,
+    Found,
+    Measured,
+    Missing,
+    Terms,
+    between,
+    lacking,
+    percent,
+)
+from dlio_torch.analysis.fidelity.openings import openings
 from dlio_torch.analysis.fidelity.sides import Side
 from dlio_torch.analysis.fidelity.stretches import NEAR, effective, stretches, weighted_ks, weighted_median
 from dlio_torch.analysis.io import patterns
@@ -39,7 +50,8 @@ def jumps(a: Side, b: Side, terms: Terms) -> Found:
         if a.coarse or b.coarse:
             yield from lacking(key, a, b, name, [0, 0]) or []
             continue
-        values = [patterns.jumps(side.calls[side.is_class(name)]) for side in (a, b)]
+        (of_a, room_a), (of_b, room_b) = (_jumps(side, name, terms) for side in (a, b))
+        values = [of_a, of_b]
         absent = lacking(key, a, b, name, [found.size for found in values])
         if absent is not None:
             yield from absent
@@ -50,7 +62,8 @@ def jumps(a: Side, b: Side, terms: Terms) -> Found:
             f"{percent(float(np.mean(found < 0)))} back, {percent(float(np.mean(found > 0)))} ahead" for found in values
         ]
         floor = distances.ks_floor(values[0].size, values[1].size)
-        yield Measured(key, distances.ks(*values), between(*shown), floor, (values[0].size, values[1].size))
+        distance, exact = distances.ks_within(*values, room_a, room_b), distances.ks(*values)
+        yield Measured(key, distance, between(*shown), floor, (of_a.size, of_b.size), exact)
 
 
 def places(a: Side, b: Side, terms: Terms) -> Found:
@@ -59,7 +72,7 @@ def places(a: Side, b: Side, terms: Terms) -> Found:
     small = terms.scale_free and min(ends) < _ROOM and min(ends) * _LARGER < max(ends)
     for name in (READ, WRITE):
         key = f"{name} stretches"
-        found = [np.zeros(0, np.int64) if side.coarse else _stretches(side, name) for side in (a, b)]
+        found = [np.zeros(0, np.int64) if side.coarse else _stretches(side, name, terms) for side in (a, b)]
         absent = lacking(key, a, b, name, [lengths.size for lengths in found])
         if absent is not None:
             yield from absent
@@ -184,9 +197,24 @@ def _end(side: Side) -> int:
     return int((calls["offset"].to_numpy() + calls["bytes"].to_numpy()).max(initial=0))
 
 
-def _stretches(side: Side, name: str) -> Ints:
+def _stretches(side: Side, name: str, terms: Terms) -> Ints:
     rows = side.transfers(name) & _placed(side)
-    return stretches(side.calls[rows], side.file[rows])
+    return stretches(side.calls[rows], side.file[rows], openings(side, terms.sees_opens)[rows])
+
+
+def _jumps(side: Side, name: str, terms: Terms) -> tuple[Ints, NDArray[np.float64]]:
+    """Jumps within openings, and the room of each: what counts as the same jump."""
+    chosen = np.flatnonzero(side.is_class(name))
+    calls = side.calls.iloc[chosen]
+    followed = patterns.Followed(calls, "stream")
+    if not followed.rows.size:
+        return followed.jump, np.zeros(0)
+    opening = openings(side, terms.sees_opens)[chosen][followed.rows]
+    within = np.append(False, opening[1:] == opening[:-1])
+    within[followed.first] = False
+    size = calls["bytes"].to_numpy()[followed.rows]
+    largest = np.maximum(size, np.append(0, size[:-1]))  # of both accesses
+    return followed.jump[within], TOLERANCE * np.maximum(np.abs(followed.jump), largest)[within]
 
 
 def _successions(side: Side) -> NDArray[np.float64]:

@@ -46,13 +46,13 @@ def storage(a: Side, b: Side, terms: Terms) -> Found:
 
 
 def readers(a: Side, b: Side, terms: Terms) -> Found:
-    """How many threads of a rank read."""
+    """How many threads of a rank read at one time."""
     if not terms.both.threads or a.coarse or b.coarse:
         yield Missing("readers", "a side does not tell threads apart")
         return
     of_a, of_b = _readers(a), _readers(b)
     if of_a and of_b:
-        shown = [f"{found:.3g} a rank" for found in (of_a, of_b)]
+        shown = [f"{found:.3g} at one time, a rank" for found in (of_a, of_b)]
         yield Measured("readers", distances.relative(of_a, of_b), between(*shown))
 
 
@@ -81,11 +81,24 @@ def compute(a: Side, b: Side, terms: Terms) -> Found:
 
 
 def _readers(side: Side) -> float:
+    """Threads of a rank that read at one time: the median over the bytes read, mean of the ranks."""
     calls = side.calls[side.is_class(READ)]
-    if not len(calls):
-        return 0.0
-    threads = group([calls[name].to_numpy() for name in ("rank", "pid", "tid")])
-    return threads.size / np.unique(calls["rank"].to_numpy()).size
+    ranks = np.unique(calls["rank"].to_numpy())
+    return float(np.mean([_at_one_time(calls[calls["rank"] == rank]) for rank in ranks])) if ranks.size else 0.0
+
+
+def _at_one_time(calls: pd.DataFrame) -> int:
+    """How many threads are between their first and their last read, when the median byte of these reads is read."""
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    threads = group([calls[name].to_numpy() for name in ("pid", "tid")])
+    begun = np.searchsorted(np.sort(threads.least(start)), start, side="right")
+    over = np.searchsorted(np.sort(threads.greatest(end)), start, side="left")
+    readers = begun - over
+    order = np.argsort(readers, kind="stable")
+    weights = np.cumsum(np.maximum(calls["bytes"].to_numpy(), 0)[order], dtype=float)
+    if not weights[-1]:
+        weights = np.arange(1.0, order.size + 1)
+    return int(readers[order][np.searchsorted(weights, weights[-1] / 2, side="right")])
 
 
 def _measured(side: Side) -> float:

@@ -25,16 +25,17 @@ RECENT = 8
 """Pieces back to which a piece may continue; more would find places of a small file by chance."""
 
 
-def stretches(accesses: pd.DataFrame, file: Ints) -> Ints:
+def stretches(accesses: pd.DataFrame, file: Ints, opening: Ints) -> Ints:
     """Bytes moved in each stretch, those without any left out.
 
     Args:
         accesses: reads, or writes, that did not fail, with known offsets; in any order.
         file: the number of the file of each.
+        opening: which of the thread's openings of the file each belongs to; a stretch does not go on over an open.
     """
     if not len(accesses):
         return np.zeros(0, np.int64)
-    streams = group([accesses[name].to_numpy() for name in ("rank", "pid", "tid")] + [file])
+    streams = group([accesses[name].to_numpy() for name in ("rank", "pid", "tid")] + [file, opening])
     order, first = streams.sort(accesses["start_ns"].to_numpy())
     offset, size = (accesses[name].to_numpy()[order] for name in ("offset", "bytes"))
     end = offset + size

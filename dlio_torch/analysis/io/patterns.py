@@ -88,6 +88,11 @@ class Followed:
         """Offset minus end before it, bytes."""
 
     @property
+    def first(self) -> NDArray[np.int64]:
+        """Places in :attr:`rows` of the first access of each group."""
+        return self._first
+
+    @property
     def sequential(self) -> NDArray[np.bool_]:
         """Whether each access is sequential."""
         found: NDArray[np.bool_] = self.jump >= 0
