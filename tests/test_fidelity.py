@@ -371,6 +371,15 @@ def test_a_small_part_of_a_size_or_a_jump_is_not_another_one() -> None:
     assert "read jumps" in not_alike(compare(reads(4096, 128), reads(4096, 384)))
 
 
+def test_far_jumps_ahead_are_told_from_far_jumps_back() -> None:
+    """Scale-free their length does not count, nor does one percent of it."""
+    ahead, back = (
+        made(Call(offset=place * 2**32, bytes=4096, start=10 * at, end=10 * at + 5) for at, place in enumerate(order))
+        for order in (range(200), range(200, 0, -1))
+    )
+    assert component(compare(ahead, back, scale_free=True), "read jumps").distance == 1
+
+
 def test_durations_need_the_same_storage() -> None:
     a = made(program(), path=Path("/a"))
     slow = made([replace(call, end=call.start + 9) for call in program()], path=Path("/b"))

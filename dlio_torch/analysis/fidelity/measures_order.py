@@ -51,18 +51,16 @@ def jumps(a: Side, b: Side, terms: Terms) -> Found:
             yield from lacking(key, a, b, name, [0, 0]) or []
             continue
         (of_a, room_a), (of_b, room_b) = (_jumps(side, name, terms) for side in (a, b))
-        values = [of_a, of_b]
-        absent = lacking(key, a, b, name, [found.size for found in values])
+        absent = lacking(key, a, b, name, [of_a.size, of_b.size])
         if absent is not None:
             yield from absent
             continue
-        if terms.scale_free:
-            values = [np.clip(found, -NEAR, NEAR) for found in values]
         shown = [
-            f"{percent(float(np.mean(found < 0)))} back, {percent(float(np.mean(found > 0)))} ahead" for found in values
+            f"{percent(float(np.mean(found < 0)))} back, {percent(float(np.mean(found > 0)))} ahead"
+            for found in (of_a, of_b)
         ]
-        floor = distances.ks_floor(values[0].size, values[1].size)
-        distance, exact = distances.ks_within(*values, room_a, room_b), distances.ks(*values)
+        floor = distances.ks_floor(of_a.size, of_b.size)
+        distance, exact = distances.ks_within(of_a, of_b, room_a, room_b), distances.ks(of_a, of_b)
         yield Measured(key, distance, between(*shown), floor, (of_a.size, of_b.size), exact)
 
 
@@ -214,7 +212,12 @@ def _jumps(side: Side, name: str, terms: Terms) -> tuple[Ints, NDArray[np.float6
     within[followed.first] = False
     size = calls["bytes"].to_numpy()[followed.rows]
     largest = np.maximum(size, np.append(0, size[:-1]))  # of both accesses
-    return followed.jump[within], TOLERANCE * np.maximum(np.abs(followed.jump), largest)[within]
+    jump = followed.jump[within]
+    room = TOLERANCE * np.maximum(np.abs(jump), largest[within])
+    if terms.scale_free:
+        room[np.abs(jump) > NEAR] = 0  # a far jump is one ahead or one back, of whatever length
+        jump = np.clip(jump, -NEAR, NEAR)
+    return jump, room
 
 
 def _successions(side: Side) -> NDArray[np.float64]:

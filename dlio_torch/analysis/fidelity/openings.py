@@ -26,7 +26,7 @@ def openings(side: Side, sees_opens: bool) -> Ints:
         return found
     sequence, first = _threads_and_files(side)
     opened = np.cumsum(side.is_class(OPEN)[sequence])
-    before = opened[first] - side.is_class(OPEN)[sequence][first]
+    before: Ints = opened[first] - side.is_class(OPEN)[sequence][first]
     found[sequence] = opened - np.repeat(before, np.diff(np.append(first, sequence.size)))
     return found
 
@@ -49,7 +49,7 @@ def after_beginning(side: Side, name: str, opening: Ints) -> Bools:
     large = moves & (2 * size >= weighted_median(moved))
     sequence, first = _threads_and_files(side, opening)
     count = np.cumsum(large[sequence])
-    before = count[first] - large[sequence][first]
+    before: Ints = count[first] - large[sequence][first]
     found = np.zeros(size.size, bool)
     found[sequence] = count > np.repeat(before, np.diff(np.append(first, sequence.size)))
     return moves & found
