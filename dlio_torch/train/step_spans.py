@@ -26,9 +26,7 @@ def record_spans(recorder: Recorder, steps: Steps, numbers: Sequence[int], compu
             _record(recorder, steps, numbers, computed_ns, full_ns)
 
 
-def _record(
-    recorder: Recorder, steps: Steps, numbers: Sequence[int], computed_ns: Sequence[int], full_ns: int
-) -> None:
+def _record(recorder: Recorder, steps: Steps, numbers: Sequence[int], computed_ns: Sequence[int], full_ns: int) -> None:
     done = 0
     for row in steps:
         at = int(row["start_ns"])
