@@ -1,34 +1,32 @@
 """``clean``: removes what this tool made for a recipe, and what killed commands have left, and nothing else.
 
-Only folders that carry the tool's own marker files are touched: a data folder holds
-``dlio_torch.json``, a run directory ``config.yaml`` and ``environment.json`` (one that a killed run had just begun: its
-first files and nothing else), a study ``study.yaml``; copies of ``stage.keep`` have a mark beside them, copies and
-temporary folders of killed processes a lock that nobody holds.  Symbolic links are removed as links and never followed;
-``dataset.path`` is never removed.
+A folder is touched where its marker (:mod:`dlio_torch.ownership.marker`) shows that the tool made it, and in it what
+the marker lists.  All else stays and is named: files that users have put there, links, mount points, what belongs to
+other users, what a process writes just now, folders of earlier versions, which have no list, and ``dataset.path``.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import stat
+import shlex
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlio_torch import leftovers
+from dlio_torch import leftovers, runstate
 from dlio_torch.config.schema import Config
-from dlio_torch.errors import RunFailed
-from dlio_torch.rundir import unfinished
+from dlio_torch.data.dataset.description import LOCK
+from dlio_torch.errors import RunFailed, harmless
+from dlio_torch.ownership import removal
+from dlio_torch.ownership.job import files_of_job
+from dlio_torch.ownership.marker import Marker, NotOwned, Unlisted, read_marker_beside
+from dlio_torch.rundir import RunDir, folder_name
 from dlio_torch.storage.local import locked_folder as held
 from dlio_torch.storage.stage_folder import KEPT
 from dlio_torch.units import format_size
 
-DATA_MARKER = "dlio_torch.json"
-RUN_MARKERS = ("config.yaml", "environment.json")
-LEFTOVER = ".part"
+_OLD = ("dlio_torch.json", "environment.json", "elastic.json", "study.yaml")
+"""Files of which earlier versions left one in each folder."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +34,26 @@ class Removal:
     """One file or folder to remove.
 
     Attributes:
-        path: what is removed, with everything in it.
+        path: what is removed; of a folder what is on its list, and the folder itself where nothing else is in it.
         what: ``data``, ``run``, ``study``, ``copies`` or ``leftover``.
-        size_bytes: bytes of the files in it, links not followed.
-        files: number of files in it.
+        size_bytes: that are freed.
+        files: number of files.
+        linked: of them those whose content has another name elsewhere, and stays.
+        marker: that counts for a folder; None: the one in it.
+        private: whether it is a temporary folder, in which everything is ours.
     """
 
     path: Path
     what: str
     size_bytes: int
-    files: int
+    files: int = 1
+    linked: int = 0
+    marker: Marker | None = None
+    private: bool = False
+
+    def __str__(self) -> str:
+        linked = f"; {self.linked} have another name elsewhere, which stays" if self.linked else ""
+        return f"{self.what:<9} {self.path}: {self.files} files, {format_size(self.size_bytes)}{linked}"
 
 
 @dataclass(frozen=True)
@@ -54,11 +62,11 @@ class Plan:
 
     Attributes:
         removals: what can be removed.
-        refused: folders with a fitting name that this tool did not make, with the reason.
+        refused: what has a fitting name or lies in a folder of this tool, and stays; with the reason.
     """
 
-    removals: tuple[Removal, ...]
-    refused: tuple[str, ...]
+    removals: list[Removal] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -77,47 +85,124 @@ def plan(config: Config, cwd: Path | None = None) -> Plan:
         config: a complete configuration; its amounts do not matter.
         cwd: folder that relative paths start from; None: the current one.
     """
-    here = cwd or Path.cwd()
-    keep = None if config.dataset.path is None else (here / config.dataset.path).resolve()
-    removals: list[Removal] = []
-    refused: list[str] = []
+    return _Search(config, cwd or Path.cwd()).plan()
 
-    def consider(path: Path, what: str, made_here: bool, marker: str) -> None:
-        if path.is_symlink():
-            refused.append(f"{path}: a link")
-        elif keep is not None and (keep == path.resolve() or keep.is_relative_to(path.resolve())):
-            refused.append(f"{path}: holds dataset.path")
-        elif not made_here:
-            refused.append(f"{path}: has no {marker}, so it is not known to be generated")
+
+class _Search:
+    def __init__(self, config: Config, here: Path) -> None:
+        self._config, self._here = config, here
+        self._output = here / config.output.root
+        path = config.dataset.path
+        self._data = None if path is None else (here / path).resolve()
+        self._plan = Plan()
+
+    def plan(self) -> Plan:
+        recipe = self._config.recipe
+        for path in leftovers.entries(self._here / self._config.dataset.root, f"{recipe}-"):
+            self._folder(path, "data", "data")
+        runs = self._output / folder_name(recipe)
+        self._jobs(runs)
+        for path in self._below(runs):
+            if path.is_symlink() or path.suffix not in (".sh", ".log"):
+                self._folder(path, "run", "run")
+        for name in self._below(self._output / "sweeps"):
+            for path in self._below(name):
+                if path.is_symlink() or (path.is_dir() and leftovers.is_study_of(path, recipe)):
+                    self._folder(path, "study", "study")
+                    for file in files_of_job(path.with_name(f"{path.name}.sh")):
+                        self._file(file, "study")
+        stages = leftovers.stages(self._config, self._here)
+        for path in leftovers.kept(stages, recipe):
+            self._copies(path)
+        self._leftovers(stages)
+        return self._plan
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        """What lies in a folder that is no link."""
+        if folder.is_symlink():
+            self._keep(folder, "a link")
         else:
-            removals.append(_removal(path, what))
+            yield from leftovers.entries(folder)
 
-    for path in _entries(here / config.dataset.root, lambda name: name.startswith(f"{config.recipe}-")):
-        if path.name.endswith(LEFTOVER) and not path.is_symlink() and path.is_file():
-            removals.append(_removal(path, "leftover"))
-        elif (path.is_symlink() or path.is_dir()) and _made_for(path, config.recipe):
-            consider(path, "data", (path / DATA_MARKER).is_file(), DATA_MARKER)
-    runs = here / config.output.root / config.recipe
-    if not runs.is_symlink():
-        for path in _entries(runs, lambda name: True):
-            if path.is_symlink() or path.is_dir():
-                consider(path, "run", leftovers.is_run(path), " and ".join(RUN_MARKERS))
-            elif path.suffix in (".sh", ".log") and leftovers.STAMP.fullmatch(path.stem):
-                removals.append(_removal(path, "run"))
-    output = here / config.output.root
-    for path in leftovers.studies(output, config.recipe):
-        consider(path, "study", True, "")
-    stages = leftovers.stages(config, here)
-    for path in leftovers.kept(stages, config.recipe):
-        if path.is_dir():
-            consider(path, "copies", True, "")
-        removals += [_removal(mark, "copies") for mark in (path.with_name(path.name + KEPT),) if mark.is_file()]
-    finished = [path for path in leftovers.run_folders(output) if path.parent != runs]
-    left = [file for path in finished for file in unfinished(path)] + leftovers.old_temporary()
-    for folder in (*stages, Path(tempfile.gettempdir())):
-        left += [one for path in held.left(folder) for one in (path, held.lock_of(path)) if one.exists()]
-    removals += [_removal(path, "leftover") for path in left]
-    return Plan(tuple(removals), tuple(refused))
+    def _folder(self, path: Path, what: str, kind: str) -> None:
+        """A folder with a marker of its own."""
+        try:
+            _check_folder(path)
+            marker = removal.marker_of(path)
+            if marker.kind != kind:
+                raise NotOwned(f"it is the folder of a {marker.kind}")
+            if kind == "study" or marker.recipe == self._config.recipe:  # data of 'a-b' also start with 'a-'
+                self._check_unused(path)
+                self._add(path, what, None)
+        except NotOwned as error:
+            if not isinstance(error, Unlisted) or error.recipe in (None, self._config.recipe):
+                self._keep(path, f"{error}{_by_hand(error, path)}")
+        except OSError as error:
+            self._keep(path, f"cannot be read: {error.strerror}")
+
+    def _copies(self, path: Path) -> None:
+        mark = path.with_name(path.name + KEPT)
+        try:
+            if path.is_symlink() or path.exists():
+                _check_folder(path)
+                self._check_unused(path)
+                self._add(path, "copies", read_marker_beside(mark, path.name))
+            self._file(mark, "copies")
+        except NotOwned as error:
+            self._keep(path, f"{error}{_by_hand(error, path, mark)}")
+        except OSError as error:
+            self._keep(path, f"cannot be read: {error.strerror}")
+
+    def _check_unused(self, path: Path) -> None:
+        real = path.resolve()
+        if self._data is not None and (self._data == real or self._data.is_relative_to(real)):
+            raise NotOwned("it holds dataset.path")
+        if leftovers.is_held(path / LOCK):
+            raise NotOwned("a process is writing it")
+        state = runstate.read(RunDir(path).state)
+        if state is not None and state.state == "running" and state.why_early() is None:
+            raise NotOwned(f"the run goes on (process {state.pid})")
+
+    def _jobs(self, folder: Path) -> None:
+        """Scripts of ``launch``, and the logs that they name."""
+        files = [] if folder.is_symlink() else sorted((*folder.glob("*.sh"), *folder.glob("*.log")))
+        listed = {made for file in files for made in files_of_job(file)}
+        for path in files:
+            if path in listed:
+                self._file(path, "run")
+            elif not path.is_dir():
+                self._keep(path, "not the script or log of a job of dlio_torch's launch")
+
+    def _leftovers(self, stages: list[Path]) -> None:
+        for path in (*leftovers.unfinished_results(self._output, listed=True), *leftovers.old_temporary()):
+            if not any(removal.path in path.parents for removal in self._plan.removals):
+                self._file(path, "leftover")
+        for folder in (*stages, Path(tempfile.gettempdir())):
+            for path in held.left(folder):
+                if path.is_dir():
+                    found = removal.survey_private(path)
+                    self._plan.removals.append(
+                        Removal(path, "leftover", found.size_bytes, found.files, found.linked, private=True)
+                    )
+                    self._plan.refused.extend(found.kept)
+                self._file(held.lock_of(path), "leftover")
+
+    def _add(self, path: Path, what: str, marker: Marker | None) -> None:
+        found = removal.survey(path, marker)
+        self._plan.removals.append(Removal(path, what, found.size_bytes, found.files, found.linked, marker))
+        self._plan.refused.extend(found.kept)
+
+    def _file(self, path: Path, what: str) -> None:
+        reason = removal.why_kept(path)
+        if reason is not None:
+            self._keep(path, reason)
+            return
+        info = path.lstat()
+        linked = info.st_nlink > 1
+        self._plan.removals.append(Removal(path, what, 0 if linked else info.st_size, linked=int(linked)))
+
+    def _keep(self, path: Path, reason: str) -> None:
+        self._plan.refused.append(f"{path}: {reason}")
 
 
 def clean(
@@ -145,9 +230,9 @@ def clean(
     """
     found = plan(config, cwd)
     for reason in found.refused:
-        say(f"kept      {reason}")
-    for removal in found.removals:
-        say(f"{removal.what:<9} {removal.path}: {removal.files} files, {format_size(removal.size_bytes)}")
+        say(harmless(f"kept      {reason}"))
+    for one in found.removals:
+        say(harmless(str(one)))
     if not found.removals:
         say(f"nothing to remove for recipe {config.recipe}")
         return 0
@@ -161,50 +246,38 @@ def clean(
         if not confirm(f"remove {total}? [y/N] "):
             say("nothing was removed")
             return 0
-    for removal in found.removals:
+    for one in found.removals:
         try:
-            _remove(removal.path)
+            _remove_one(one)
         except OSError as error:
             raise RunFailed(
-                f"clean: cannot remove {error.filename or removal.path}: {error.strerror}", hint="check its permissions"
+                f"clean: cannot remove {error.filename or one.path}: {error.strerror}", hint="check its permissions"
             ) from None
+        except NotOwned as error:
+            say(harmless(f"kept      {one.path}: {error}"))  # it was changed meanwhile
     say(f"removed   {total}")
     return found.size_bytes
 
 
-def _entries(folder: Path, fits: Callable[[str], bool]) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if fits(path.name))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _removal(path: Path, what: str) -> Removal:
-    size = count = 0
-    if path.is_dir():
-        for folder, _, names in os.walk(path, followlinks=False):
-            for name in names:
-                info = os.lstat(Path(folder, name))
-                if stat.S_ISREG(info.st_mode):
-                    size += info.st_size
-                    count += 1
+def _remove_one(one: Removal) -> None:
+    if one.private:
+        removal.survey_private(one.path, delete=True)
+    elif one.path.is_symlink() or not one.path.is_dir():
+        one.path.unlink(missing_ok=True)
     else:
-        size, count = os.lstat(path).st_size, 1
-    return Removal(path, what, size, count)
+        removal.remove(one.path, one.marker)
 
 
-def _remove(path: Path) -> None:
-    """Remove a file or a tree; rmtree unlinks links inside it and does not follow them."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink()
-    else:
-        shutil.rmtree(path)
+def _check_folder(path: Path) -> None:
+    if path.is_symlink():
+        raise NotOwned("a link")
+    if not path.is_dir():
+        raise NotOwned("not a folder")
 
 
-def _made_for(folder: Path, recipe: str) -> bool:
-    """Whether ``folder`` is a generated data set of ``recipe``: the data of 'a-b' also start with 'a-'."""
-    try:
-        found = json.loads((folder / DATA_MARKER).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return True  # damaged or absent: the marker's presence decides
-    return not isinstance(found, dict) or found.get("recipe", recipe) == recipe
+def _by_hand(error: NotOwned, *paths: Path) -> str:
+    """What to do with a folder of an earlier version, and what lies beside it."""
+    is_old = any(path.suffix == KEPT or any((path / name).is_file() for name in _OLD) for path in paths)
+    if not isinstance(error, Unlisted) or not is_old:
+        return ""
+    return f"; it may be an earlier version's: if nothing in it is yours, rm -r {shlex.join(map(str, paths))}"

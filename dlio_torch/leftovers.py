@@ -24,6 +24,8 @@ from dlio_torch.config.resources import read_document
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.generation import LOCK, PART
 from dlio_torch.errors import ConfigError
+from dlio_torch.ownership.marker import NotOwned
+from dlio_torch.ownership.removal import marker_of
 from dlio_torch.rundir import RunDir, folder_name, unfinished
 from dlio_torch.storage.local import locked_folder as held
 from dlio_torch.storage.stage_folder import KEPT, place
@@ -33,7 +35,7 @@ STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 _OLD_S = 3600.0  # nothing is written for so long into a folder of caches
 # Shared memory that torch, Python's multiprocessing and MPICH make under a name.
 _SHARED = re.compile(r"torch_\d+_\d+.*|psm_[0-9a-f]+|sem\.mp-\w+|mpich_sh(ar_tmp|m_)\w+")
-_BEGUN = ("config.yaml", "sources.yaml", "environment.json", "state.json", "events", "checkpoints")
+_BEGUN = ("dlio_torch.json", "config.yaml", "sources.yaml", "environment.json", "state.json", "events", "checkpoints")
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,7 @@ def find(config: Config, *, shared: Path = held.SHARED_MEMORY, cwd: Path | None 
     data, runs = here / config.dataset.root, here / config.output.root
     clean = f"`clean recipe={config.recipe or 'NAME'}` removes them"
     killed = [path for path in run_folders(runs) if _was_killed(path)]
-    finished = [path for path in run_folders(runs) if path not in killed]
-    temporary = [file for path in (*finished, *studies(runs)) for file in unfinished(path)]
+    temporary = [file for file in unfinished_results(runs) if file.parent not in killed]
     copies, folders = _left_copies(config), held.left(Path(tempfile.gettempdir()))
     groups = (
         ("unfinished files of a generation that was killed", _parts(data), "the next one removes them"),
@@ -99,18 +100,43 @@ def is_run(path: Path) -> bool:
         return False
     with contextlib.suppress(OSError):
         names = [entry.name for entry in path.iterdir()]
-        begun = re.compile(r"\.(config|sources|environment|state)\.\w+\.\w{8}\.tmp")
+        begun = re.compile(r"\.(config|sources|environment|state)\.\w+\.\w{8}\.tmp|\.dlio_torch\.json\.\d+\.part")
         return all(name in _BEGUN or begun.fullmatch(name) for name in names)
     return False
 
 
-def studies(runs: Path, recipe: str | None = None) -> list[Path]:
-    """Folders of studies below the folder of all runs, those of one recipe where it is given."""
+def studies(runs: Path) -> list[Path]:
+    """Folders of studies below the folder of all runs."""
+    return [file.parent for file in sorted(runs.glob("sweeps/*/*/study.yaml"))]
+
+
+def is_study_of(folder: Path, recipe: str) -> bool:
+    """Whether a folder holds a study of this recipe."""
+    return f"recipe={recipe}" in _settings(folder / "study.yaml")
+
+
+def unfinished_results(runs: Path, *, listed: bool = False) -> list[Path]:
+    """Files of results, in folders below that of all runs, that a killed process has begun to write.
+
+    Args:
+        runs: the folder of all runs.
+        listed: only what the markers of their folders list.
+    """
     found = []
-    for file in sorted(runs.glob("sweeps/*/*/study.yaml")):
-        if recipe is None or f"recipe={recipe}" in _settings(file):
-            found.append(file.parent)
+    for folder in (*run_folders(runs), *studies(runs)):
+        files = unfinished(folder)
+        with contextlib.suppress(OSError, NotOwned):
+            names = marker_of(folder).names if files and listed else None
+            found += [file for file in files if names is None or names.has_file((file.name,))]
     return found
+
+
+def entries(folder: Path, prefix: str = "") -> list[Path]:
+    """What lies in a folder, by name; nothing of one that is not there."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.startswith(prefix))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def stages(config: Config, here: Path) -> list[Path]:
@@ -149,17 +175,21 @@ def _parts(data: Path) -> list[Path]:
     """Half-written files of data sets that nobody writes."""
     found = sorted(data.glob(f".*{PART}*"))
     for folder in sorted(path for path in data.glob("*") if path.is_dir()):
-        if not _is_held(folder / LOCK):
+        if not is_held(folder / LOCK):
             found += sorted(folder.rglob(f".*{PART}*"))
     return [path for path in found if not any(PART in part.name for part in path.parents)]
 
 
-def _is_held(lock: Path) -> bool:
-    with contextlib.suppress(OSError), lock.open("rb") as file:
+def is_held(lock: Path) -> bool:
+    """Whether a living process holds a lock."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        finally:
+            os.close(descriptor)
     return False
 
 
@@ -179,7 +209,7 @@ def _is_old(path: Path) -> bool:
 
 def _cut(studies: list[Path]) -> list[Path]:
     """Studies that have no table, which is written whatever ends them but SIGKILL."""
-    return [path for path in studies if not (path / "table.csv").exists() and not _is_held(path / ".lock")]
+    return [path for path in studies if not (path / "table.csv").exists() and not is_held(path / ".lock")]
 
 
 def _left_copies(config: Config) -> list[Path]:
@@ -192,7 +222,7 @@ def _left_copies(config: Config) -> list[Path]:
 
 def _stage_of(file: Path) -> str | None:
     try:
-        found = read_document(file, str(file), file.name).tree["stage"]["dir"]
+        found = read_document(file, str(file), file.name).tree["stage"]["dir"] if file.is_file() else None
     except (OSError, ConfigError, TypeError, KeyError):
         return None
     return found if isinstance(found, str) else None
@@ -200,7 +230,7 @@ def _stage_of(file: Path) -> str | None:
 
 def _settings(study: Path) -> list[str]:
     try:
-        found = read_document(study, str(study), study.name).tree["study"]["settings"]
+        found = read_document(study, str(study), study.name).tree["study"]["settings"] if study.is_file() else None
     except (OSError, ConfigError, TypeError, KeyError):
         return []
     return [str(one) for one in found] if isinstance(found, list) else []

@@ -15,6 +15,7 @@
     position.rank<r>.json  where a saving rank was when each checkpoint was complete
     tensorboard/      what TensorBoard is pointed at
     report.html       the report, one file
+    dlio_torch.json   the list of these files (:mod:`dlio_torch.ownership.marker`)
 
 The folder of a run whose ranks came and went holds ``elastic.json`` and a run directory for each set of ranks,
 ``turn-1/``, ``turn-2/``.  The folder of a recorded program (the verb ``trace``) is laid out as a run directory, with
@@ -32,15 +33,19 @@ import glob
 import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from dlio_torch.errors import DataError, PreconditionError
+from dlio_torch.ownership.marker import write_marker
+from dlio_torch.ownership.names import MARKER
+from dlio_torch.ownership.run_files import RUN_FILES
 from dlio_torch.syserrors import refused
 
 _PARTS = (
@@ -67,21 +72,37 @@ class RunDir:
 
     @classmethod
     def create(
-        cls, root: Path | str, recipe: str, dir: Path | str | None = None, now: datetime | None = None
+        cls,
+        root: Path | str,
+        recipe: str,
+        dir: Path | str | None = None,
+        now: datetime | None = None,
+        *,
+        kind: Literal["run", "recording"] = "run",
+        checkpoints: Iterable[str] = (),
     ) -> RunDir:
-        """Make a new, empty run directory; two runs that start at once get two directories.
+        """Make a new run directory with nothing but its marker; two runs that start at once get two directories.
 
         Args:
             root: folder below which run directories lie.
             recipe: name of the recipe, or the path of a recipe file (its stem is used).
             dir: this very directory instead; it may exist, but must be empty.
             now: local time in the name; the current time by default.
+            kind: what is recorded: a run, or a program (the verb ``trace``).
+            checkpoints: entries of the marker's list for files in ``checkpoints/``.
 
         Raises:
             PreconditionError: ``dir`` holds something, or the directory cannot be made.
         """
-        if dir is not None:
-            return cls(_claim(Path(dir).expanduser().absolute()))
+        made = cls(_claim(Path(dir).expanduser().absolute())) if dir is not None else cls._new(root, recipe, now)
+        with writing(made.path):
+            write_marker(
+                kind, made.path, recipe, [*RUN_FILES, *(f"{made.checkpoints.name}/{one}" for one in checkpoints)]
+            )
+        return made
+
+    @classmethod
+    def _new(cls, root: Path | str, recipe: str, now: datetime | None) -> RunDir:
         stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
         parent = Path(root).expanduser().absolute() / folder_name(recipe)
         try:
@@ -327,15 +348,26 @@ def _unusable(path: Path, empty: bool) -> str:
         return "is a file" if there == path else f"cannot be made: {there} is a file"
     if not os.access(there, os.W_OK | os.X_OK):
         return f"{there} may not be written"
-    if not shutil.disk_usage(there).free:
-        return "its file system is full"
-    return "is not empty" if empty and there == path and any(path.iterdir()) else ""
+    if not (room := shutil.disk_usage(there)).free:
+        return "its file system is full" if room.total else "its file system takes no files"
+    return "is not empty" if empty and there == path and not is_vacant(path) else ""
+
+
+def say_where(interrupt: KeyboardInterrupt, record: Path) -> None:
+    """Have the line about an interrupt say where what was recorded lies."""
+    path = shlex.quote(str(record))
+    interrupt.args = (f"what was recorded is in {path}, to be read with: python -m dlio_torch report {path}",)
+
+
+def is_vacant(folder: Path) -> bool:
+    """Whether a folder holds nothing, or only what marks it as a folder of results."""
+    return all(path.name == MARKER for path in folder.iterdir())
 
 
 def _claim(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        occupied = any(path.iterdir())
+        occupied = not is_vacant(path)
     except OSError as error:
         raise refused(f"output.dir={path} cannot be made", error, elsewhere="choose another folder") from error
     if occupied:

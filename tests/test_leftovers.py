@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ import yaml
 from dlio_torch import leftovers, runstate
 from dlio_torch.clean import clean
 from dlio_torch.config.schema import Config, StageConfig
-from dlio_torch.rundir import replaced, unfinished
+from dlio_torch.ownership.marker import KEY, made_by
+from dlio_torch.rundir import RunDir, replaced, unfinished
 from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.sweep.store import Store
+from dlio_torch.sweep.study import Study
 
 CONFIG = Config(recipe="mine", stage=StageConfig(dir="local"))
 
@@ -160,37 +164,40 @@ def test_what_somebody_writes_is_not_named(tmp_path: Path) -> None:
 
 def test_clean_removes_studies_copies_and_runs_that_had_just_begun(tmp_path: Path) -> None:
     runs, far = tmp_path / "runs", tmp_path / "far"
-    begun = runs / "mine" / "20260101-000000"
-    begun.mkdir(parents=True)
+    begun = RunDir.create(runs, "mine", now=datetime(2026, 1, 1)).path
     (begun / ".config.yaml.abcdefgh.tmp").touch()
     named_by_hand = runs / "mine" / "20260101-000002"
     named_by_hand.mkdir()
     (named_by_hand / "notes.txt").touch()
-    run = runs / "mine" / "20260101-000001"
-    run.mkdir()
-    (run / "environment.json").touch()
-    (run / "config.yaml").write_text(yaml.safe_dump({"stage": {"dir": str(far)}}))
-    for name in ("20260101-000001.sh", "20260101-000001.log"):
-        (runs / "mine" / name).touch()
+    run = RunDir.create(runs, "mine", now=datetime(2026, 1, 1, 0, 0, 1))
+    run.environment.touch()
+    run.config.write_text(yaml.safe_dump({"stage": {"dir": str(far)}}))
     for number, recipe in enumerate(("mine", "yours")):
         study = runs / "sweeps" / "mine" / f"20260101-00000{number}"
-        study.mkdir(parents=True)
-        (study / "study.yaml").write_text(yaml.safe_dump({"study": {"settings": [f"recipe={recipe}", "scale=tiny"]}}))
+        Store.create(study, Study("mine", "mine", (f"recipe={recipe}", "scale=tiny"), ())).close()
         copies = far / f"dlio_torch-{recipe}-1-01234567"
         copies.mkdir(parents=True)
         (copies / "file").touch()
-        copies.with_name(copies.name + ".kept").write_text(json.dumps({"recipe": recipe, "source": "x"}))
+        about = {"recipe": recipe, "source": "x", KEY: made_by("copies", copies, recipe, ["file"])}
+        copies.with_name(copies.name + ".kept").write_text(json.dumps(about))
+    (far / "dlio_torch-old-1-01234567").mkdir()
+    (far / "dlio_torch-old-1-01234567.kept").write_text(json.dumps({"recipe": "mine", "source": "x"}))
+    lines: list[str] = []
     (far / "dlio_torch-foreign-1-01234567").mkdir()
     with held.temporary_folder() as mine:
-        clean(Config(recipe="mine"), yes=True, say=lambda line: None, confirm=None)
+        clean(Config(recipe="mine"), yes=True, say=lines.append, confirm=None)
         assert mine.is_dir()
     assert sorted(str(path.relative_to(runs)) for path in runs.glob("*/*")) == ["mine/20260101-000002", "sweeps/mine"]
     assert [path.name for path in (runs / "sweeps" / "mine").iterdir()] == ["20260101-000001"]
     assert sorted(path.name for path in far.iterdir()) == [
         "dlio_torch-foreign-1-01234567",
+        "dlio_torch-old-1-01234567",
+        "dlio_torch-old-1-01234567.kept",
         "dlio_torch-yours-1-01234567",
         "dlio_torch-yours-1-01234567.kept",
     ]
+    old = far / "dlio_torch-old-1-01234567"
+    assert any(line.startswith(f"kept      {old}: ") and f"rm -r {old} {old}.kept" in line for line in lines)
 
 
 def test_a_run_that_is_just_being_made_is_not_called_killed(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_json_comes_back_and_replaces_the_former(tmp_path: Path) -> None:
     run.write_json(run.summary, {"a": 1})
     run.write_json(run.summary, {"schlüssel": [1.5, None, "µs"]})
     assert run.read_json(run.summary) == {"schlüssel": [1.5, None, "µs"]}
-    assert os.listdir(run.path) == ["summary.json"]
+    assert sorted(os.listdir(run.path)) == ["dlio_torch.json", "summary.json"]
 
 
 def test_a_failed_write_leaves_the_former_file_and_no_other(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_failed_write_leaves_the_former_file_and_no_other(tmp_path: Path) -> N
     with pytest.raises(UnicodeEncodeError):
         run.write_text(run.summary, "half a file\ud800")
     assert json.loads(run.summary.read_text()) == {"a": 1}
-    assert os.listdir(run.path) == ["summary.json"]
+    assert sorted(os.listdir(run.path)) == ["dlio_torch.json", "summary.json"]
 
 
 def test_nothing_is_written_outside(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def main(command: Command, launch: Launch) -> int:
     limit = command.value("--limit")
     if limit is not None:
         options["limit_bytes"] = _size(limit)
-    directory = RunDir.create("runs", "trace", command.value("--output"))
+    directory = RunDir.create("runs", "trace", command.value("--output"), kind="recording")
     directory.write_json(
         directory.environment,
         {**describe({"runs": directory.path, "cwd": Path.cwd()}), "dlio_torch": __version__},

@@ -13,6 +13,7 @@ from dlio_torch.errors import PreconditionError
 from dlio_torch.jobs.content import Content
 from dlio_torch.jobs.request import Request
 from dlio_torch.jobs.template import Shell, Value, fill, find, with_variables
+from dlio_torch.ownership.job import last_line
 from dlio_torch.rundir import RunDir
 from dlio_torch.sweep.process import environment
 from dlio_torch.sweep.store import STUDY, TRIALS
@@ -48,7 +49,7 @@ def place(request: Request, content: Content, now: datetime | None = None) -> Pl
     result = content.result
     if result is None:
         stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
-        result = _free(content.parent, stamp, ("", ".sh"))
+        result = _free(content.parent, stamp, ("", ".sh", ".log"))
     result = result.expanduser().absolute()
     if request.script is None:
         chosen = _free(result.parent, result.name, (".sh",))
@@ -87,7 +88,7 @@ def render(request: Request, content: Content, where: Place, places: Resources, 
         values["steps"] = values["generate"] if request.verb == "generate" else part("steps/run")
     asked = request.template or request.scheduler
     path, text = find(asked, places, f"template={asked}")
-    return fill(text, values, str(path))
+    return fill(text, values, str(path)).rstrip("\n") + "\n" + last_line(where.script, where.log)
 
 
 def write(text: str, path: Path) -> None:

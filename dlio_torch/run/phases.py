@@ -116,9 +116,12 @@ def _meeting(run: Setting) -> Meeting | None:
 
 
 def _run_directory(run: Setting) -> RunDir:
+    from dlio_torch.train.checkpoint_files import file_names
+
     config, made = run.config, None
     if run.first:
-        made = RunDir.create(config.output.root, config.recipe, config.output.dir)
+        names = file_names(config.checkpoint)
+        made = RunDir.create(config.output.root, config.recipe, config.output.dir, checkpoints=names)
         made.write_text(made.config, to_yaml(config))
         made.write_text(made.sources, sources_to_yaml(run.composed.sources))
         data = Path(config.dataset.path or config.dataset.root) if config.stage.dir is None else place(config.stage.dir)

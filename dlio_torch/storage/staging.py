@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -30,6 +31,8 @@ from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.meet import host_identity
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.ownership.marker import KEY, listed_files, made_by
+from dlio_torch.ownership.names import literal
 from dlio_torch.rundir import replaced
 from dlio_torch.storage.cache_state import DataFiles
 from dlio_torch.storage.local import locked_folder as held
@@ -124,6 +127,7 @@ class Stager:
         if not stage.keep:
             name += f".{everyone[self._node[0]][1]}"  # a folder of this run
         self._folder = root / name
+        self._kept = self._folder.with_name(self._folder.name + KEPT)
         self._own = self._folder if stage.per == "node" else self._folder / f"rank-{comm.rank}"
         moved = {id(one): one.moved(self._own) for one in manifests.values()}  # one may stand for two splits
         self.manifests = {split: moved[id(one)] for split, one in manifests.items()}
@@ -133,11 +137,10 @@ class Stager:
                 root.mkdir(parents=True, exist_ok=True)
                 held.remove_left(root)
                 self._lock = None if stage.keep else held.lock(self._folder)
+                self._lists = stage.keep and (self._kept.is_file() or not self._folder.exists())  # else it is not ours
+                if self._lists:
+                    self._list({})
                 self._folder.mkdir(exist_ok=stage.keep)
-                if stage.keep:  # for `clean`
-                    about = {"recipe": config.recipe, "source": str(source)}
-                    with replaced(self._folder.with_name(self._folder.name + KEPT)) as file:
-                        file.write(json.dumps(about).encode("utf-8"))
         comm.on_failure.append(lambda line, code: self.remove())
         comm.barrier()
 
@@ -172,7 +175,11 @@ class Stager:
         removed = self._remove_others(wanted, *share)
         self._comm.barrier()  # nobody takes what another one writes for left over, and all room is there
         if self._index == 0:
-            self._require_room(wanted if per_node else self._of_all_ranks(epochs))
+            of_node = wanted if per_node else self._of_all_ranks(epochs)
+            self._require_room(of_node)
+            if self._lists:
+                with self._writing(self._kept):
+                    self._list(of_node)
         self._comm.barrier()
         mine = sorted(wanted.items())[share[0] :: share[1]]
         with ThreadPoolExecutor(self._config.stage.num_workers) as pool:
@@ -209,6 +216,18 @@ class Stager:
     def _of_all_ranks(self, epochs: range) -> dict[Path, Path]:
         every = (self._pairs([rank], epochs, self._folder / f"rank-{rank}") for rank in self._node)
         return {copy: source for pairs in every for copy, source in pairs}
+
+    def _list(self, wanted: dict[Path, Path]) -> None:
+        """Note, for ``clean``, which files are going to be copies, beside those that are."""
+        listed = listed_files(self._kept, self._folder.name)
+        files = {literal(copy.relative_to(self._folder).as_posix()) for copy in wanted}
+        if listed is not None and files <= listed:
+            return
+        files |= listed or set()
+        about: dict[str, Any] = {"recipe": self._config.recipe, "source": str(self._sources["train"].folder.absolute())}
+        about |= {KEY: made_by("copies", self._folder, self._config.recipe, sorted(files))}
+        with replaced(self._kept) as file:
+            file.write(json.dumps(about).encode("utf-8"))
 
     def _require_room(self, wanted: dict[Path, Path]) -> None:
         needed = 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio_torch.clean import DATA_MARKER
+from dlio_torch.ownership.marker import NotOwned
+from dlio_torch.ownership.removal import remove
 from dlio_torch.sweep.schedule import failed, remaining, schedule
 from dlio_torch.sweep.space import START_S, DataSet, Needs
 from dlio_torch.sweep.store import Store
@@ -139,10 +139,8 @@ def figures_text(trial: Trial) -> str:
 
 
 def _remove_data_set(folder: Path) -> None:
-    # The marker shows that the tool made the folder; a link is never followed.
-    if (folder / DATA_MARKER).is_file() and not folder.is_symlink():
-        with contextlib.suppress(OSError):
-            shutil.rmtree(folder)
+    with contextlib.suppress(OSError, NotOwned):
+        remove(folder)
 
 
 def run_point(store: Store, point: Point, repeat: int) -> Trial:

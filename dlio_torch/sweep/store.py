@@ -10,6 +10,8 @@
     table.csv, table.md, table.parquet    one row per point
     trials.csv, trials.parquet            one row per trial
     report.html       the report, one file
+    headspace.json, tune.json, optuna.journal   what these two verbs keep beside it
+    dlio_torch.json   the list of these files, for ``clean`` (see :mod:`dlio_torch.ownership.marker`)
 
 A line of ``trials.jsonl`` is written by one call and flushed to the device.  A last line that was cut, because the
 machine went down, is left out when reading and removed before the next one is written.
@@ -28,13 +30,22 @@ from pathlib import Path
 from typing import IO
 
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.rundir import replaced
+from dlio_torch.ownership.marker import write_marker
+from dlio_torch.ownership.names import numbers
+from dlio_torch.rundir import is_vacant, replaced, writing
 from dlio_torch.sweep.study import Study
 from dlio_torch.sweep.studyrecord import read, to_yaml
 from dlio_torch.sweep.trial import Trial, discard
 
 STUDY = "study.yaml"
 TRIALS = "trials.jsonl"
+_TRIAL = f"trials/{numbers(digits=3)}-{numbers()}"
+_FILES = (
+    *(STUDY, TRIALS, "definition.yaml", "data.txt", ".lock", "report.html"),
+    *(f"{name}.{end}" for name in ("table", "trials") for end in ("csv", "md", "parquet")),
+    *("headspace.json", "tune.json", "optuna.journal", "optuna.journal.lock", f"data/{numbers(digits=3)}.log"),
+    *(f"{name}{end}" for name in (_TRIAL, f"{_TRIAL}.{numbers()}") for end in ("/", ".log")),
+)
 
 
 def is_study(path: Path) -> bool:
@@ -76,13 +87,15 @@ class Store:
         place = Path(path).expanduser().absolute()
         try:
             place.mkdir(parents=True, exist_ok=True)
-            occupied = any(place.iterdir())
+            occupied = not is_vacant(place)
         except OSError as error:
             raise PreconditionError(f"{place} cannot be made: {error.strerror}", hint="choose another folder") from None
         if occupied:
             raise PreconditionError(f"{place} is not empty", hint="choose a new folder, or --resume a study")
         store = cls(place, study, (cwd or Path.cwd()).absolute(), digests or {}, _locked(place))
         try:
+            with writing(place):
+                write_marker("study", place, None, _FILES)
             if study.definition:
                 _write(store.definition, study.definition)
             store.save()

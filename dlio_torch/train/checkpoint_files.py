@@ -15,6 +15,7 @@ from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.data.dataset.stored_files import true_error
 from dlio_torch.errors import ConfigError, DlioError
+from dlio_torch.ownership.names import literal, numbers
 from dlio_torch.syserrors import refused
 from dlio_torch.units import format_size
 
@@ -55,6 +56,22 @@ def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
             CheckpointFile(file.name, file.bytes, min(file.write_bytes or file.bytes, file.bytes, LARGEST_CALL))
         )
     return files
+
+
+def file_names(config: CheckpointConfig) -> list[str]:
+    """Entries for the files of the checkpoints of all ranks (see :mod:`dlio_torch.ownership.names`)."""
+    names = [_entry(file.name) for file in files_of(config)]
+    if config.kind == "tensorflow":
+        prefix = _entry(config.tensorflow.name)
+        names += [f"{prefix}_temp/part-*", "events.out.tfevents.*"]
+        names += [f"{name}{end}" for name in (f"{prefix}.meta", "checkpoint", "graph.pbtxt") for end in ("", ".tmp*")]
+        names += [f"{name}.tempstate*" for name in names[:2]]
+    return [f"rank-{numbers()}/{name}" for name in names] if config.ranks == "all" else names
+
+
+def _entry(name: str) -> str:
+    """The entry for a file of each step."""
+    return numbers().join(map(literal, name.split("{step}")))
 
 
 def payload(call: int) -> Any:

@@ -1,4 +1,8 @@
-"""``dlio_torch.json``, which describes a generated data set: writing it down, and holding a run to what it says."""
+"""``dlio_torch.json``, which describes a generated data set: writing it down, and holding a run to what it says.
+
+It is also the marker that lists the files of the data set, for ``clean``: by the pattern of their names and the most
+files that each split has had.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.config.schema import Config
-from dlio_torch.data.dataset.manifest import VERSION, data_folder, fingerprint
+from dlio_torch.data.dataset.checksum import CHECKSUMS
+from dlio_torch.data.dataset.manifest import SPLITS, VERSION, data_folder, fingerprint, generated
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.ownership.marker import KEY, made_by
+from dlio_torch.ownership.names import MARKER, numbers
 
-DESCRIPTION = "dlio_torch.json"
+DESCRIPTION = MARKER
+LOCK = ".lock"
+"""Held by who writes the data set."""
 
 
 def describe(config: Config, fmt: Format, parameters: dict[str, float] | None = None) -> dict[str, Any]:
@@ -27,6 +36,24 @@ def describe(config: Config, fmt: Format, parameters: dict[str, float] | None = 
         "layout": fmt.layout_options(),
         "parameters": fmt.parameters() if parameters is None else parameters,
     }
+
+
+def with_list(found: dict[str, Any], config: Config, fmt: Format) -> dict[str, Any]:
+    """What ``dlio_torch.json`` says when the files of ``config`` are listed, beside those that it lists already."""
+    before = found.get("files")
+    most = {split: before[split] for split in SPLITS if isinstance(before, dict) and type(before.get(split)) is int}
+    for split, manifest in generated(config, fmt).items():
+        most[split] = max(manifest.num_files, most.get(split, 0))
+    folder = data_folder(config, fmt)
+    files = [LOCK, CHECKSUMS]
+    for split in sorted(most):
+        files += _entries(split, most[split], config.dataset.num_subfolders, fmt)
+    return {**found, "files": most, KEY: made_by("data", folder, config.recipe, files)}
+
+
+def _entries(split: str, files: int, subfolders: int, fmt: Format) -> list[str]:
+    folder = f"{split}/{numbers(subfolders - 1, 5)}" if subfolders else split
+    return fmt.listed(f"{folder}/{split}_{numbers(files - 1, 7)}")
 
 
 def read_description(folder: Path) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -39,12 +40,16 @@ from dlio_torch.environment.cores import whole_cores
 from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.ordered_map import in_order
+from dlio_torch.ownership.marker import KEY
 from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
 
 PART = ".part"
-LOCK = ".lock"
+LOCK = description.LOCK
+_STALE = re.compile(
+    rf"\.({'|'.join(layout.SPLITS)})_[0-9]{{7,}}\..*{re.escape(PART)}.*|\.dlio_torch\.\w+\.[0-9]+{re.escape(PART)}"
+)
 _FLUSHING = 4  # files under way for each thread: most of the time of a small one is spent waiting for the device
 _UNDER_WAY_BYTES = 256 << 20  # in files under way, beyond which two are enough
 Progress = Callable[[int, int], None]
@@ -276,7 +281,7 @@ def _unfinished(folder: Path | str) -> Iterator[Path]:
     """What a generation that was killed has left, by the names in the folder and its subfolders."""
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(".") and PART in entry.name:
+            if _STALE.fullmatch(entry.name):
                 yield Path(entry.path)
             elif entry.is_dir(follow_symlinks=False):
                 yield from _unfinished(entry.path)
@@ -297,13 +302,19 @@ def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicat
     """Take the parameters of the data set that is there, or fix them for a new one."""
     found: dict[str, Any] | None = None
     if comm.rank == 0:
-        found = description.read_description(folder)
+        before = found = description.read_description(folder)
         if found is None:
             found = description.describe(config, fmt)
             with _unwritable(folder):
-                _publish(folder / description.DESCRIPTION, json.dumps(found, indent=1), fsync=config.generate.fsync)
+                is_ours = os.listdir(folder) == [LOCK]  # what lay there before is not ours
         else:
             description.check_description(found, config, fmt)
+            is_ours = KEY in found
+        if is_ours:
+            found = description.with_list(found, config, fmt)
+        if found != before:
+            with _unwritable(folder):
+                _publish(folder / description.DESCRIPTION, json.dumps(found, indent=1), fsync=config.generate.fsync)
     found = comm.broadcast_object(found)
     assert found is not None
     description.use_description(found, folder, fmt)

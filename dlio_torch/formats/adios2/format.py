@@ -27,6 +27,7 @@ from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
+from dlio_torch.ownership.names import numbers
 from dlio_torch.storage.local.locked_folder import temporary_folder
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -38,6 +39,13 @@ class Adios2Format(FieldFormat):
 
     name: ClassVar[str] = "adios2"
     suffix: ClassVar[str] = ".bp"
+    members: ClassVar[tuple[str, ...]] = (
+        f"data.{numbers()}",
+        f"md.{numbers()}",
+        f"mmd.{numbers()}",
+        INDEX,
+        "profiling.json",
+    )
     has_places: ClassVar[bool] = True
     in_folders: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True

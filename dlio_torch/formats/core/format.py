@@ -27,6 +27,7 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample, samples_of
 from dlio_torch.formats.core.layout import NativeFile
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
+from dlio_torch.ownership.names import literal
 from dlio_torch.syserrors import is_damage, unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -100,6 +101,8 @@ class Format(ABC):
     Attributes:
         name: the name in ``dataset.format``.
         suffix: of generated files, with the dot.
+        members: what ``write`` leaves in the folder that it makes, for a format whose file is a folder; entries of
+            :mod:`dlio_torch.ownership.names`.
         needs_files: ``False`` for a format that keeps nothing on disk.
         layout_version: raised when the same options give other bytes than before, so that nothing stale is read.
         reads_direct: whether ``dataset.direct_io`` is honoured.
@@ -116,6 +119,7 @@ class Format(ABC):
 
     name: ClassVar[str]
     suffix: ClassVar[str]
+    members: ClassVar[tuple[str, ...]] = ()
     needs_files: ClassVar[bool] = True
     layout_version: ClassVar[int] = 1
     reads_direct: ClassVar[bool] = False
@@ -180,6 +184,17 @@ class Format(ABC):
     def companion_files(self, path: str) -> Sequence[str]:
         """Paths of the other files that are read for the samples of ``path``; whether there or not."""
         return [path + suffix for suffix in self.companions()]
+
+    def listed(self, name: str) -> list[str]:
+        """Entries (:mod:`dlio_torch.ownership.names`) for all that ``write`` leaves of files called ``name``.
+
+        Args:
+            name: an entry, without the suffix.
+        """
+        file = f"{name}{literal(self.suffix)}"
+        if self.members:
+            return [f"{file}/{member}" for member in self.members]
+        return [file, *(f"{file}{literal(companion)}" for companion in self.companions())]
 
     def files(self, path: Path) -> list[Path]:
         """Every file that is read for the samples of ``path``, itself among them; whether there or not."""

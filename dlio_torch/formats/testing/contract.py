@@ -29,6 +29,7 @@ from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.testing.damage import DamageContract
 from dlio_torch.formats.testing.helpers import assert_equal, check_batch, is_open, read, refusal, write
 from dlio_torch.formats.testing.reading import FIRST, SEED, ReadingContract
+from dlio_torch.ownership.names import FileNames, numbers
 
 __all__ = [
     "FIRST",
@@ -74,6 +75,16 @@ class FormatContract(DamageContract):
         found = {other.name for other in tmp_path.iterdir() if other.name.startswith(".")}
         named = {path.name, *(path.name + suffix for suffix in fmt.companions())}
         assert found == named, f"write() leaves {sorted(found)}, companions() names {sorted(named)}"
+
+    def test_what_write_leaves_is_listed(self, config: DatasetConfig, tmp_path: Path) -> None:
+        fmt = self.make(config)
+        names = FileNames(fmt.listed(f"written{numbers(7)}"))
+        for stem in ("written7", ".written7"):  # with its name, and as a generation begins it
+            write(fmt, tmp_path / (f"{stem}{fmt.suffix}" + (".1.part" if stem[0] == "." else "")), 0, self.num_samples)
+        for path in tmp_path.rglob("*"):
+            parts = path.relative_to(tmp_path).parts
+            listed = names.has_folder(parts) if path.is_dir() else names.has_file(parts)
+            assert listed, f"write() leaves {'/'.join(parts)}, which `clean` does not know by listed()"
 
     def test_bytes_do_not_depend_on_the_threads(self, config: DatasetConfig, tmp_path: Path) -> None:
         one, four = (self._bytes(self.make(config), tmp_path / str(threads), threads) for threads in (1, 4))

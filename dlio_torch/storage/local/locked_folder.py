@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,14 +89,23 @@ def left(root: Path) -> list[Path]:
     """Folders in ``root`` that killed processes have left, or of which they have left the lock alone."""
     found = []
     for path in sorted(root.glob(f"{PREFIX}*{_LOCK}")):
-        if not _OWN.fullmatch(path.name):
+        if not _OWN.fullmatch(path.name) or path.is_symlink() or not _is_mine(path):
             continue
         folder = path.with_name(path.name.removesuffix(_LOCK))
+        if os.path.lexists(folder) and (folder.is_symlink() or not _is_mine(folder)):
+            continue
         with contextlib.suppress(OSError), path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_ours(file.read(len(_MARK) + 1), folder):
                 found.append(folder)
     return found
+
+
+def _is_mine(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        info = path.lstat()
+        return info.st_uid == os.geteuid() and (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode))
+    return False
 
 
 def _is_ours(content: bytes, folder: Path) -> bool:

@@ -1,0 +1,1 @@
+"""Ownership: which folders and files this tool made, and their removal."""

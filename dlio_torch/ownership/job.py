@@ -1,0 +1,31 @@
+"""The last line of a job's script, which shows that the verb ``launch`` wrote it, and which log it writes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_LINE = "# written by dlio_torch launch (5d0c7d9e-21c4-4a53-8f7e-6a3c1b8e9f10): {script} writes {log}"
+_PATTERN = re.compile(re.escape(_LINE).replace(r"\{script\}", "(.+)").replace(r"\{log\}", "(.+)"))
+_MOST_BYTES = 1 << 20
+
+
+def last_line(script: Path, log: Path) -> str:
+    """The line for a script, with its end."""
+    return _LINE.format(script=script.name, log=log.name) + "\n"
+
+
+def files_of_job(script: Path) -> list[Path]:
+    """A script that ``launch`` has written, and its log, where it is there; nothing of another file."""
+    try:
+        if script.is_symlink() or not script.is_file() or script.stat().st_size > _MOST_BYTES:
+            return []
+        lines = script.read_bytes().splitlines()
+    except OSError:
+        return []
+    found = _PATTERN.fullmatch(os.fsdecode(lines[-1])) if lines else None
+    if found is None or found[1] != script.name or "/" in found[2]:
+        return []
+    log = script.with_name(found[2])
+    return [script, log] if log.exists() else [script]

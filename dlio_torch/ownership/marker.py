@@ -1,0 +1,169 @@
+"""The marker of a folder: who made it, what it is, and the list of its files.
+
+``dlio_torch.json`` lies in the folder, and holds under ``made_by``::
+
+    marker   the identifier of this tool's markers
+    kind     data, run, recording, study or copies
+    folder   name of the folder; in a copy, or a folder that was renamed, the marker counts for nothing
+    recipe   whose it is; null: no single one's
+    files    the list, see :mod:`dlio_torch.ownership.names`
+
+It is written before the files are, so that what a killed process leaves is on the list.  Its text depends on nothing
+but what is listed: equal data sets have equal markers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dlio_torch.ownership.names import MARKER, FileNames
+
+Kind = Literal["data", "run", "recording", "study", "copies"]
+KEY = "made_by"
+_IDENTIFIER = "30665696-5034-4830-ac7d-d022e1beb5d5"
+_MOST_BYTES = 1 << 30  # of a marker; copies of a million files take a tenth of it
+
+
+class NotOwned(Exception):
+    """It cannot be shown that this tool made a folder; the text says why."""
+
+
+class Unlisted(NotOwned):
+    """There is no list of the files, as in a folder of an earlier version.
+
+    Attributes:
+        recipe: that the file names all the same; ``None``: none.
+    """
+
+    def __init__(self, text: str, recipe: object = None) -> None:
+        super().__init__(text)
+        self.recipe = recipe
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What a marker says.
+
+    Attributes:
+        kind: what the folder is.
+        recipe: whose it is; ``None``: no single one's.
+        names: of its files.
+    """
+
+    kind: str
+    recipe: str | None
+    names: FileNames
+
+
+def made_by(kind: Kind, folder: Path, recipe: str | None, files: Iterable[str]) -> dict[str, Any]:
+    """The value of ``made_by``; see the module's text."""
+    return {
+        "marker": _IDENTIFIER,
+        "kind": kind,
+        "folder": folder.name,
+        "recipe": recipe,
+        "files": list(dict.fromkeys(files)),
+    }
+
+
+def write_marker(kind: Kind, folder: Path, recipe: str | None, files: Iterable[str]) -> None:
+    """Mark a folder that was just made.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    begun = folder / f".{MARKER}.{os.getpid()}.part"
+    begun.write_text(json.dumps({KEY: made_by(kind, folder, recipe, files)}, indent=1) + "\n", encoding="utf-8")
+    begun.replace(folder / MARKER)
+
+
+def read_marker(descriptor: int, name: str) -> Marker:
+    """The marker of an open folder with this name.
+
+    Raises:
+        NotOwned: it has none, or one that proves nothing.
+    """
+    return parse(_content(descriptor, MARKER), name, MARKER)
+
+
+def read_marker_beside(path: Path, folder: str) -> Marker:
+    """The marker of the folder named ``folder`` in a file beside it.
+
+    Raises:
+        NotOwned: as :func:`read_marker`.
+    """
+    try:
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise NotOwned(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return parse(_content(descriptor, path.name), folder, path.name)
+    finally:
+        os.close(descriptor)
+
+
+def listed_files(path: Path, folder: str) -> set[str] | None:
+    """The entries of the list that a marker beside ``folder`` has; ``None`` where there is no such marker."""
+    try:
+        content = path.read_bytes()
+        parse(content, folder, path.name)
+        return set(json.loads(content)[KEY]["files"])
+    except (OSError, NotOwned):
+        return None
+
+
+def parse(content: bytes, folder: str, file: str) -> Marker:
+    """What the content of a marker says.
+
+    Args:
+        content: of the file.
+        folder: name of the folder that it marks.
+        file: name of the marker, for messages.
+
+    Raises:
+        NotOwned: it proves nothing.
+    """
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise NotOwned(f"its {file} is not JSON") from None
+    if not isinstance(found, dict):
+        raise NotOwned(f"its {file} is not one of dlio_torch's markers")
+    about = found.get(KEY)
+    if about is None:
+        raise Unlisted(f"its {file} has no list of its files", found.get("recipe"))
+    fields = [about.get(key) for key in ("marker", "kind", "folder", "files")] if isinstance(about, dict) else []
+    if not fields or fields[0] != _IDENTIFIER or not isinstance(fields[1], str) or not isinstance(fields[3], list):
+        raise NotOwned(f"its {file} is not one of dlio_torch's markers")
+    if fields[2] != folder:
+        raise NotOwned(f"its {file} is that of a folder named {fields[2]!r}")
+    recipe, files = about.get("recipe"), fields[3]
+    if not all(isinstance(entry, str) for entry in files) or not isinstance(recipe, str | None):
+        raise NotOwned(f"its {file} is damaged")
+    try:
+        return Marker(fields[1], recipe, FileNames(files))
+    except ValueError as error:
+        raise NotOwned(f"its {file} is damaged: {error}") from None
+
+
+def _content(folder: int, name: str) -> bytes:
+    """The content of a marker: a plain file of this user."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        raise Unlisted(f"it has no {name}") from None
+    except OSError as error:
+        raise NotOwned(f"its {name} cannot be read: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode) or info.st_size > _MOST_BYTES:
+            raise NotOwned(f"its {name} is not a marker")
+        if info.st_uid != os.geteuid():
+            raise NotOwned(f"its {name} belongs to another user")
+        return file.read()

@@ -1,0 +1,145 @@
+"""The list of files in a marker: relative paths, with ``*`` for any text in a name and ``{0..9}`` for a number.
+
+``train/train_{0000000..0000041}.h5`` are 42 files, as a shell reads it; ``rank{0..}.csv`` has no last number.  An entry
+that ends with ``/`` is a folder that has a marker of its own.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import re
+from collections.abc import Iterable
+
+MARKER = "dlio_torch.json"
+"""Name of the file that marks a folder of this tool."""
+
+_RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]*)\}")
+_SPECIAL = re.compile(r"[*?\[{]")
+# How this tool names a file while it is written: .NAME.PID.part, .NAME.PID.part.COMPANION, .NAME.RANDOM.tmp, .NAME.tmp
+_PART = re.compile(r"\.(.+)\.[0-9]+\.part(\..+)?")
+_TEMPORARY = (re.compile(r"\.(.+)\.[a-z0-9_]{8}\.tmp"), re.compile(r"\.(.+)\.tmp"))
+_OLD = ".old"  # a folder that another one takes the place of
+
+Parts = tuple[str, ...]
+
+
+def numbers(last: int | None = None, digits: int = 1) -> str:
+    """The numbers 0 to ``last`` (None: any), of at least ``digits`` digits, for an entry of a list."""
+    return f"{{{0:0{digits}d}..{'' if last is None else format(last, f'0{digits}d')}}}"
+
+
+def literal(name: str) -> str:
+    """An entry that stands for this path alone."""
+    return glob.escape(name).replace("{", "[{]")
+
+
+class FileNames:
+    """The names that a marker lists.
+
+    Args:
+        entries: of the list.
+
+    Raises:
+        ValueError: an entry leads out of the folder.
+    """
+
+    any_kind = False
+    """Whether links, sockets and pipes are on the list, too."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._literals: set[str] = {MARKER}
+        self._parents: set[str] = set()
+        files: list[Parts] = []
+        folders: list[Parts] = []
+        for entry in entries:
+            parts = tuple(entry.removesuffix("/").split("/"))
+            if any(part in ("", ".", "..") or "\0" in part for part in parts):
+                raise ValueError(f"it lists {entry!r}, which leads out of its folder")
+            if entry.endswith("/"):
+                folders.append(parts)
+            elif _SPECIAL.search(entry):
+                files.append(parts)
+            else:
+                self._literals.add(entry)
+                self._parents.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+        self._files = [_Entry(parts) for parts in files]
+        self._folders = [_Entry(parts) for parts in folders]
+
+    def has_file(self, parts: Parts) -> bool:
+        """Whether the file with these names of folders, and its own last, is on the list, complete or begun."""
+        return any(
+            "/".join(one) in self._literals or any(entry.matches(one) for entry in self._files)
+            for one in _finished(parts)
+        )
+
+    def has_folder(self, parts: Parts) -> bool:
+        """Whether files in this folder are on the list."""
+        return any(
+            "/".join(one) in self._parents or any(entry.begins_with(one) for entry in (*self._files, *self._folders))
+            for one in _finished(parts)
+        )
+
+    def has_marked(self, parts: Parts) -> bool:
+        """Whether a folder with a marker of its own is expected here."""
+        return any(entry.matches(parts) for entry in self._folders)
+
+
+class AllNames(FileNames):
+    """Everything in a folder that no other program and no user writes into."""
+
+    any_kind = True
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def has_file(self, parts: Parts) -> bool:
+        """Any is."""
+        return True
+
+    def has_folder(self, parts: Parts) -> bool:
+        """Any is."""
+        return True
+
+
+class _Entry:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = [_Part(part) for part in parts]
+
+    def matches(self, parts: Parts) -> bool:
+        return len(parts) == len(self._parts) and self._agrees(parts)
+
+    def begins_with(self, parts: Parts) -> bool:
+        return len(parts) < len(self._parts) and self._agrees(parts)
+
+    def _agrees(self, parts: Parts) -> bool:
+        return all(pattern.matches(part) for pattern, part in zip(self._parts, parts, strict=False))
+
+
+class _Part:
+    """One name of an entry."""
+
+    def __init__(self, text: str) -> None:
+        pieces = _RANGE.split(text)
+        texts = [fnmatch.translate(piece)[:-2] for piece in pieces[::3]]  # without the mark of the end
+        self._pattern = re.compile("([0-9]+)".join(texts))
+        self._ranges = list(zip(pieces[1::3], pieces[2::3], strict=True))
+
+    def matches(self, name: str) -> bool:
+        found = self._pattern.fullmatch(name)
+        return found is not None and all(
+            text == str(int(text)).zfill(len(first)) and int(first) <= int(text) <= int(last or text)
+            for text, (first, last) in zip(found.groups(), self._ranges, strict=True)
+        )
+
+
+def _finished(parts: Parts) -> list[Parts]:
+    """The path itself, and those that it may be a begun file of."""
+    found: list[Parts] = [()]
+    for part in parts:
+        names = [part]
+        if (begun := _PART.fullmatch(part)) is not None:
+            names.append(begun[1] + (begun[2] or "").removesuffix(_OLD))
+        names += [begun[1] for pattern in _TEMPORARY if (begun := pattern.fullmatch(part)) is not None]
+        found = [(*one, name) for one in found for name in names]
+    return found
