@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         kind = kind_of(interrupt)
         if launch is None or launch.rank == 0:
-            _say_error(kind.word)
+            _say_error(one_line("; ".join(filter(None, [kind.word, str(interrupt)]))))
         return kind.exit_code
     except BrokenPipeError:
         # The reader of our output has left (`ls | head`): nothing is wrong, and nothing can be said.

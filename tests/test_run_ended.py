@@ -18,6 +18,7 @@ import psutil
 import pytest
 from ranks import clean_environ
 
+from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.data.workers.worker_errors import uninterrupted, without_last_words
 from dlio_torch.rundir import RunDir
@@ -111,7 +112,12 @@ def test_a_run_that_is_killed_leaves_what_it_had(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_run_at_once(loader: str, tmp_path: Path) -> None:
     killed = end_after(tmp_path, ctrl_c, loader)
     assert killed.exit_code == 130
-    assert own_lines(killed.stderr) == ["dlio_torch: interrupted"]
+    folder = killed.directory.path
+    assert own_lines(killed.stderr) == [
+        f"dlio_torch: interrupted; what was recorded is in {folder}, "
+        f"to be read with: python -m dlio_torch report {folder}"
+    ]
+    assert cli.main(["report", str(folder)]) == 0
     assert killed.stdout == ""
     assert gone(killed.children)
     steps = read_steps(killed.directory.steps(0))[0]

@@ -20,6 +20,7 @@ from dlio_torch.run.alike import same_on_all
 from dlio_torch.run.ending import Ending
 from dlio_torch.run.phases import do
 from dlio_torch.run.setting import Setting
+from dlio_torch.rundir import say_where
 
 _INTERRUPTED = 130
 
@@ -50,6 +51,8 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", _INTERRUPTED)
         ending.fail(getattr(error, "word", "interrupted"), code)
+        if ending.record is not None:
+            say_where(error, ending.record)
         raise
     except BaseException as error:
         ending.fail(f"{type(error).__name__}: {error}", 1)

@@ -25,7 +25,7 @@ from dlio_torch.run.ending import Ending
 from dlio_torch.run.phases import do
 from dlio_torch.run.position import Position
 from dlio_torch.run.setting import Setting
-from dlio_torch.rundir import RunDir
+from dlio_torch.rundir import RunDir, say_where
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,10 @@ class _Elastic:
             raise
         except DlioError as error:
             ending.fail(str(error), error.exit_code)
+            raise
+        except KeyboardInterrupt as error:
+            if state.folder is not None:
+                say_where(error, Path(state.folder))
             raise
         ending.done(0 if missed is None else missed.exit_code)
         return missed

@@ -32,6 +32,11 @@ class Ending:
         if self._comm.rank <= 1:
             self._comm.on_failure.append(lambda line, code: runstate.end(path, line, code))
 
+    @property
+    def record(self) -> Path | None:
+        """The run directory; ``None`` where there is none yet."""
+        return None if self._path is None else self._path.parent
+
     def fail(self, message: str, exit_code: int) -> None:
         """End the run early because of this rank; to be called last (see :meth:`Communicator.fail`)."""
         if self._path is not None:
