@@ -18,7 +18,7 @@ from dlio_torch.commands.arguments import FLAGS, VERBS, Command, help_of, parse
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.errors import DEBUG_VARIABLE, ConfigError, DlioError, PreconditionError, RankFailed, debugging, one_line
 from dlio_torch.interrupts import kind_of, raised
-from dlio_torch.syserrors import NO_SPACE, refused, silence_output
+from dlio_torch.syserrors import BAD_NAME, NO_SPACE, refused, silence_output
 
 __all__ = ["ENDED_BY_SIGNAL", "FLAGS", "VERBS", "main"]
 
@@ -75,6 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _debug()
         if isinstance(error, OSError) and error.errno in NO_SPACE and _from_output(error):
             _complain(refused("the standard output cannot be written", error, elsewhere="send it elsewhere"), launch)
+            return PreconditionError.exit_code
+        if isinstance(error, OSError) and error.errno in BAD_NAME:  # an argument, or what is made of one
+            _complain(refused(f"{error.filename} cannot be used", error), launch)
             return PreconditionError.exit_code
         text = one_line(f"{type(error).__name__}: {error}")
         _say_error(f"unexpected {text}; this is a bug, rerun with {DEBUG_VARIABLE}=1 for the traceback", launch)

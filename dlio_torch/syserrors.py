@@ -18,6 +18,8 @@ from dlio_torch.errors import DataError, DlioError, PreconditionError, RunFailed
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Nothing more can be written here."""
+BAD_NAME = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+"""A path that leads nowhere, whatever lies on the device."""
 
 _FILES = "raise the limit of open files (ulimit -n)"
 # What to do where the caller's own advice (another folder) is not all that helps.
@@ -27,6 +29,8 @@ _WAYS = {
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
     errno.EACCES: "get the rights to it",
     errno.EPERM: "get the rights to it",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "put its links right",
     errno.EROFS: "have it mounted for writing",
     errno.EMFILE: _FILES,
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
@@ -69,6 +73,14 @@ def way_out(error: BaseException, elsewhere: str = "") -> str:
     return ", or ".join(way for way in ways if way) or "look at the file system"
 
 
+def _takes_no_names(error: BaseException) -> bool:
+    """Whether a name could not be made although its folder is there: ``/proc`` and its like take none."""
+    path = error.filename if isinstance(error, OSError) and error.errno == errno.ENOENT else None
+    if not isinstance(path, str | os.PathLike):
+        return False
+    return os.path.isdir(os.path.dirname(os.path.abspath(path))) and not os.path.lexists(path)
+
+
 def refused(what: str, error: BaseException, *, elsewhere: str = "", kept: str = "") -> DlioError:
     """The line for something that the system does not let us do.
 
@@ -82,7 +94,8 @@ def refused(what: str, error: BaseException, *, elsewhere: str = "", kept: str =
         :class:`PreconditionError` or :class:`RunFailed`, by the rule above.
     """
     kind = PreconditionError if errno_of(error) in _PRECONDITIONS else RunFailed
-    return kind(f"{what}: {reason(error)}", hint="; ".join(filter(None, [way_out(error, elsewhere), kept])))
+    hint = elsewhere if elsewhere and _takes_no_names(error) else way_out(error, elsewhere)
+    return kind(f"{what}: {reason(error)}", hint="; ".join(filter(None, [hint, kept])))
 
 
 def unreadable(path: Path | str, error: BaseException) -> DataError:

@@ -12,6 +12,7 @@ from dlio_torch.config.validate_cache import check_cache
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_engine import check_engine
 from dlio_torch.config.validate_mpiio import check_mpiio
+from dlio_torch.config.validate_paths import check_paths
 from dlio_torch.config.validate_replay import check_replay
 from dlio_torch.config.validate_stage import check_stage
 
@@ -27,6 +28,7 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
         ConfigError: naming the keys, their values and what to change.
     """
     check = Check(config, sources or {})
+    check_paths(config, check.fail)
     _loader(config, check)
     check_engine(config, check.fail)
     check_dataset(config, check.fail)
