@@ -48,7 +48,7 @@ from dlio_torch.units import format_size
 PART = ".part"
 LOCK = description.LOCK
 _STALE = re.compile(
-    rf"\.({'|'.join(layout.SPLITS)})_[0-9]{{7,}}\..*{re.escape(PART)}.*|\.dlio_torch\.\w+\.[0-9]+{re.escape(PART)}"
+    rf"\.({'|'.join(layout.SPLITS)})_[0-9]{{7,}}.*{re.escape(PART)}.*|\.dlio_torch\.\w+\.[0-9]+{re.escape(PART)}"
 )
 _FLUSHING = 4  # files under way for each thread: most of the time of a small one is spent waiting for the device
 _UNDER_WAY_BYTES = 256 << 20  # in files under way, beyond which two are enough

@@ -191,10 +191,11 @@ class Format(ABC):
         Args:
             name: an entry, without the suffix.
         """
-        file = f"{name}{literal(self.suffix)}"
         if self.members:
-            return [f"{file}/{member}" for member in self.members]
-        return [file, *(f"{file}{literal(companion)}" for companion in self.companions())]
+            return [f"{name}{literal(self.suffix)}/{member}" for member in self.members]
+        stem = "stem"
+        written = self.files(Path(f"{stem}{self.suffix}"))
+        return [f"{name}{literal(path.name.removeprefix(stem))}" for path in written]
 
     def files(self, path: Path) -> list[Path]:
         """Every file that is read for the samples of ``path``, itself among them; whether there or not."""
