@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def test_limits_are_kept_for_a_day_and_measured_anew_on_demand(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     asked: list[Request] = []
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
 
     def measured(_: Path, requests: list[Request], **__: Any) -> list[Limit]:
         asked.extend(requests)
@@ -301,7 +301,7 @@ def summary_of(folder: Path, config: Config, *epochs: dict[str, Any], machines: 
 
 def stored_at(folder: Path, monkeypatch: pytest.MonkeyPatch, *known: tuple[Request, float]) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    now = datetime.now(timezone.utc).isoformat()
+    now = datetime.now(UTC).isoformat()
     (folder / "data").mkdir()
     monkeypatch.setattr(
         limits_store,

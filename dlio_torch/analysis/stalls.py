@@ -153,7 +153,7 @@ def summary(waits: pd.DataFrame | None, warmup_steps: int = 0) -> dict[str, Any]
     shares = {part: None if value is None or not total else value / total for part, value in parts.items()}
     known = {part: value for part, value in parts.items() if value}
     largest = max(known, key=lambda part: known[part], default=None)
-    ahead = np.minimum(rows["idle_s"], rows["wait_s"])
+    ahead = rows[["idle_s", "wait_s"]].min(axis=1, skipna=False)
     if largest is None:
         sentence = f"{len(rows)} steps did not wait for data."
     else:

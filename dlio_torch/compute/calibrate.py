@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,7 @@ def measure(timer: Timer | None = None) -> Calibration:
         host=socket.gethostname(),
         cpu_model=_cpu_model(),
         kernel=platform.release(),
-        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         how=plain.how,
         exact=plain.exact,
         spin_tail_ns=tail_ns,

@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ class _Elastic:
             found = state.folder or RunDir.create(config.output.root, config.recipe, config.output.dir).path
             parent = RunDir(Path(found))
             number = len(state.turns) + 1
-            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            now = datetime.now(UTC).isoformat(timespec="seconds")
             turn = Turn(
                 number, now, comm.world_size, hosts or [], state.epoch, state.samples, again, parent.turn(number).name
             )

@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,7 +129,7 @@ def run_trial(
         PreconditionError: no process can be started, or the log cannot be written.
         KeyboardInterrupt: passed on when the run has ended and its half-finished directory is removed.
     """
-    started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    started = datetime.now(UTC).isoformat(timespec="milliseconds")
     arguments = ["run", *settings, f"output.dir={directory.absolute()}", "output.progress=false"]
     try:
         ended = run_process(emulator(arguments, ranks), log_of(directory), timeout_s=timeout_s, cwd=cwd)

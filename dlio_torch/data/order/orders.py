@@ -70,7 +70,8 @@ class Shuffled:
 
     def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
         small = first + positions.count <= np.iinfo(np.int32).max
-        order: NDArray[np.int32] | Indices = np.arange(positions.count, dtype=np.int32 if small else np.int64)
+        count = positions.count
+        order: NDArray[np.int32] | Indices = np.arange(count, dtype=np.int32) if small else np.arange(count)
         np.random.default_rng(key).shuffle(order)  # as permutation() does, without the memory of another array
         read = steps * positions.size
         if positions.span == positions.size and read <= positions.count:

@@ -183,8 +183,9 @@ class _ImageFormat(Format):
         with refusing(path), open_buffered(path, 0) as file:
             with Image.open(file) as image:
                 self.check(image, path)
-                details = {"size": list(image.size), "mode": image.mode, "bytes": path.stat().st_size}
-            file.seek(max(0, details["bytes"] - _TAIL_BYTES))
+                size = path.stat().st_size
+                details = {"size": list(image.size), "mode": image.mode, "bytes": size}
+            file.seek(max(0, size - _TAIL_BYTES))
             self.check_end(file.read(), path)
         return FileInfo(1, details)
 

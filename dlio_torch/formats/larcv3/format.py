@@ -139,7 +139,7 @@ class Larcv3Format(Format):
         # same wherever the event lies.
         got = dict(got)
         for producer in self.options.producers:
-            table = got[f"{producer.name}/voxel_extents"].copy()
+            table: Any = got[f"{producer.name}/voxel_extents"].copy()
             if len(table):
                 table["first"] -= table["first"][0]
             got[f"{producer.name}/voxel_extents"] = table

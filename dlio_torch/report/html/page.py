@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def html(page: Page) -> str:
         style=markupsafe.Markup((package / "page.css").read_text(encoding="utf-8")),
         path=clean(page.path),
         version=__version__,
-        made=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         counter=lambda: next(numbers),
     )
 

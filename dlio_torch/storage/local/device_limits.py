@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -153,7 +153,7 @@ def _measure(place: str, size: int, request: Request, seconds: float, folder: Pa
             ) from error
     return Limit(
         request, reading.bytes / reading.seconds, reading.calls / reading.seconds, reading.seconds, how,
-        datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dlio_torch import native
@@ -66,7 +66,7 @@ def load_or_measure(
 
 
 def _is_young(limit: Limit) -> bool:
-    age = datetime.now(timezone.utc) - datetime.fromisoformat(limit.measured_at)
+    age = datetime.now(UTC) - datetime.fromisoformat(limit.measured_at)
     return timedelta(0) <= age < VALID
 
 

@@ -147,7 +147,7 @@ def _phase_table(whole: pd.DataFrame) -> Table:
         if name not in seconds.index:
             rows.append([name, NOT_MEASURED, "", "", _CATEGORY_MEANS[name]])
             continue
-        mean, low, high = seconds.loc[name]
+        mean, low, high = seconds.loc[[name]].to_numpy(float)[0]
         spread = "" if ranks == 1 else f"{format_duration(low)} to {format_duration(high)}"
         rows.append([name, format_duration(mean), percent(float(share[name])), spread, _CATEGORY_MEANS[name]])
     time = "mean of ranks" if ranks > 1 else "time"
