@@ -1,7 +1,45 @@
-"""What holds for all tests."""
+"""What holds for all tests: options, optional parts of the machine, and the list of what was skipped."""
 
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import optional_parts
+import pytest
 from hypothesis import settings
+from skipped import skip_lines
 
 # No test asserts on time: an example may take as long as a busy machine makes it.
 settings.register_profile("dlio_torch", deadline=None)
 settings.load_profile("dlio_torch")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    names = ", ".join(optional_parts.PARTS)
+    parser.addoption("--without", default="", metavar="PARTS", help=f"hide parts of this machine: all, or of {names}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        parts = optional_parts.chosen(config.getoption("without"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    if parts and not hasattr(config, "workerinput"):  # workers inherit the environment
+        links = tempfile.TemporaryDirectory()
+        config.add_cleanup(links.cleanup)
+        optional_parts.hide(parts, Path(links.name))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for part in [name for marker in item.iter_markers("needs") for name in marker.args]:
+        optional_parts.need(part)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    lines = skip_lines(terminalreporter.stats.get("skipped", ()))
+    if lines:
+        terminalreporter.section("skipped, and why")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -7,7 +7,6 @@ which is quick and shows each rank's own exit code and output.  ``run_launcher``
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import optional_parts
 import psutil
 import pytest
 
@@ -43,15 +43,7 @@ class Ended:
 
 def need_horovod() -> None:
     """Fail where Horovod is missing, or skip if DLIO_TORCH_ALLOW_NO_HOROVOD=1 allows that."""
-    from dlio_torch.dist.registry import check_horovod
-    from dlio_torch.errors import MissingPackageError
-
-    try:
-        check_horovod()
-    except MissingPackageError as error:
-        if os.environ.get("DLIO_TORCH_ALLOW_NO_HOROVOD") == "1":
-            pytest.skip(str(error))
-        pytest.fail(f"{error} (DLIO_TORCH_ALLOW_NO_HOROVOD=1 skips these tests)")
+    optional_parts.need("horovod")
 
 
 def clean_environ() -> dict[str, str]:
@@ -132,11 +124,8 @@ def run_ranks(
 
 def mpiexec(world_size: int) -> list[str]:
     """The mpiexec of the MPI that mpi4py loads here; skips where there is none."""
-    pytest.importorskip("mpi4py")
-    found = os.environ.get("DLIO_TORCH_MPIEXEC") or shutil.which("mpiexec", path=os.path.dirname(sys.executable))
-    if found is None:
-        pytest.skip("no mpiexec beside this Python (pip install mpich), and DLIO_TORCH_MPIEXEC names none")
-    return [found, "-n", str(world_size)]
+    optional_parts.need("mpi")
+    return [str(optional_parts.mpiexec()), "-n", str(world_size)]
 
 
 def _run_below_mpiexec(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -58,7 +57,7 @@ def check(found: list[Limit], folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+@pytest.mark.needs("fio")
 def test_fio_measures(folder: Path) -> None:
     found = measure(folder, [COLD, WARM, Request("random", "direct", 1 << 16, 2)], **SMALL)
     check(found, folder)

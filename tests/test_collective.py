@@ -29,6 +29,7 @@ DATA = [
 ]  # fmt: skip
 
 
+@pytest.mark.needs("mpi")
 @pytest.mark.ranks
 def test_batches_are_those_of_posix_calls(tmp_path: Path) -> None:
     need_datatypes()
@@ -38,6 +39,7 @@ def test_batches_are_those_of_posix_calls(tmp_path: Path) -> None:
     assert ended.stdout.splitlines() == [f"same {layout}" for layout in layouts]
 
 
+@pytest.mark.needs("mpi")
 @pytest.mark.ranks
 def test_batches_of_parallel_hdf5_are_those_of_posix_calls(tmp_path: Path) -> None:
     import h5py
@@ -50,6 +52,7 @@ def test_batches_of_parallel_hdf5_are_those_of_posix_calls(tmp_path: Path) -> No
     assert ended.stdout.splitlines() == [f"same {layout}" for layout in layouts]
 
 
+@pytest.mark.needs("mpi")
 @pytest.mark.ranks
 @pytest.mark.parametrize("io", ["collective", "independent"])
 def test_scattered_records_are_read_together_or_one_by_one(tmp_path: Path, io: str) -> None:
@@ -98,7 +101,6 @@ def spans_named(run: Path, name: str) -> int:
 
 def need_datatypes() -> None:
     """Skip where this MPI cannot read scattered pieces, which a run refuses."""
-    pytest.importorskip("mpi4py")
     from dlio_torch.data.engines.mpiio.reading_ranks import check_datatypes
 
     try:
@@ -107,8 +109,8 @@ def need_datatypes() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.needs("mpi")
 def test_ranks_that_do_not_talk_over_mpi_are_refused() -> None:
-    pytest.importorskip("mpi4py")
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 
     with pytest.raises(ConfigError, match=r"^access\.io=collective needs ranks that talk over MPI, and these talk by"):

@@ -22,7 +22,7 @@ TORCH = pytest.param("torch", 2, id="torch-2", marks=pytest.mark.ranks)
 TORCH_4 = pytest.param("torch", 4, id="torch-4", marks=pytest.mark.ranks)
 HOROVOD = pytest.param("horovod", 2, id="horovod-2", marks=[pytest.mark.ranks, pytest.mark.horovod])
 # What is MPI's own of the rest is in test_dist_mpi.py.
-MPI = pytest.param("mpi", 2, id="mpi-2", marks=pytest.mark.ranks)
+MPI = pytest.param("mpi", 2, id="mpi-2", marks=[pytest.mark.ranks, pytest.mark.needs("mpi")])
 # Below mpiexec, Horovod comes before MPI itself where it was built for that.
 HOROVOD_MPI = pytest.param("horovod_mpi", 2, id="horovod-mpi-2", marks=[pytest.mark.ranks, pytest.mark.horovod])
 several = pytest.mark.parametrize(("kind", "world_size"), [TORCH, HOROVOD, HOROVOD_MPI])

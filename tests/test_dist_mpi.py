@@ -9,7 +9,7 @@ import pytest
 from ranks import run_launcher, run_ranks
 
 PROGRAM = Path(__file__).with_name("dist_program.py")
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.needs("mpi")]
 
 
 def test_mpiexec_returns_the_code_of_the_rank_and_keeps_its_line() -> None:

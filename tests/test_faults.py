@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from faults import BASE, FaultServer, check, rule
+from optional_parts import formats
 
 from dlio_torch import runstate
 from dlio_torch.rundir import RunDir
@@ -58,11 +59,9 @@ def test_generation(
     assert not list(tmp_path.rglob("*.part*"))
 
 
-@pytest.mark.parametrize("dataset", ["netcdf", "netcdf_classic", "silo", "adios2", "hdf5", "tfrecord"])
+@pytest.mark.parametrize("dataset", formats(["netcdf", "netcdf_classic", "silo", "adios2", "hdf5", "tfrecord"]))
 def test_a_library_meets_a_full_disk(dataset: str, server: FaultServer, tmp_path: Path) -> None:
     """Also those that keep to themselves what the system said."""
-    if dataset == "silo":
-        pytest.importorskip("dlio_torch.formats.silo.library").library()
     what = ["generate", *BASE[:-1], f"dataset={dataset}", "dataset.root=small"]
     mounts = [{"at": str(tmp_path / "small"), "options": "size=150k"}]
     (ended,) = server.run(tmp_path, *what, mounts=mounts, patch=[ROOMY])

@@ -37,15 +37,7 @@ def options(fields: list[FieldConfig]) -> DatasetConfig:
     return DatasetConfig(format="silo", fields=fields)
 
 
-@pytest.fixture
-def _library() -> None:
-    try:
-        silo_library.library()
-    except MissingPackageError as error:
-        pytest.skip(str(error))
-
-
-@pytest.mark.usefixtures("_library")
+@pytest.mark.needs("silo")
 class TestContract(FormatContract):
     configs: ClassVar[Mapping[str, DatasetConfig]] = {
         "both": options(FIXED + VARIABLE),
@@ -54,7 +46,7 @@ class TestContract(FormatContract):
     }
 
 
-@pytest.mark.usefixtures("_library")
+@pytest.mark.needs("silo")
 def test_h5py_reads_the_arrays(tmp_path: Path) -> None:
     fmt = create(options(FIXED), 5)
     with h5py.File(write(fmt, tmp_path / "a.silo", 0, 7)) as file:
@@ -64,7 +56,7 @@ def test_h5py_reads_the_arrays(tmp_path: Path) -> None:
             np.testing.assert_array_equal(file["mask"][sample].view(np.uint8).reshape(3, 16, 12), want["mask"])
 
 
-@pytest.mark.usefixtures("_library")
+@pytest.mark.needs("silo")
 def test_equal_content_gives_equal_bytes_at_any_time(tmp_path: Path) -> None:
     fmt = create(options(FIXED), 5)
     first = write(fmt, tmp_path / "a.silo", 0, 7).read_bytes()
@@ -72,7 +64,7 @@ def test_equal_content_gives_equal_bytes_at_any_time(tmp_path: Path) -> None:
     assert write(fmt, tmp_path / "a.silo", 0, 7).read_bytes() == first
 
 
-@pytest.mark.usefixtures("_library")
+@pytest.mark.needs("silo")
 def test_a_slice_is_one_read(tmp_path: Path) -> None:
     path, calls = reads_after_open({"x": options([FieldConfig("x", "float32", [20000])])}, tmp_path)["x"]
     with h5py.File(path) as file:
@@ -81,7 +73,7 @@ def test_a_slice_is_one_read(tmp_path: Path) -> None:
     assert [(call.offset, call.result) for call in calls] == wanted
 
 
-@pytest.mark.usefixtures("_library")
+@pytest.mark.needs("silo")
 def test_other_arrays_are_refused(tmp_path: Path) -> None:
     path = write(create(options(FIXED), 5), tmp_path / "a.silo", 0, 7)
     for field, words in (
@@ -95,7 +87,7 @@ def test_other_arrays_are_refused(tmp_path: Path) -> None:
     assert "it is incomplete" in refusal(lambda: create(options(FIXED), 5).open(path), closed=path)
 
 
-@pytest.mark.usefixtures("_library")
+@pytest.mark.needs("silo")
 def test_options_that_do_not_fit() -> None:
     for fields, words in (
         ([FieldConfig("a/b", "int8", [3])], "name='a/b' is no name in Silo"),

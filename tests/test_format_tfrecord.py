@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import importlib.util
 import json
 import os
 import re
@@ -23,6 +22,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
+from optional_parts import tensorflow_python
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
@@ -605,26 +605,15 @@ print(json.dumps(answers))
 """
 
 
-def interpreter() -> str | None:
-    """A Python that has TensorFlow: this one, or the one that the environment names."""
-    named = os.environ.get("DLIO_TORCH_TF_PYTHON")
-    return named or (sys.executable if importlib.util.find_spec("tensorflow") is not None else None)
-
-
-needs_tensorflow = pytest.mark.skipif(
-    interpreter() is None, reason="TensorFlow is not installed; DLIO_TORCH_TF_PYTHON names an interpreter that has it"
-)
-
-
 def tensorflow(*arguments: str, before: tuple[str, ...] = ()) -> Any:
     """What TensorFlow says of files."""
-    command = [*before, str(interpreter()), "-c", TENSORFLOW, *arguments]
+    command = [*before, str(tensorflow_python()), "-c", TENSORFLOW, *arguments]
     quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     out = subprocess.run(command, check=True, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return json.loads(out.stdout)
 
 
-@needs_tensorflow
+@pytest.mark.needs("tensorflow")
 def test_tensorflow_reads_our_files_and_refuses_bad_ones(tmp_path: Path) -> None:
     import hashlib
 
@@ -652,7 +641,7 @@ def test_tensorflow_reads_our_files_and_refuses_bad_ones(tmp_path: Path) -> None
     assert 0 < found[paths[3]][0] < 900
 
 
-@needs_tensorflow
+@pytest.mark.needs("tensorflow")
 def test_we_read_tensorflow_s_files(tmp_path: Path) -> None:
     paths = [tmp_path / "theirs.plain", tmp_path / "theirs.gz"]
     tensorflow("write", *map(str, paths))
@@ -668,10 +657,10 @@ def test_we_read_tensorflow_s_files(tmp_path: Path) -> None:
             assert sample["weights"].tolist() == [i, 0.5, 1.5, 2.5]
 
 
-@needs_tensorflow
+@pytest.mark.needs("tensorflow")
 @needs_strace
 def test_tensorflow_makes_the_calls_that_we_make(tmp_path: Path) -> None:
     options = TfrecordConfig(float_lists=["weights"])
     path = write(create(replace(IMAGES, tfrecord=options), 3), tmp_path / "file", 0, 200)
-    command = [str(interpreter()), "-c", TENSORFLOW, "read", str(path)]
+    command = [str(tensorflow_python()), "-c", TENSORFLOW, "read", str(path)]
     assert calls(path, *command) == transfers(path.stat().st_size)

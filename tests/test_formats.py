@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from types import ModuleType
 from typing import ClassVar
 
 import pytest
+from optional_parts import formats
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DlioError, MissingPackageError, PreconditionError
@@ -48,17 +48,19 @@ OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": replace(ANY, fields=ANY
 ONE_SAMPLE = ("jpeg", "png")  # a file never holds more
 
 CONFIGS = {name: replace(OTHERS.get(name, ANY), format=name) for name in registry.BUILTIN}
-BUILTIN = {
-    name: registry.create(config, 1)
-    for name, config in CONFIGS.items()
-    if name != "silo" or ctypes.util.find_library("siloh5")  # no package of Python brings it
-}
+WITHOUT_FILES = ("synthetic",)
+OF_THE_SYSTEM = ("silo",)  # no package of Python brings its library
 
 
 class TestFormatsWithFiles(FormatContract):
     configs: ClassVar[Mapping[str, DatasetConfig]] = {
-        name: CONFIGS[name] for name, fmt in BUILTIN.items() if fmt.needs_files and name not in ONE_SAMPLE
+        name: config for name, config in CONFIGS.items() if name not in (*WITHOUT_FILES, *ONE_SAMPLE, *OF_THE_SYSTEM)
     }
+
+
+@pytest.mark.needs("silo")
+class TestFormatsOfTheSystem(FormatContract):
+    configs: ClassVar[Mapping[str, DatasetConfig]] = {name: CONFIGS[name] for name in OF_THE_SYSTEM}
 
 
 class TestFormatsOfOneSampleAFile(FormatContract):
@@ -67,15 +69,15 @@ class TestFormatsOfOneSampleAFile(FormatContract):
 
 
 class TestFormatsWithoutFiles(ReadingContract):
-    configs: ClassVar[Mapping[str, DatasetConfig]] = {
-        name: CONFIGS[name] for name, fmt in BUILTIN.items() if not fmt.needs_files
-    }
+    configs: ClassVar[Mapping[str, DatasetConfig]] = {name: CONFIGS[name] for name in WITHOUT_FILES}
 
 
-@pytest.mark.parametrize("name", sorted(BUILTIN))
+@pytest.mark.parametrize("name", formats(sorted(CONFIGS)))
 def test_a_format_bears_its_registered_name_and_has_a_fragment(name: str) -> None:
     fragment = Path(__file__).parent.parent / "conf" / "dataset" / f"{name}.yaml"
-    assert BUILTIN[name].name == name
+    fmt = registry.create(CONFIGS[name], 1)
+    assert fmt.name == name
+    assert fmt.needs_files == (name not in WITHOUT_FILES)
     assert f"\nformat: {name}\n" in fragment.read_text(encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from decoupled_data import assert_same, decoupled, faithful, outcome
+from optional_parts import formats
 from scientific_data import LAYOUTS, data_of
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
@@ -20,7 +21,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
@@ -29,7 +30,7 @@ from dlio_torch.native.swapping import NativeSwapper, NumpySwapper
 from dlio_torch.trace.spans import NULL
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", formats(LAYOUTS))
 def test_gives_the_bytes_of_the_library(layout: str, tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, layout)
     for order, options in (("shuffled", {}), ("random_blocks", {"transfer_size": 100, "prefetch_bytes": 1})):
@@ -43,7 +44,7 @@ def test_gives_the_bytes_of_the_library(layout: str, tmp_path: Path) -> None:
         loader.close()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", formats(LAYOUTS))
 def test_damage_is_told_in_one_line(layout: str, tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, layout)
     assert outcome(fmt, manifest) == []
@@ -141,11 +142,9 @@ def test_a_variable_that_is_shorter_than_its_dimension_is_refused(tmp_path: Path
         fmt.places(tmp_path / "x.nc")
 
 
+@pytest.mark.needs("silo")
 def test_silo_of_another_driver_is_refused(tmp_path: Path) -> None:
-    try:
-        fmt = create(DatasetConfig(format="silo", fields=[FieldConfig("a", "float32", [5])]), 1)
-    except MissingPackageError as error:
-        pytest.skip(str(error))
+    fmt = create(DatasetConfig(format="silo", fields=[FieldConfig("a", "float32", [5])]), 1)
     pdb, shape = 2, (ctypes.c_int * 2)(3, 5)
     file = library().DBCreateReal(str(tmp_path / "x.silo").encode(), 0, 0, b"", pdb)
     content, zero, ones = np.ones((3, 5), np.float32), (ctypes.c_int * 2)(), (ctypes.c_int * 2)(1, 1)

@@ -19,6 +19,7 @@ from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, SampleDataset
 from dlio_torch.data.dataset.stored_files import in_the_way
 from dlio_torch.errors import DataError, PreconditionError
+from dlio_torch.formats.core import registry
 from dlio_torch.trace.spans import NULL
 
 # --- files that change while they are read ----------------------------------------------------------
@@ -148,6 +149,6 @@ def test_a_stale_manifest_is_named(tmp_path: Path, key: str, value: object, word
 def test_a_manifest_without_the_parameters_of_its_format_is_named(
     tmp_path: Path, name: str, parameters: dict[str, float]
 ) -> None:
-    fmt = test_formats.BUILTIN[name]
+    fmt = registry.create(test_formats.CONFIGS[name], 1)
     with pytest.raises(DataError, match=f"its parameters are not those of format {name}"):
         description.use_description({"parameters": parameters}, tmp_path, fmt)

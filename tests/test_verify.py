@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import test_formats
 from data_files import config_of, make, make_raw
+from optional_parts import formats
 
 from dlio_torch import cli
 from dlio_torch.config.schema import Config
@@ -20,7 +21,7 @@ from dlio_torch.formats.core.batch import Batch
 from dlio_torch.trace.spans import NULL
 from dlio_torch.train.steps import read_steps
 
-WITH_FILES = sorted(name for name, fmt in test_formats.BUILTIN.items() if fmt.needs_files)
+WITH_FILES = sorted(test_formats.CONFIGS.keys() - test_formats.WITHOUT_FILES)
 
 
 def data_of(name: str, root: Path) -> Config:
@@ -29,7 +30,7 @@ def data_of(name: str, root: Path) -> Config:
     return Config(recipe="test", verify=True, dataset=dataset)
 
 
-@pytest.mark.parametrize("name", WITH_FILES)
+@pytest.mark.parametrize("name", formats(WITH_FILES))
 def test_a_swapped_pair_of_files_is_found_in_every_format(tmp_path: Path, name: str) -> None:
     fmt, manifests = make(data_of(name, tmp_path))
     manifest = manifests["train"]
