@@ -63,9 +63,6 @@ class TestOneSample(FormatContract):
         "png_stored": config("png", FieldConfig("image", "uint8", [32, 48, 3]), image=ImageConfig(decode=False)),
     }
 
-    def test_content_is_a_function_of_seed_and_sample(self, config: DatasetConfig, tmp_path: Path) -> None:
-        """Kept by the format's own tests."""
-
     def knows_its_length(self, config: DatasetConfig) -> bool:
         return config.image.decode  # else the bytes of the file are the sample
 
@@ -75,9 +72,6 @@ class TestBinary(FormatContract):
         "documents": config("indexed_binary", binary=BinaryConfig(document_mean=700, document_stdev=250)),
         "records": config("indexed_binary", binary=BinaryConfig(index=False)),
     }
-
-    def test_stored_bytes_are_estimated(self, config: DatasetConfig, tmp_path: Path) -> None:
-        """The estimate is for both files; the format's own tests look at it."""
 
 
 def use(fmt: Format, path: Path) -> None:
