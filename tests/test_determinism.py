@@ -8,18 +8,21 @@ import subprocess
 import sys
 import zlib
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from optional_parts import formats
 from ranks import clean_environ, run_ranks
 
 from dlio_torch import cli
 from dlio_torch.config.resources import shipped
+from dlio_torch.config.schema import AccessConfig, Config, LoaderConfig, TrainConfig
 from dlio_torch.data.dataset.checksum import CHECKSUMS
 from dlio_torch.trace.events import read_events
-from dlio_torch.train.order import OrderChecksum, OrderPart, whole
+from dlio_torch.train.order import OrderChecksum, OrderPart, comparable_settings, whole
 
 SMALL = ["scale=tiny", "generate.checksum=true", "generate.fsync=false", "output.progress=false"]
 RECIPES = {"larcv3": "cosmic_tagger", "hdf5_volume": "ffn"}  # what the generic recipe has no fields for
@@ -56,7 +59,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", formats(KINDS))
 def test_the_files_of_every_format_are_the_same_bytes(kind: str, elsewhere: Path, tmp_path: Path) -> None:
     if not list((elsewhere / kind).rglob(CHECKSUMS)):
         pytest.skip("what this format needs is not installed")
@@ -131,6 +134,78 @@ def test_what_cannot_be_put_together_has_no_checksum() -> None:
     assert whole([OrderChecksum(0, 1).end()]) is None
 
 
+FILES = ["dataset.num_files=9", "dataset.samples_per_file=5", "train.batch_size=2", "dataset.fields.0.shape=[8]"]
+SHOTS = "dataset.fields=[{name: x, dtype: float32, shape: [2], length_mean: 40, length_stdev: 10}]"
+LANES = [
+    "dataset=npz", "access.pattern=lanes", "access.partition=none", "access.lane_rows=16", "train.steps=6",
+    "dataset.num_files=20", "dataset.samples_per_file=1", "train.batch_size=2", SHOTS,
+]  # fmt: skip
+PATTERNS = {
+    "samples": ["dataset=npy", *FILES],
+    "stream": ["dataset=npz", "access=stream", "access.interleave=2", "access.shuffle_pool=4", *FILES],
+    "lanes": LANES,
+}
+ENGINES = [("dataloader", 0), ("stateful", 1), ("decoupled", 0), ("dataloader", 2), ("decoupled", 2), ("stateful", 3)]
+
+
+def order_of(folder: Path, *words: str) -> tuple[list[str], dict[str, Any] | None]:
+    """Checksums of the epochs of a small run, and the settings with which they are said to be comparable."""
+    common = ["recipe=minimal", "scale=tiny", "train.epochs=2", "train.warmup_steps=0", "compute.step_s=0"]
+    output = [f"dataset.root={folder}", f"output.dir={folder}/run-{len(list(folder.iterdir()))}"]
+    assert cli.main([*common, *words, *output, "output.progress=false", "trace.spans=false"]) == 0
+    found = summary(Path(output[1].partition("=")[2]))
+    return [row["crc32"] for row in found["order"]], found["order_comparable"]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_summary_says_with_which_engines_and_workers_the_order_is_the_same(pattern: str, tmp_path: Path) -> None:
+    engines = [*ENGINES, ("nodes", 2)] if pattern == "samples" else ENGINES  # nodes take no streams and lanes
+    runs = [
+        (workers, *order_of(tmp_path, *PATTERNS[pattern], f"loader.engine={engine}", f"loader.num_workers={workers}"))
+        for engine, workers in engines
+    ]
+    threads = ["loader.read_threads=2", "loader.prefetch_batches=2"]
+    runs.append((0, *order_of(tmp_path, *PATTERNS[pattern], *threads)))
+    for _, order, comparable in runs:
+        assert comparable is not None
+        assert comparable["engines"] == "any"
+        alike = comparable["num_workers"]
+        for workers, other, _ in runs:
+            assert (other == order) == (alike == "any" or workers in alike), (alike, workers)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({"partition": "batches"}, ("any", "any")),
+        ({"partition": "batches", "order": "random_blocks"}, ("any", "any")),
+        ({"partition": "batches", "batch_scope": "rank"}, ("any", 3)),
+        ({"partition": "slices"}, ("any", 3)),
+        ({"partition": "files", "num_workers": 2}, ("any", 3)),
+        ({"partition": "none", "engine": "nodes", "num_workers": 4}, ("any", 3)),
+        ({"pattern": "stream", "partition": "files", "num_workers": 1}, ([0, 1], 3)),
+        ({"pattern": "stream", "partition": "none", "num_workers": 4, "engine": "decoupled"}, ([4], 3)),
+        ({"pattern": "lanes", "partition": "none"}, ([0, 1], 3)),
+        ({"in_order": False, "num_workers": 2}, None),
+        ({"replay": "samples"}, None),
+        ({"replay": "batches"}, None),
+        ({"replay": "reads"}, ("any", "any")),
+    ],
+)
+def test_comparable_settings(options: dict[str, Any], settings: tuple[Any, Any] | None) -> None:
+    groups: tuple[type, ...] = (AccessConfig, LoaderConfig, TrainConfig)
+    access, loader, train = (
+        {field.name: given[field.name] for field in fields(group) if field.name in given}
+        for group, given in zip(groups, [options, options, {"batch_scope": "global"} | options], strict=True)
+    )
+    config = Config(
+        recipe="test", access=AccessConfig(**access), loader=LoaderConfig(**loader), train=TrainConfig(**train)
+    )
+    found = comparable_settings(config, 3)
+    assert (found and (found["num_workers"], found["ranks"])) == settings
+
+
 def summary(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return found
@@ -165,6 +240,9 @@ def test_one_rank_and_four_read_the_same_global_order_and_bytes_whatever_moves_t
         assert [rank.exit_code for rank in ranks] == [0] * count, ranks[0].stderr
     found = [summary(tmp_path / name) for name in ("0", "1", "2", "3", "one", "again", "four")]
     assert all(one["order"] == found[0]["order"] for one in found)
+    assert {json.dumps(one["order_comparable"]) for one in found} == {
+        json.dumps({"engines": "any", "num_workers": "any", "ranks": "any"})
+    }
     assert [row["epoch"] for row in found[0]["order"]] == [1, 2]
     assert len({row["crc32"] for row in found[0]["order"]}) == 2, "each epoch has an order of its own"
     assert {(one["train"]["samples"], one["train"]["bytes"]) for one in found} == {(64, 64 * SAMPLE)}

@@ -14,7 +14,7 @@ from dlio_torch.environment.cores import IDLE_LEAST_S
 from dlio_torch.environment.io import IoCounters
 from dlio_torch.storage.cache_state import DataSize, Prepared
 from dlio_torch.storage.staging import Staged
-from dlio_torch.train.order import whole
+from dlio_torch.train.order import comparable_settings, whole
 from dlio_torch.train.result import EpochFigures, TrainResult
 
 
@@ -62,6 +62,7 @@ def collect(
         load.mean_bytes         the same for the time in which the data set was read into memory
         order[].crc32           CRC-32 of the sample numbers of an epoch's steps, in global order
                                 (:mod:`dlio_torch.train.order`)
+        order_comparable        settings with which other runs have the same ``order[].crc32``
 
     They are the kernel's counts of the ranks' processes and their loader workers: the trainer's own
     few reads are among them, page faults of mapped files are not.
@@ -112,6 +113,7 @@ def collect(
             "mean_bytes": _ratio(rchar, syscr),
         },
         "order": _order(results),
+        "order_comparable": comparable_settings(config, len(ranks)),
         "mpi_io": of_ranks([rank.mpi_io for rank in ranks]),
         "verified_samples": samples if config.verify else None,
         "gpu": results[0].gpu,

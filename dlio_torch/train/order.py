@@ -1,8 +1,8 @@
 """A checksum of the order in which samples were used, cheap enough to be taken in every run.
 
 It is the CRC-32 (zlib's) of the sample numbers of an epoch as little-endian int64, in global order: step by step, in
-each step rank by rank.  So it does not depend on engine, workers or prefetching, and where ranks share global batches
-(``access.partition=batches``) not on their number either.
+each step rank by rank.  It never depends on the engine or on prefetching.  Whether it depends on the number of loader
+workers and ranks is a question of the access pattern, which :func:`comparable_settings` answers.
 
 A rank takes the CRC-32 of each of its batches, about a microsecond.  CRC-32 is linear over GF(2): that of two texts one
 after the other is that of the first, carried over as many zero bytes as the second has, xor that of the second.  What
@@ -17,9 +17,12 @@ import zlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from dlio_torch.config.schema import Config
 
 _POLYNOMIAL = 0xEDB88320  # CRC-32 of zlib, bit 31 is the power 0
 _ITEM_BYTES = 8
@@ -39,6 +42,44 @@ class OrderPart:
     crc: int | None
     steps: int
     samples: int
+
+
+def comparable_settings(config: Config, world_size: int) -> dict[str, Any] | None:
+    """The settings with which runs of the same data, seed, access pattern and batch have the same checksums.
+
+    ================== ==================== ================================================================
+    ``access.pattern`` loader workers       ranks
+    ================== ==================== ================================================================
+    ``samples``        any number           any number with ``access.partition=batches`` and
+                                            ``train.batch_scope=global``, else the same number
+    ``stream``         the same number;     the same number
+                       0 is as 1
+    ``lanes``          as ``stream``        the same number
+    ================== ==================== ================================================================
+
+    Each loader worker of a stream reads files of its own and has a shuffle pool of its own, as with torch's
+    ``IterableDataset`` or ``tf.data``'s shards; each worker of ``lanes`` fills lanes of its own.
+
+    Args:
+        config: the resolved configuration.
+        world_size: ranks of the run.
+
+    Returns:
+        ``engines``, ``num_workers`` (``"any"`` or a list of numbers) and ``ranks`` (``"any"`` or a number).  ``None``:
+        the checksum is comparable with that of no other run, because batches come as they are ready
+        (``loader.in_order=false``) or the same ones again and again (``loader.replay=samples`` and ``batches``).
+    """
+    loader, access = config.loader, config.access
+    if not loader.in_order or loader.replay in ("samples", "batches"):
+        return None
+    by_number = access.pattern == "samples"
+    shared = by_number and access.partition == "batches" and config.train.batch_scope == "global"
+    alike = [0, 1] if loader.num_workers <= 1 else [loader.num_workers]
+    return {
+        "engines": "any",
+        "num_workers": "any" if by_number else alike,
+        "ranks": "any" if shared else world_size,
+    }
 
 
 class OrderChecksum:

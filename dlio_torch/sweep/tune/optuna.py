@@ -1,4 +1,4 @@
-"""The search as a study of Optuna: its sampler, and its storage for the dashboard.
+"""The trials of a search as a study of Optuna, for its dashboard; :mod:`dlio_torch.sweep.tune.search` chooses them.
 
 The storage is a journal, one file without locks of a data base, that ``optuna-dashboard <file>`` shows while the
 search runs.  What counts is ``trials.jsonl``: a journal that lacks some of its trials is brought up to date.
