@@ -58,7 +58,9 @@ def mpiexec() -> str | None:
 
 
 def _no_fio() -> str | None:
-    return None if shutil.which("fio") else "fio is not installed"
+    from dlio_torch.storage.local.raw_readers import fio_version
+
+    return None if fio_version() else "fio is not installed, or does not start"
 
 
 def _no_silo() -> str | None:

@@ -21,7 +21,7 @@ from dlio_torch.train.steps import read_steps
 CHECKPOINT = ("checkpoint=torch", "checkpoint.every_steps=2", "checkpoint.state_bytes=100KiB")
 # The check before the first byte is written is passed, as where another program fills the disk meanwhile.
 ROOMY = (
-    "import shutil; from dlio_torch.data import room; room.no_room = lambda *_: None; "
+    "import shutil; from dlio_torch.data.dataset import disk_space; disk_space.no_room = lambda *_: None; "
     "shutil.disk_usage = lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)"
 )
 

@@ -22,6 +22,11 @@ def test_ci_runs_the_two_commands() -> None:
         assert command in script
 
 
+def test_ci_hides_optional_parts_from_the_tests_that_need_them() -> None:
+    script = (REPO / ".ci" / "run").read_text(encoding="utf-8")
+    assert '\n.venv/bin/python -m pytest --without all -m "needs or horovod"\n' in script
+
+
 @pytest.mark.ranks
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("block", TOUR, ids=lambda block: block.splitlines()[0])
