@@ -170,7 +170,7 @@ def _import_all() -> None:
 
     for module in pkgutil.walk_packages(dlio_torch.__path__, "dlio_torch."):
         if module.name not in ("dlio_torch.__main__",):
-            with contextlib.suppress(ImportError):
+            with contextlib.suppress(ImportError, RuntimeError):  # a missing package, mpi4py without an MPI
                 importlib.import_module(module.name)
 
 

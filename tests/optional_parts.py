@@ -76,11 +76,12 @@ def _no_horovod() -> str | None:
 
 
 def _no_mpi() -> str | None:
-    if importlib.util.find_spec("mpi4py") is None:
-        return "mpi4py is not installed"
-    if mpiexec() is None:
-        return "no mpiexec beside this Python (pip install mpich), and DLIO_TORCH_MPIEXEC names none"
-    return None
+    from dlio_torch.dist.registry import check_mpi4py
+
+    why = _refusal(check_mpi4py)
+    if why is None and mpiexec() is None:
+        why = "no mpiexec beside this Python (pip install mpich), and DLIO_TORCH_MPIEXEC names none"
+    return why
 
 
 def _no_tensorflow() -> str | None:
