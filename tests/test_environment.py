@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dlio_torch import __version__, environment
+from dlio_torch import __version__
 from dlio_torch.environment.io import IoCounters, io_counters
-from dlio_torch.environment.machine import _ranges
+from dlio_torch.environment.machine import _ranges, describe
 from dlio_torch.environment.mounts import _find_mount, _unescape, describe_mount
 from dlio_torch.storage.local.eviction import MEMORY, evict
 from dlio_torch.storage.local.page_cache import cached_share
@@ -28,7 +28,7 @@ def nulls(value: object, name: str = "") -> set[str]:
 
 
 def test_the_description_is_json_and_explains_every_null(tmp_path: Path) -> None:
-    found = environment.describe({"data": tmp_path, "runs": tmp_path / "not" / "yet"})
+    found = describe({"data": tmp_path, "runs": tmp_path / "not" / "yet"})
     assert json.loads(json.dumps(found)) == found
     reasons = found.pop("not_measured")
     for name in nulls(found) - {"job", "launcher"}:  # these two are absent, not unmeasured
@@ -82,7 +82,7 @@ def test_variables_that_may_hold_secrets_stay_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DATABASE_URL", "hush")
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    found = environment.describe({})
+    found = describe({})
     assert found["variables"]["HDF5_USE_FILE_LOCKING"] == "FALSE"
     assert "hush" not in json.dumps(found)
     assert found["job"] == {"system": "slurm", "id": "4711"}
@@ -109,7 +109,7 @@ def test_gpus_come_from_nvidia_smi(
     program.write_text(f"#!/bin/sh\n{answer}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = environment.describe({})
+    found = describe({})
     seen = None if found["gpus"] is None else [(gpu["name"], gpu["memory_bytes"]) for gpu in found["gpus"]]
     assert seen == gpus
     assert (reason is None) == ("gpus" not in found["not_measured"])

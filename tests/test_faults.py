@@ -122,7 +122,7 @@ def test_reading(
             r"summary.json cannot be written: No space.*figures are printed above",
         ),
         (
-            ("open", "/run/.", errno.ENOSPC, 5),
+            ("open", "/run/.", errno.ENOSPC, 6),
             3,
             "nor could steps.csv, trace.json.gz be written; the figures are",
         ),

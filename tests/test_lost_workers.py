@@ -63,7 +63,7 @@ def segments(ended: Ended) -> list[str]:
 def test_the_kernel_kills_a_worker_for_its_memory(server: FaultServer, group: Path, tmp_path: Path) -> None:
     enter = f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
     # What is foreseen is refused: here the memory goes to what no plan knows of.
-    unforeseen = "from dlio_torch.data import possible; possible.memory_in_all = lambda: 1 << 40"
+    unforeseen = "from dlio_torch.preflight import feasibility; feasibility.memory_in_all = lambda: 1 << 40"
     (ended,) = server.run(tmp_path, *BASE, *SAMPLES_OF_100_MIB, *WORKERS, patch=[enter, unforeseen])
     killer = r"the kernel's out-of-memory killer has killed \d process\(es\) of this control group meanwhile"
     check(
@@ -139,8 +139,8 @@ WorkerSignals.__call__ = swallow
 LATE = """
 import os, time
 from multiprocessing import Process
-from dlio_torch.data import dataloaders
-start, begin = Process.start, dataloaders.begin_worker
+from dlio_torch.data.engines.torch_loader import engine
+start, begin = Process.start, engine.begin_worker
 def late(self):
     start(self)
     time.sleep(1)
@@ -148,7 +148,7 @@ def die(worker, folder):
     if worker == 0:
         os.kill(os.getpid(), 9)
     begin(worker, folder)
-Process.start, dataloaders.begin_worker = late, die
+Process.start, engine.begin_worker = late, die
 """
 
 

@@ -24,7 +24,8 @@ _MODULES = (
     *("cli", "commands.emulate", "commands.inspect", "commands.record", "commands.sweep_run", "commands.tune_run"),
     *("run", "run.training", "run.stage", "run.outcome", "run.data", "run.phases", "plan", "clean", "doctor"),
     *("report.html", "report.html.study.report", "trace.chrome", "analysis.io.metrics", "report.console"),
-    *("formats.hdf5", "formats.tfrecord", "data.decoupled.engine", "data.decoupled.workers"),
+    *("formats.hdf5.format", "formats.tfrecord.format"),
+    *("data.engines.decoupled.engine", "data.engines.decoupled.worker_engine"),
 )
 
 

@@ -46,6 +46,7 @@ class TensorFlowSaver:
         self._options = options
         self._data_bytes = data_bytes
         self._folder = folder
+        self._state = folder / "checkpoint"  # names the checkpoints that there are
         self._content = content
         self._calls = 0
         self._events: StdioFile | None = None
@@ -88,8 +89,7 @@ class TensorFlowSaver:
             Bytes written.
         """
         written = self._sharded(step) if self._options.sharded else self._variables(self._prefix(step))
-        state = self._folder / "checkpoint"
-        written += self._replace(state, self._state([*others, step]))
+        written += self._replace(self._state, self._state_text([*others, step]))
         for old in surplus:
             self.remove(old)
         written += self._replace(self.names(step)[2], self._options.meta_bytes)
@@ -108,10 +108,8 @@ class TensorFlowSaver:
         """Delete what a save left that failed, its temporary files among them."""
         self.remove(step)
         temporary = self._temporary(step)
-        for path in (*self._folder.glob(f"{self._prefix(step).name}.*"), *temporary.glob("*")):
-            with contextlib.suppress(OSError):
-                path.unlink()
-        for path in self._folder.glob("checkpoint.tmp*"):
+        begun = self._folder.glob(f"{self._state.name}.tmp*")
+        for path in (*self._folder.glob(f"{self._prefix(step).name}.*"), *temporary.glob("*"), *begun):
             with contextlib.suppress(OSError):
                 path.unlink()
         with contextlib.suppress(OSError):
@@ -181,7 +179,7 @@ class TensorFlowSaver:
 
     # --- small files ---
 
-    def _state(self, steps: list[int]) -> Octets:
+    def _state_text(self, steps: list[int]) -> Octets:
         """The text of the file ``checkpoint``."""
         paths = [os.fspath(self._prefix(step).absolute()) for step in steps]
         lines = [f'model_checkpoint_path: "{paths[-1]}"', *(f'all_model_checkpoint_paths: "{path}"' for path in paths)]

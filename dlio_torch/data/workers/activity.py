@@ -10,9 +10,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
+import dlio_torch
 from dlio_torch.environment.tasks import Task, task_of, tasks_of
 
-_PACKAGE = str(Path(__file__).parent.parent)
+_PACKAGE = str(Path(dlio_torch.__file__).parent)
 _MOST = 4  # readers that a line names
 _READER = "reader"  # begins the names of threads that read
 

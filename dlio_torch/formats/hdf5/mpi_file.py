@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+import dlio_torch
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.layout import Ints
@@ -29,7 +30,7 @@ def check_parallel() -> None:
         MissingPackageError: it was not; says how to get one.
     """
     if not h5py.get_config().mpi:
-        script = Path(__file__).parents[1] / "dist" / "install_parallel_h5py.sh"
+        script = Path(dlio_torch.__file__).parent / "dist" / "install_parallel_h5py.sh"
         raise MissingPackageError(
             "access.io other than posix reads HDF5 by parallel HDF5, and the installed h5py was built without MPI",
             hint=f"install one with: bash {script} --python {sys.executable}, or set access.io=posix",

@@ -32,6 +32,7 @@ from dlio_torch.formats.indexed_binary.gpt_index import EXTRA, GptCache, GptInde
 from dlio_torch.formats.indexed_binary.index import CODES, MAX_LENGTH, SUFFIX, Index, read_index, write_index
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.indexed_binary.reader import BinaryReader, DocumentReader, RecordReader, SequenceReader
+from dlio_torch.ownership.names import literal
 from dlio_torch.trace.spans import NULL, Recorder
 
 _BLOCK = 1 << 20  # samples whose lengths are drawn at a time
@@ -112,6 +113,12 @@ class IndexedBinaryFormat(FieldFormat):
         place = Path(path)
         caches = self._cache(place).paths() if self.options.document_mean > 0 else []
         return [str(one) for one in (beside(place, self.suffix, SUFFIX), *caches)]
+
+    def listed(self, name: str) -> list[str]:
+        folder = name[: name.rfind("/") + 1]
+        own = [f"{name}{literal(suffix)}" for suffix in (self.suffix, *((SUFFIX,) if self.options.index else ()))]
+        # The names of the caches begin with a hash of the path.
+        return own + ([f"{folder}*{ending}" for ending in GptCache.ENDINGS] if self.options.document_mean > 0 else [])
 
     def _cache(self, path: Path) -> GptCache:
         return GptCache(beside(path, self.suffix, ""), self._row, self.seed)

@@ -14,7 +14,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -68,8 +68,10 @@ def build_gpt_index(lengths: npt.NDArray[np.integer[Any]], sample: int, seed: in
     positions = np.minimum(positions, max(0, len(ends) - 1))
     begins = ends[positions] - lengths[documents[positions]] if len(ends) else starts
     largest = max(len(lengths), int(lengths.max(initial=0)))
-    samples = np.stack([positions, starts - begins], axis=1).astype(np.int32 if largest <= _INT32 else np.int64)
-    shuffle = np.arange(count, dtype=np.uint32 if count < np.iinfo(np.uint32).max - 1 else np.int64)
+    dtype: type[np.signedinteger[Any]] = np.int32 if largest <= _INT32 else np.int64
+    samples: npt.NDArray[np.signedinteger[Any]] = np.stack([positions, starts - begins], axis=1).astype(dtype)
+    wide = count >= np.iinfo(np.uint32).max - 1
+    shuffle: npt.NDArray[np.integer[Any]] = np.arange(count).astype(np.int64 if wide else np.uint32)
     random.shuffle(shuffle)
     return GptIndex(documents, samples, shuffle)
 
@@ -84,7 +86,14 @@ class GptCache:
         prefix: path of the ``.bin`` without its suffix.
         sample: tokens of a sample.
         seed: of the shuffling.
+
+    Attributes:
+        ENDINGS: of the names, behind the hash: of the description, then of the three indices.
     """
+
+    ENDINGS: ClassVar[tuple[str, ...]] = tuple(
+        f"-GPTDataset-train-{name}" for name in ("description.txt", *(f"{array}.npy" for array in _ARRAYS))
+    )
 
     prefix: Path
     sample: int
@@ -108,8 +117,7 @@ class GptCache:
     def paths(self) -> list[Path]:
         """The description, then the document, sample and shuffle index."""
         digest = hashlib.md5(self.description.encode(), usedforsecurity=False).hexdigest()
-        names = ["description.txt", *(f"{name}.npy" for name in _ARRAYS)]
-        return [self.prefix.with_name(f"{digest}-GPTDataset-train-{name}") for name in names]
+        return [self.prefix.with_name(f"{digest}{ending}") for ending in self.ENDINGS]
 
     def save(self, index: GptIndex) -> None:
         """Write the description and the three arrays, as the first rank of Megatron-LM does.
