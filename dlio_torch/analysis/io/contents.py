@@ -13,7 +13,7 @@ from typing import Any
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.content import DAMAGE
 from dlio_torch.formats.core.facts import FormatFacts
-from dlio_torch.formats.core.registry import all_facts
+from dlio_torch.formats.core.registry import all_facts, read_content
 from dlio_torch.units import format_size
 
 _GZIP = b"\x1f\x8b"
@@ -43,7 +43,7 @@ def summarise(path: Path | str) -> dict[str, Any]:
         kind = _recognised(place, head)
         if kind is not None:
             found["format"] = kind.name
-            kind.read_content(place, found)
+            read_content(kind, place, found)
     except DlioError as error:
         found["error"] = str(error)
     except ImportError as error:

@@ -76,6 +76,9 @@ class FormatFacts:
         uncompressed: option of the compression, and its value without one; ``None``: samples are stored as they are.
         magics: first bytes of a file, one of them.
         suffixes: ends of file names that belong to the format, lower case.
+        content: ``module:function`` that adds what a file holds to a dictionary of JSON-able values, from headers and
+            framing; called with the path of a file that is not to be trusted, and the dictionary, which has ``path``,
+            ``bytes`` and ``format``.  What it added before an error stays.
     """
 
     name: ClassVar[str]
@@ -90,6 +93,7 @@ class FormatFacts:
     uncompressed: ClassVar[tuple[str, Any] | None] = None
     magics: ClassVar[tuple[bytes, ...]] = ()
     suffixes: ClassVar[tuple[str, ...]] = ()
+    content: ClassVar[str] = ""
 
     # --- its options ---
 
@@ -205,14 +209,6 @@ class FormatFacts:
         """
         return False
 
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        """Add what a file holds to ``content``, from headers and framing; what was read before an error stays.
-
-        Args:
-            path: of the file, which is not to be trusted.
-            content: has ``path``, ``bytes`` and ``format``; gets JSON-able values.
-        """
-
     def content_text(self, content: Mapping[str, Any]) -> str:
-        """What :meth:`read_content` found, in some words; empty: nothing."""
+        """What the function ``content`` added, in some words; empty: nothing."""
         return ""

@@ -12,6 +12,7 @@ import difflib
 import importlib
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.errors import ConfigError, MissingPackageError, PreconditionError
@@ -62,6 +63,12 @@ def available() -> dict[str, str]:
     """Every format: name -> ``module:Class``; a built-in one wins over an entry point of its name."""
     found = {point.name: point.value for point in entry_points(group="dlio_torch.formats")}
     return {**found, **BUILTIN}
+
+
+def read_content(about: FormatFacts, path: Path, content: dict[str, Any]) -> None:
+    """Add what a file of a format holds to ``content``; nothing where the format does not tell."""
+    if about.content:
+        _loaded(about.name, about.content)(path, content)
 
 
 def option_groups() -> dict[str, OptionGroup]:

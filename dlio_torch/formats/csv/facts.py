@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.content import least
@@ -23,17 +22,13 @@ class CsvFacts(FormatFacts):
     options: ClassVar[type | None] = CsvConfig
     transfer_option: ClassVar[str] = "read_bytes"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
+    content: ClassVar[str] = "dlio_torch.formats.csv.content:read_content"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused("read_bytes", WHOLE_FILES), Unused("chunk_rows", WHOLE_FILES))
 
     def axes(self, config: Config) -> Iterator[Axis]:
         yield self.key("read_bytes"), sizes(TRANSFERS, config.dataset.of(CsvConfig).read_bytes)
-
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        from dlio_torch.formats.csv.content import read_content
-
-        read_content(path, content)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         if "lines" not in content:

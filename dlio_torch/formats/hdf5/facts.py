@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.call_text import call_text, literal
@@ -29,6 +28,7 @@ class Hdf5Facts(FormatFacts):
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
     magics: ClassVar[tuple[bytes, ...]] = (b"\x89HDF\r\n\x1a\n",)
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")  # behind a user block, or damaged
+    content: ClassVar[str] = "dlio_torch.formats.hdf5.content:read_content"
 
     def check_options(self, config: Config, fail: Fail) -> None:
         check_level(self.key("compression_level"), config.dataset.of(Hdf5Config).compression_level, fail)
@@ -107,11 +107,6 @@ class Hdf5Facts(FormatFacts):
             return None
         largest = max((field_bytes(field) for field in config.dataset.fields), default=0)
         return self.key("chunk_bytes"), present, min(largest, most)
-
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        from dlio_torch.formats.hdf5.content import read_content
-
-        read_content(path, content)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{least(content)}{len(content['datasets'])} dataset(s)" if "datasets" in content else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.facts import WHOLE_FILES, FormatFacts, Unused
@@ -22,17 +21,13 @@ class JpegFacts(FormatFacts):
     group: ClassVar[str] = "image"
     transfer_option: ClassVar[str] = "buffer_bytes"
     magics: ClassVar[tuple[bytes, ...]] = (b"\xff\xd8\xff",)
+    content: ClassVar[str] = "dlio_torch.formats.image.content:read_content"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused("buffer_bytes", WHOLE_FILES),)
 
     def ranges_past_cache(self, config: Config) -> bool:
         return False
-
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        from dlio_torch.formats.image.content import read_content
-
-        read_content(path, content)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{content['width']} x {content['height']} {content['mode']}" if "width" in content else ""

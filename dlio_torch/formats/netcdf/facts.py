@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from dlio_torch.formats.core.content import least
@@ -20,11 +19,7 @@ class NetcdfFacts(FormatFacts):
     group: ClassVar[str] = "netcdf"
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
     magics: ClassVar[tuple[bytes, ...]] = tuple(b"CDF" + bytes([version]) for version in (1, 2, 5))
-
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        from dlio_torch.formats.netcdf.content import read_content
-
-        read_content(path, content)
+    content: ClassVar[str] = "dlio_torch.formats.netcdf.content:read_content"
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{least(content)}{len(content['arrays'])} array(s)" if "arrays" in content else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.content import least
@@ -43,15 +42,11 @@ class NpzFacts(_NumpyFacts):
     format: ClassVar[str] = "dlio_torch.formats.numpy.npz:NpzFormat"
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compressed", False)
     magics: ClassVar[tuple[bytes, ...]] = (b"PK\x03\x04",)
+    content: ClassVar[str] = "dlio_torch.formats.numpy.content:read_archive"
 
     def ranges_past_cache(self, config: Config) -> bool:
         options = config.dataset.of(NpzConfig)
         return not options.compressed and options.sample_axis == "first"
-
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        from dlio_torch.formats.numpy.content import read_archive
-
-        read_archive(path, content)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{least(content)}{len(content['arrays'])} array(s)" if "arrays" in content else ""
@@ -63,11 +58,7 @@ class NpyFacts(_NumpyFacts):
     name: ClassVar[str] = "npy"
     format: ClassVar[str] = "dlio_torch.formats.numpy.npy:NpyFormat"
     magics: ClassVar[tuple[bytes, ...]] = (b"\x93NUMPY",)
-
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        from dlio_torch.formats.numpy.content import read_array
-
-        read_array(path, content)
+    content: ClassVar[str] = "dlio_torch.formats.numpy.content:read_array"
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{content['dtype']} {content['shape']}" if "shape" in content else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.call_text import call_text
@@ -22,6 +21,7 @@ class ParquetFacts(FormatFacts):
     options: ClassVar[type | None] = ParquetConfig
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
     magics: ClassVar[tuple[bytes, ...]] = (b"PAR1",)
+    content: ClassVar[str] = "dlio_torch.formats.parquet.content:read_content"
 
     def calls(self, config: Config) -> Iterator[Call]:
         options = config.dataset.of(ParquetConfig)
@@ -36,11 +36,6 @@ class ParquetFacts(FormatFacts):
             return None
         why = f"row groups of {group} samples are read whole for a few"
         return LayoutAdvice(self.key("row_group_samples"), str(batch), why)
-
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        from dlio_torch.formats.parquet.content import read_content
-
-        read_content(path, content)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         if "rows" not in content:

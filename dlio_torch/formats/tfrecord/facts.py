@@ -25,6 +25,7 @@ class TfrecordFacts(FormatFacts):
     options: ClassVar[type | None] = TfrecordConfig
     transfer_option: ClassVar[str] = "transfer_size"
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
+    content: ClassVar[str] = "dlio_torch.formats.tfrecord.content:read_content"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         if config.dataset.of(TfrecordConfig).compression == "gzip":
@@ -60,11 +61,6 @@ class TfrecordFacts(FormatFacts):
         from dlio_torch.formats.tfrecord.content import recognises
 
         return recognises(path, head)
-
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        from dlio_torch.formats.tfrecord.content import read_content
-
-        read_content(path, content)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         if not content.get("record_bytes"):

@@ -28,6 +28,7 @@ class FramedFacts(FormatFacts):
     options: ClassVar[type | None] = FramedConfig
     transfer_option: ClassVar[str] = "read_bytes"
     magics: ClassVar[tuple[bytes, ...]] = (MAGIC,)
+    content: ClassVar[str] = "framed_format.facts:read_content"
 
     def check(self, config: Config, fail: Fail) -> None:
         alignment = config.dataset.of(FramedConfig).alignment
@@ -40,9 +41,10 @@ class FramedFacts(FormatFacts):
     def calls(self, config: Config) -> Iterator[Call]:
         yield "framed.open(...)", f"framed.open(path, read_bytes={config.dataset.of(FramedConfig).read_bytes})"
 
-    def read_content(self, path: Path, content: dict[str, Any]) -> None:
-        with path.open("rb") as file:
-            _, content["frames"], content["frame_bytes"] = HEADER.unpack(file.read(HEADER.size))
-
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{content['frames']} frame(s)" if "frames" in content else ""
+
+
+def read_content(path: Path, content: dict[str, Any]) -> None:
+    with path.open("rb") as file:
+        _, content["frames"], content["frame_bytes"] = HEADER.unpack(file.read(HEADER.size))
