@@ -134,7 +134,8 @@ def test_sigterm_ends_a_run_and_its_workers(tmp_path: Path) -> None:
         tmp_path, lambda process: process.terminate(), "loader.num_workers=1", "loader.persistent_workers=true"
     )
     assert killed.exit_code == 143
-    assert own_lines(killed.stderr) == ["dlio_torch: terminated"]
+    told = f"what was recorded is in {killed.directory.path}, to be read with: python -m dlio_torch report"
+    assert own_lines(killed.stderr) == [f"dlio_torch: terminated; {told} {killed.directory.path}"]
     assert killed.children
     assert gone(killed.children)
     assert len(read_steps(killed.directory.steps(0))[0]) > 0
