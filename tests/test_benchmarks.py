@@ -103,9 +103,20 @@ def test_the_command_prints_and_writes_each_table_once_with_the_machine(tmp_path
 def test_names_and_options_that_do_not_exist_are_refused(capsys):
     assert command.main(["nonesuch"]) == 2
     assert "loaders" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        command.main(["span_cost", "--rounds", "0"])
-    capsys.readouterr()
+    for words, told in (
+        (["span_cost", "--rounds", "0"], "argument --rounds: expected a whole number of at least 1, not '0'"),
+        (["span_cost", "--directory", "/nowhere"], "argument --directory: there is no folder '/nowhere'; make it"),
+        (["--directory", "/nowhere"], "argument --directory: there is no folder '/nowhere'; make it"),
+        (["fuzz", "--directory", "x" * 300], "argument --directory: there is no folder 'xxx"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            command.main(words)
+        assert ended.value.code == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert told in line
+    assert command.main(["span_cost", "--output", "/proc/nowhere"]) == 3
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "error" in line or "cannot" in line]
+    assert line.startswith("span_cost: --output /proc/nowhere cannot be made: ")
 
 
 def test_the_list_names_every_benchmark(capsys):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -55,6 +56,13 @@ class Benchmark(Protocol):
     def run(self, arguments: argparse.Namespace) -> Iterable[Part]: ...
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses options in one line, without the usage that argparse puts before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; --help shows the options\n")
+
+
 def load(name: str) -> Benchmark:
     """The module of a benchmark."""
     module: Benchmark = importlib.import_module(f"benchmarks.{name}")
@@ -72,7 +80,7 @@ def common() -> argparse.ArgumentParser:
     group = parser.add_argument_group("options of every benchmark")
     group.add_argument("--rounds", type=_positive, metavar="N", help="rounds of each way that count")
     group.add_argument("--quick", action="store_true", help="one short round, for a look only")
-    group.add_argument("--directory", type=Path, metavar="DIR", help="folder on the file system to be used")
+    group.add_argument("--directory", type=_folder, metavar="DIR", help="folder on the file system to be used")
     group.add_argument("--output", type=Path, metavar="DIR", help="write NAME.md, NAME.csv and NAME.json here, too")
     return parser
 
@@ -80,7 +88,7 @@ def common() -> argparse.ArgumentParser:
 def measure(name: str, arguments: Sequence[str]) -> Record:
     """Run one benchmark with these arguments; prints its tables."""
     benchmark = load(name)
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"python -m benchmarks {name}",
         description=benchmark.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -117,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"there is no benchmark {unknown[0]!r}: one of {', '.join(MEMBERS)}", file=sys.stderr)
         return 2
     if len(names) != 1:
-        parser = argparse.ArgumentParser(
+        parser = _Parser(
             prog="python -m benchmarks",
             usage="python -m benchmarks [NAME ...] [options]; all benchmarks where none is named",
             epilog="python -m benchmarks NAME --help shows the options of one benchmark.",
@@ -149,8 +157,16 @@ def _leading(words: Sequence[str]) -> int:
     return next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
 
 
+def _folder(text: str) -> Path:
+    """A folder that is there and can be written to."""
+    if not os.path.isdir(text):  # which is False for a name that no file system takes, too
+        raise argparse.ArgumentTypeError(f"there is no folder {text!r}; make it first")
+    if not os.access(text, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"folder {text!r} cannot be written to; get the rights to it")
+    return Path(text)
+
+
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
+    return int(text)

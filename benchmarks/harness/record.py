@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.harness.tables import Missing, Part, Row, Table, comma_separated, markdown
 from dlio_torch.environment.machine import describe
+from dlio_torch.syserrors import refused
 from dlio_torch.units import format_size
 
 
@@ -38,7 +39,10 @@ class Record:
         self._tables: dict[str, tuple[str, list[Row]]] = {}
         self.missing: list[Missing] = []
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise refused(f"--output {folder} cannot be made", error, elsewhere="choose another folder") from error
 
     @property
     def rows(self) -> dict[str, list[Row]]:
