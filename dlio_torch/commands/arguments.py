@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -213,19 +214,20 @@ def parse(argv: Sequence[str]) -> Command:
     flags: set[str] = set()
     rest: list[str] = []
     values: list[tuple[str, str]] = []
-    arguments = iter(argv[:cut])
-    for argument in arguments:
+    arguments = deque(argv[:cut])
+    while arguments:
+        argument = arguments.popleft()
         name, equals, value = argument.partition("=")
         if name in FLAGS and FLAGS[name].example:
-            given = value if equals else next(arguments, "")
+            given = value if equals else (arguments.popleft() if arguments else "")
             if not given:
                 raise ConfigError(f"{name} (command line): no value", hint=f"write {name} {FLAGS[name].example}")
             if name in flags and not FLAGS[name].many:
                 raise ConfigError(f"{name} (command line): given twice", hint="keep one")
             flags.add(name)
             values.append((name, given))
-        elif argument.startswith("-") and not equals:
-            flags.add(_flag(argument))
+        elif argument.startswith("-") and (not equals or _setting_of(name)):
+            flags.add(_flag(argument, arguments[0] if arguments else ""))
         else:
             rest.append(argument)
     verb = "run"
@@ -247,13 +249,41 @@ def parse(argv: Sequence[str]) -> Command:
     return Command(verb, frozenset(flags), words, settings, tuple(values), program)
 
 
-def _flag(argument: str) -> str:
+def _flag(argument: str, following: str) -> str:
+    """The name of a flag that takes no value.
+
+    Args:
+        argument: as it was given.
+        following: the next one, which may be the value of an option that is written like a flag.
+
+    Raises:
+        ConfigError: there is no such flag.
+    """
     flag = _SHORT.get(argument, argument)
     if flag in FLAGS:
         return flag
-    close = difflib.get_close_matches(argument, FLAGS, n=1, cutoff=0.4)
+    name, _, value = argument.partition("=")
+    setting = _setting_of(name)
+    close = [f"{setting}={value or _value(following)}"] if setting else _close(argument)
     meant = f"did you mean {close[0]}? " if close else ""
     raise ConfigError(f"{argument} (command line): unknown flag", hint=f"{meant}flags are {', '.join(FLAGS)}")
+
+
+def _close(argument: str) -> list[str]:
+    return difflib.get_close_matches(argument, FLAGS, n=1, cutoff=0.4)
+
+
+def _value(following: str) -> str:
+    return "..." if not following or following.startswith("-") or "=" in following else following
+
+
+def _setting_of(flag: str) -> str:
+    """The option that a flag names, as other programs write options; empty: none."""
+    from dlio_torch.config.fields import lookup
+
+    key = flag.lstrip("-").replace("-", "_")
+    known = any(key in keys for keys in KEYS.values()) or (key and lookup(key.split(".")) is not None)
+    return key if known and flag not in FLAGS and flag not in _SHORT else ""
 
 
 def _unknown_verb(word: str) -> ConfigError:
