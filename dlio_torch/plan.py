@@ -17,10 +17,11 @@ from dlio_torch.data.engines.assemble import eval_sampler, fit_steps
 from dlio_torch.data.engines.held_batches import fetched_by
 from dlio_torch.data.engines.registry import format_of
 from dlio_torch.data.order.pipe_plan import Plan
-from dlio_torch.dist.launcher import detect
-from dlio_torch.dist.registry import check_mpi4py
-from dlio_torch.errors import DlioError, PreconditionError
+from dlio_torch.dist.launcher import Launch, detect
+from dlio_torch.dist.registry import check_mpi4py, choose_backend
+from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.preflight.checkpoint_space import no_checkpoint_room, peak_bytes, results_folder
 from dlio_torch.preflight.feasibility import check_possible, check_specs, held_bytes, lacking
 from dlio_torch.report.found import found_lines
 from dlio_torch.units import format_duration, format_size
@@ -57,7 +58,7 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
         if "train" in phases:
             lines += _training(config, fmt, sampler, world_size)
             lines += _evaluation(config, manifests, sampler, world_size)
-            lines += _not_here(config, fmt, manifests, sampler, composed.sources)
+            lines += _not_here(config, fmt, manifests, sampler, launch, composed.sources)
         print("\n".join(lines))
     return 0
 
@@ -85,7 +86,7 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     fetched = fetched_by(sampler)
     samples = len(fetched) * epochs * sampler.batch_size
     compute = steps * epochs * config.compute.emulated_step_s
-    yield f"ranks: {world_size}"
+    yield f"ranks: {_ranks(config, world_size)}"
     yield f"steps: {steps} a rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples a rank and step"
     yield (
         f"reads: {format_size(samples * fmt.sample_bytes())} of tensors a rank, "
@@ -96,11 +97,31 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     yield f"time: at least {format_duration(compute)} of emulated compute a rank, beside generating, reading and saving"
 
 
+def _ranks(config: Config, world_size: int) -> str:
+    """How many ranks were started, and how many the published run had where those were more."""
+    published = config.system.world_size
+    if published <= world_size:
+        return f"{world_size}"
+    return f"{world_size}; the published run had {published} (system.world_size), which a launcher starts"
+
+
 def _not_here(
-    config: Config, fmt: Format, manifests: Mapping[str, Manifest], sampler: Plan, sources: Mapping[str, str]
+    config: Config,
+    fmt: Format,
+    manifests: Mapping[str, Manifest],
+    sampler: Plan,
+    launch: Launch,
+    sources: Mapping[str, str],
 ) -> Iterator[str]:
     """Why this machine would refuse the run; another one may have what it takes."""
-    problems: list[DlioError | None] = [lacking(config, fmt, sampler, sources)]
+    problems: list[DlioError | None] = []
+    try:
+        reduces = choose_backend(config.dist.backend, launch) != "single"
+    except ConfigError as error:
+        problems.append(error)
+        reduces = True
+    problems.append(lacking(config, fmt, sampler, sources, reduces=reduces))
+    problems.append(no_checkpoint_room(config, len(sampler), launch.world_size))
     if config.access.io != "posix":
         try:
             fmt.check_shared()
@@ -125,10 +146,13 @@ def _evaluation(config: Config, manifests: dict[str, Manifest], sampler: Plan, w
 
 
 def _checkpoints(config: Config, steps: int, world_size: int) -> str:
-    options, epochs = config.checkpoint, config.train.epochs
-    if options.kind == "none":
+    if config.checkpoint.kind == "none":
         return "checkpoints: none"
-    count, size, before = saves(options, steps, epochs), checkpoint_bytes(options), start_bytes(options)
-    ranks = world_size if options.ranks == "all" else 1
-    graphs = f", and {format_size(before)} of graphs before the first" if before else ""
-    return f"checkpoints: {count} of {format_size(size)} by {ranks} rank(s){graphs}"
+    ranks = world_size if config.checkpoint.ranks == "all" else 1
+    options = config.checkpoint
+    count, before = saves(options, steps, config.train.epochs), start_bytes(options)
+    graphs = f", {format_size(before)} of graphs before the first" if before else ""
+    return (
+        f"checkpoints: {count} of {format_size(checkpoint_bytes(options))} by {ranks} rank(s){graphs}, "
+        f"up to {format_size(peak_bytes(config, steps, world_size))} of disk at a time in {results_folder(config)}"
+    )

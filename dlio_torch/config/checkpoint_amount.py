@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from dlio_torch.config.schema_training import CheckpointConfig, TensorFlowConfig
 
 
 def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
     """Checkpoints that a rank saves.
+
+    A step after which one is due by its number and by the end of its epoch counts once.
 
     Args:
         options: of the checkpoints.
@@ -16,8 +20,11 @@ def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
     if options.kind == "none":
         return 0
     total = steps * epochs
-    count = total // options.every_steps if options.every_steps else 0
-    count += epochs // options.every_epochs if options.every_epochs else 0
+    by_step = total // options.every_steps if options.every_steps else 0
+    by_epoch = epochs // options.every_epochs if options.every_epochs else 0
+    count = by_step + by_epoch
+    if by_step and by_epoch:
+        count -= by_epoch // (options.every_steps // math.gcd(options.every_steps, options.every_epochs * steps))
     last = options.every_steps and total % options.every_steps == 0
     last = last or (options.every_epochs and epochs % options.every_epochs == 0)
     return count + options.before_first + (options.after_last and not last)

@@ -12,6 +12,8 @@ import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from dlio_torch.config.check import Check
 from dlio_torch.config.checkpoint_amount import held_bytes as kept_for_saving
 from dlio_torch.config.schema import Config
@@ -40,11 +42,13 @@ class Needs:
     Attributes:
         batch_bytes: batches that are held at once, beside torch, and what waits with them.
         state_bytes: payload of a checkpoint that is kept in memory.
+        gradient_bytes: tensors that the ranks reduce.
         processes: loader workers and threads at once.
     """
 
     batch_bytes: float
     state_bytes: int
+    gradient_bytes: int
     processes: int
 
 
@@ -89,13 +93,21 @@ def check_specs(fmt: Format, sampler: Plan) -> None:
         plan.cut(fmt.specs())
 
 
-def needs(config: Config, fmt: Format, sampler: Plan) -> Needs:
-    """What a rank needs for the training; sizes are of samples as the format says them."""
+def needs(config: Config, fmt: Format, sampler: Plan, *, reduces: bool) -> Needs:
+    """What a rank needs for the training; sizes are of samples as the format says them.
+
+    Args:
+        config: the experiment.
+        fmt: of the data.
+        sampler: the order of the rank's training samples.
+        reduces: whether the rank holds a gradient for a reduction, as one that no launcher has started does not.
+    """
     saved = config.checkpoint
     busy = config.compute.threads if config.compute.mode == "spin" else 0
     return Needs(
         held_bytes(config, fmt, sampler),
         kept_for_saving(saved),
+        config.train.allreduce_bytes if reduces else 0,
         engines.facts(config.loader.engine).demand(config.loader).readers + _interleaving(config) + busy,
     )
 
@@ -115,20 +127,22 @@ def held_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
     return held
 
 
-def check_room(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, str]) -> None:
+def check_room(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, str], *, reduces: bool) -> None:
     """Refuse what this machine has no memory and no processes for.
 
     Raises:
         PreconditionError: it has not; names the options that ask for it.
     """
-    problem = lacking(config, fmt, sampler, sources)
+    problem = lacking(config, fmt, sampler, sources, reduces=reduces)
     if problem is not None:
         raise problem
 
 
-def lacking(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, str]) -> PreconditionError | None:
+def lacking(
+    config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, str], *, reduces: bool
+) -> PreconditionError | None:
     """What this machine lacks for a run, as the error that a run ends with; ``None``: nothing that is known."""
-    wanted, check = needs(config, fmt, sampler), Check(config, dict(sources))
+    wanted, check = needs(config, fmt, sampler, reduces=reduces), Check(config, dict(sources))
     memory = memory_in_all()
     loader = config.loader
     if wanted.processes > (most := _most_processes()):
@@ -150,7 +164,17 @@ def lacking(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, st
         key = kinds.get(config.checkpoint.kind, "checkpoint.state_bytes")
         text = f"{format_size(wanted.state_bytes)} are kept in memory, and this machine has {format_size(memory)}"
         return _lacks(check, [key], text, "take a smaller state, smaller write_bytes, or a smaller scale")
+    if wanted.gradient_bytes > (room := max(memory, _gpu_bytes())):
+        text = f"{format_size(wanted.gradient_bytes)} of gradient would be held, this machine has {format_size(room)}"
+        return _lacks(check, ["train.allreduce_bytes"], text, "take a smaller gradient, or a smaller scale")
     return None
+
+
+def _gpu_bytes() -> int:
+    """Memory of the largest GPU, where the gradient may lie; 0 without one."""
+    if not torch.cuda.is_available():
+        return 0
+    return max(torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count()))
 
 
 def _lacks(check: Check, keys: list[str], problem: str, way_out: str) -> PreconditionError:

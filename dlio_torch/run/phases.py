@@ -54,6 +54,7 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         with run.vigil("a look at the data"):
             use_existing(run, manifests)
     if "train" in phases:
+        from dlio_torch.preflight.checkpoint_space import no_checkpoint_room
         from dlio_torch.preflight.feasibility import check_possible, check_room, check_specs
         from dlio_torch.train.to_device import needs_gpu
 
@@ -61,7 +62,11 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         sources = run.composed.sources
         sampler = check_possible(run.config, manifests, run.comm.rank, run.comm.world_size, sources)
         check_specs(run.format, sampler)
-        check_room(run.config, run.format, sampler, sources)
+        check_room(run.config, run.format, sampler, sources, reduces=run.comm.name != "single")
+        if run.first:
+            problem = no_checkpoint_room(run.config, len(sampler), run.comm.world_size)
+            if problem is not None:
+                raise problem
         run.resumed = _resumed(run, sampler)
         if run.config.stage.dir is not None:
             check_place(run.config, run.format, [one.folder for one in manifests.values()])

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset import manifest as layout
@@ -21,6 +20,7 @@ from dlio_torch.data.engines.assemble import fit_steps, train_sampler
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
+from dlio_torch.preflight.checkpoint_space import peak_bytes
 from dlio_torch.sweep.resolve import Resolved
 from dlio_torch.units import format_size
 
@@ -172,7 +172,7 @@ class _Survey:
         check_world(config, ranks, train.num_samples, train.num_files, one.composed.sources)
         steps = len(train_sampler(config, train, 0, ranks))  # of an epoch
         seconds = steps * config.train.epochs * config.compute.emulated_step_s
-        return config, folder, seconds, _checkpoint_bytes(config, steps, ranks)
+        return config, folder, seconds, float(peak_bytes(config, steps, ranks))
 
     def existing(self, config: Config, fmt: Format) -> layout.Manifest:
         path = str(self.cwd / (config.dataset.path or ""))
@@ -214,12 +214,3 @@ class _Survey:
 
 def _covers(more: tuple[int, int], less: tuple[int, int]) -> bool:
     return more[0] >= less[0] and more[1] >= less[1]
-
-
-def _checkpoint_bytes(config: Config, steps: int, ranks: int) -> float:
-    """Most bytes of checkpoints that a run has on the device at a time."""
-    options = config.checkpoint
-    count = saves(options, steps, config.train.epochs)
-    kept = min(count, options.keep + 1) if options.keep else count  # the old one goes when the new one is there
-    size = float(checkpoint_bytes(options)) * kept + start_bytes(options)
-    return size * (ranks if options.ranks == "all" else 1)
