@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import sys
 from pathlib import Path
 
@@ -21,7 +22,6 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 BAD_NAME = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """A path that leads nowhere, whatever lies on the device."""
 
-_FILES = "raise the limit of open files (ulimit -n)"
 # What to do where the caller's own advice (another folder) is not all that helps.
 _WAYS = {
     errno.ENOSPC: "free space",
@@ -32,7 +32,7 @@ _WAYS = {
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ELOOP: "put its links right",
     errno.EROFS: "have it mounted for writing",
-    errno.EMFILE: _FILES,
+    errno.EMFILE: "raise the limit of open files (ulimit -n, {files} here)",
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
     errno.ENOMEM: "free memory",
     errno.EAGAIN: "raise the limit of processes (ulimit -u)",
@@ -69,7 +69,8 @@ def way_out(error: BaseException, elsewhere: str = "") -> str:
         elsewhere: what else helps, an option that names another place for example.
     """
     number = errno_of(error)
-    ways = [_WAYS.get(number or 0) or _DEVICE.get(number or 0) or "", elsewhere]
+    way = _WAYS.get(number or 0) or _DEVICE.get(number or 0) or ""
+    ways = [way.format(files=resource.getrlimit(resource.RLIMIT_NOFILE)[0]), elsewhere]
     return ", or ".join(way for way in ways if way) or "look at the file system"
 
 

@@ -15,8 +15,8 @@ import pytest
 from ranks import clean_environ
 
 from dlio_torch import cli
-from dlio_torch.config.schema import CheckpointConfig, Config, TrainConfig
-from dlio_torch.preflight.checkpoint_space import saves
+from dlio_torch.config.checkpoint_amount import saves
+from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.train.checkpoint import Checkpointer
 
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -106,7 +106,7 @@ def test_checkpoints_are_counted_as_they_are_written(tmp_path: Path) -> None:
             for epoch in range(epochs)
             for step in range(1, steps + 1)
         )
-        assert saves(Config(train=TrainConfig(epochs=epochs), checkpoint=saved), steps) == written
+        assert saves(saved, steps, epochs) == written
 
 
 def test_checkpoints_without_room_are_refused_before_anything_is_written(

@@ -15,12 +15,16 @@ from types import FrameType
 
 import pytest
 
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.workers.exits import WorkerDied, WorkerSignals, worker_died
 from dlio_torch.environment.oom import OomKills
 from dlio_torch.environment.tasks import is_dead, tasks_of
 from dlio_torch.environment.vigil import Vigil, Watch
 from dlio_torch.errors import PreconditionError, RunFailed
 from dlio_torch.syserrors import refused
+
+LIMITS = worker_limits(LoaderConfig(num_workers=1))
 
 
 def test_a_thread_tells_which_file_it_reads_and_whether_it_is_stopped(tmp_path: Path) -> None:
@@ -77,10 +81,10 @@ def test_what_the_kernel_counted(
 
 
 def test_a_worker_that_was_killed_is_told_from_one_without_shared_memory() -> None:
-    killed = worker_died("DataLoader worker (pid 7) is killed by signal: Killed", OomKills.now())
+    killed = worker_died("DataLoader worker (pid 7) is killed by signal: Killed", LIMITS)
     assert "out-of-memory killer" in str(killed)
     assert "lower loader.num_workers" in str(killed)
-    full = worker_died("DataLoader worker (pid 7) is killed by signal: Bus error")
+    full = worker_died("DataLoader worker (pid 7) is killed by signal: Bus error", LIMITS)
     assert "raise the size of /dev/shm" in str(full)
 
 
@@ -92,7 +96,7 @@ def test_a_death_is_not_raised_where_it_would_be_lost() -> None:
     def tell(number: int, frame: FrameType | None) -> None:
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
 
-    before = signal.signal(signal.SIGCHLD, WorkerSignals(tell, OomKills.now()))
+    before = signal.signal(signal.SIGCHLD, WorkerSignals(tell, LIMITS))
     try:
         Dying()
         with pytest.raises(WorkerDied, match="killed by signal"):
@@ -105,7 +109,7 @@ def test_a_death_that_torch_does_not_know_is_found_when_reminded() -> None:
     """Python has asked how the worker ended before torch could: while another one was started."""
     worker = multiprocessing.get_context("fork").Process(target=os._exit, args=(3,))
     worker.start()
-    before = signal.signal(signal.SIGCHLD, WorkerSignals(lambda number, frame: None, OomKills.now()))
+    before = signal.signal(signal.SIGCHLD, WorkerSignals(lambda number, frame: None, LIMITS))
     try:
         worker.join()
         assert is_dead(worker.pid)

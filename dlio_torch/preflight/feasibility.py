@@ -150,6 +150,8 @@ def lacking(
         keys += ["access.interleave", "access.interleave_prefetch"] if _interleaving(config) else []
         keys += ["compute.threads"] if config.compute.mode == "spin" else []
         return _lacks(check, keys, f"this machine permits {most} processes and threads", "take fewer")
+    if (problem := engines.open_files(loader, len(fmt.specs())).lacking()) is not None:
+        return problem
     if loader.num_workers * _WORKER_BYTES > memory:
         text = f"so many processes do not fit into {format_size(memory)} of memory"
         return _lacks(check, ["loader.num_workers"], text, "take fewer")

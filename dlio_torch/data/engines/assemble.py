@@ -203,7 +203,7 @@ def assemble(
     loading = Loading(config, fmt, recorder, preprocess=preprocess, verify=config.verify, meeting=meeting)
     if meeting is not None:  # ranks that read by MPI-IO wait for each other, which has a limit of its own
         watch = replace(watch, give_up=None)
-    evaluation = None
+    evaluation, tensors = None, len(fmt.specs())
     began = time.perf_counter()
     if config.loader.replay == "reads" and fmt.needs_files:
         train = manifests["train"]
@@ -217,11 +217,13 @@ def assemble(
     if "eval" in manifests:
         order = eval_sampler(config, manifests["eval"], rank, world_size, sampler.batch_size)
         if order is not None:
-            evaluation = BatchLoader(config.loader, loading.source(manifests["eval"], order, 1), order, watch=watch)
+            evaluation = BatchLoader(
+                config.loader, loading.source(manifests["eval"], order, 1), order, watch=watch, tensors=tensors
+            )
     load_s = time.perf_counter() - began if loading.in_memory_bytes is not None else None
     feed = (
-        HeldLoader(config.loader, source, sampler, watch=watch)
+        HeldLoader(config.loader, source, sampler, watch=watch, tensors=tensors)
         if isinstance(sampler, HeldPlan)
-        else BatchLoader(config.loader, source, sampler, watch=watch)
+        else BatchLoader(config.loader, source, sampler, watch=watch, tensors=tensors)
     )
     return Loaders(feed, sampler, evaluation, load_s, loading.in_memory_bytes)

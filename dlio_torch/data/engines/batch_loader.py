@@ -26,9 +26,9 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.activity import doing
 from dlio_torch.data.workers.exits import WorkerSignals
+from dlio_torch.data.workers.open_files import TooManyFiles
 from dlio_torch.data.workers.transfer import drop_frames
 from dlio_torch.data.workers.worker_errors import NoBatch, explain, uninterrupted
-from dlio_torch.environment.oom import OomKills
 from dlio_torch.environment.tasks import is_dead
 from dlio_torch.environment.vigil import NO_WATCH, Vigil, Watch
 from dlio_torch.errors import DlioError, PreconditionError
@@ -64,7 +64,7 @@ class Batches(Iterator[Batch]):
 
     def __init__(self, loader: BatchLoader, items: Iterator[Item], timeout_s: float) -> None:
         self._take, self._timeout_s, self._vigil = loader.take, timeout_s, loader.vigil
-        self._workers, self._kills = loader.workers, loader.kills
+        self._workers, self._limits = loader.workers, loader.limits
         self._next = items.__next__
         #: Let the reader threads start on the next batch; does nothing where others decide that.
         self.read_on: Callable[[], None] = getattr(items, "read_on", _nothing)
@@ -81,7 +81,7 @@ class Batches(Iterator[Batch]):
         try:
             return self._take(self._next())
         except (RuntimeError, OSError, EOFError, NoBatch) as error:
-            raise explain(error, self._timeout_s, self._workers(), self._kills) from error
+            raise explain(error, self._timeout_s, self._workers(), self._limits) from error
         finally:
             vigil.inside = False
 
@@ -99,6 +99,7 @@ class BatchLoader:
             themselves.
         sampler: which numbers, in which order.
         watch: what is done about a wait for a batch that takes long.
+        tensors: of a batch.
 
     Raises:
         PreconditionError: ``loader.pin_memory`` without a GPU.
@@ -111,6 +112,7 @@ class BatchLoader:
         sampler: BatchSampler | PipePlan,
         *,
         watch: Watch = NO_WATCH,
+        tensors: int = 1,
     ) -> None:
         if config.pin_memory and not torch.cuda.is_available():
             raise PreconditionError(
@@ -132,12 +134,12 @@ class BatchLoader:
         outside_limit_s = config.timeout_s if watch.give_up is not None else 0.0
         watch = replace(watch, limit_s=limit_s, outside_limit_s=outside_limit_s)
         self.vigil = Vigil(self._waits_for, watch, self._look_after_workers)
-        self.kills = OomKills.now()
+        self.limits = registry.worker_limits(config, tensors)
         self._engine: Engine
         if isinstance(source, ReplayedBatches):
             self._engine = source
         else:
-            self._engine = registry.create(config, source, sampler)
+            self._engine = registry.create(config, source, sampler, self.limits)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -157,7 +159,7 @@ class BatchLoader:
                     self._items = self._engine.start(number, step)
                 except (OSError, RuntimeError, EOFError, DlioError) as error:
                     drop_frames(error)  # where torch's iterator is half made
-                    raise explain(error, self._timeout_s, self.workers(), self.kills, starting=True) from None
+                    raise explain(error, self._timeout_s, self.workers(), self.limits, starting=True) from None
             self.vigil.start()  # after workers were forked, which need none of its threads
         self._epoch, self._taken = number, step
         return Batches(self, self._items, self._timeout_s)
@@ -185,7 +187,7 @@ class BatchLoader:
     def take(self, item: Item) -> Batch:
         """Count a batch as taken, or raise the error that came in its place."""
         if isinstance(item, Failure):
-            raise item.error
+            raise self.limits.files.error() if isinstance(item.error, TooManyFiles) else item.error
         self._taken += 1
         if isinstance(item, Made):
             self.number = item.number

@@ -92,6 +92,8 @@ class EngineFacts:
         threads_in_workers: it can have reader threads in worker processes.
         main_thread: without workers and threads the rank's main thread reads, as MPI-IO needs it.
         own_options: options of ``loader`` that no other engine has.
+        worker_descriptors: open files of the trainer for each worker: two pipes to start and watch it, and its queues.
+        tensor_descriptors: each tensor of a batch comes from a worker by a descriptor of its own.
     """
 
     name: ClassVar[str]
@@ -103,6 +105,8 @@ class EngineFacts:
     threads_in_workers: ClassVar[bool] = False
     main_thread: ClassVar[bool] = True
     own_options: ClassVar[tuple[str, ...]] = ()
+    worker_descriptors: ClassVar[int] = 4
+    tensor_descriptors: ClassVar[bool] = True
 
     def demand(self, loader: LoaderConfig) -> Demand:
         """What it asks of the machine for one rank."""

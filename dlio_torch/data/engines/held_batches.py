@@ -123,8 +123,10 @@ class HeldLoader(BatchLoader):
         watch: see :class:`BatchLoader`.
     """
 
-    def __init__(self, config: LoaderConfig, source: Source, plan: HeldPlan, *, watch: Watch = NO_WATCH) -> None:
-        super().__init__(config, source, plan.fetched, watch=watch)
+    def __init__(
+        self, config: LoaderConfig, source: Source, plan: HeldPlan, *, watch: Watch = NO_WATCH, tensors: int = 1
+    ) -> None:
+        super().__init__(config, source, plan.fetched, watch=watch, tensors=tensors)
         self._plan = plan
         self._used = 0
 

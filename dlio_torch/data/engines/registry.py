@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from dlio_torch.data.engines.batch_loader import Engine, Source
     from dlio_torch.data.order.pipe_plan import PipePlan
     from dlio_torch.data.order.sampler import BatchSampler
+    from dlio_torch.data.workers.exits import WorkerLimits
+    from dlio_torch.data.workers.open_files import OpenFiles
     from dlio_torch.formats.core.format import Format
 
-    Builder = Callable[[LoaderConfig, Source, BatchSampler | PipePlan], Engine]
-    """Makes an engine: the options of ``loader``, what reads, and which samples in which order."""
+    Builder = Callable[[LoaderConfig, Source, BatchSampler | PipePlan, WorkerLimits], Engine]
+    """Makes an engine: the options of ``loader``, what reads, which samples in which order, and the limits that
+    workers may meet."""
 
 BUILTIN: dict[str, str] = {
     "dataloader": "dlio_torch.data.engines.torch_loader.facts:DataLoaderFacts",
@@ -41,10 +44,32 @@ def all_facts() -> list[EngineFacts]:
     return [facts(name) for name in BUILTIN]
 
 
-def create(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan) -> Engine:
+def create(
+    config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits
+) -> Engine:
     """The engine that ``loader.engine`` names."""
     build: Builder = _loaded(facts(config.engine).builder)
-    return build(config, source, sampler)
+    return build(config, source, sampler, limits)
+
+
+def open_files(config: LoaderConfig, tensors: int = 1) -> OpenFiles:
+    """Open files that a rank needs; asked for in the trainer before workers are started.
+
+    Args:
+        config: the options of ``loader``.
+        tensors: of a batch.
+    """
+    from dlio_torch.data.workers.open_files import OpenFiles
+
+    about = facts(config.engine)
+    return OpenFiles.of(config, about.worker_descriptors, tensors if about.tensor_descriptors else 0)
+
+
+def worker_limits(config: LoaderConfig, tensors: int = 1) -> WorkerLimits:
+    """Limits that workers of a loader may meet, as they are now; arguments as of :func:`open_files`."""
+    from dlio_torch.data.workers.exits import WorkerLimits
+
+    return WorkerLimits.now(config, open_files(config, tensors))
 
 
 def format_of(config: Config) -> Format:

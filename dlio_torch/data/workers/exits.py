@@ -8,13 +8,16 @@ import re
 import shutil
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.workers.open_files import EXIT_CODE, OpenFiles
 from dlio_torch.data.workers.transfer import LOWER
 from dlio_torch.environment.oom import OomKills
-from dlio_torch.errors import RunFailed
+from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
 from dlio_torch.units import format_size
 
@@ -26,18 +29,37 @@ class WorkerDied(RunFailed):
     """A loader worker ended."""
 
 
-def worker_died(what: str, kills: OomKills | None = None) -> WorkerDied:
+@dataclass(frozen=True)
+class WorkerLimits:
+    """Limits of the machine that may end a worker, as they were before it was started.
+
+    Attributes:
+        kills: processes that the kernel had killed for lack of memory.
+        files: open files that are needed.
+    """
+
+    kills: OomKills
+    files: OpenFiles
+
+    @classmethod
+    def now(cls, config: LoaderConfig, files: OpenFiles) -> WorkerLimits:
+        """Of a loader with these options."""
+        return cls(OomKills.now() if config.num_workers else OomKills(None, None), files)
+
+
+def worker_died(what: str, limits: WorkerLimits) -> DlioError:
     """A loader worker ended.
 
     Args:
         what: names it and how it ended.
-        kills: processes that the kernel had killed before, for lack of memory.
+        limits: those that it may have met.
     """
+    if re.search(rf"exit code {EXIT_CODE}\b", what):
+        return limits.files.error()
     hint = "look for too little memory, or lower loader.num_workers"
     if "signal: Killed" in what:
-        known = f" ({kills.since()})" if kills is not None else ""
         return WorkerDied(
-            f"a loader worker died: {what}{known}",
+            f"a loader worker died: {what} ({limits.kills.since()})",
             hint=f"if it took too much memory, {LOWER}",
         )
     if "signal: Bus error" in what:
@@ -50,20 +72,20 @@ def worker_died(what: str, kills: OomKills | None = None) -> WorkerDied:
     return WorkerDied(f"a loader worker died: {what}", hint=hint)
 
 
-def death_of(workers: Sequence[BaseProcess], kills: OomKills) -> WorkerDied | None:
+def death_of(workers: Sequence[BaseProcess], limits: WorkerLimits) -> DlioError | None:
     """The first of the workers that did not end by itself; in the process that started them."""
     for worker in workers:
         code = worker.exitcode
         if code:
             how = f"is killed by signal: {signal.strsignal(-code)}" if code < 0 else f"ended with exit code {code}"
-            return worker_died(f"DataLoader worker (pid {worker.pid}) {how}", kills)  # as torch says it
+            return worker_died(f"DataLoader worker (pid {worker.pid}) {how}", limits)  # as torch says it
     return None
 
 
-def death_in(error: BaseException, kills: OomKills) -> RunFailed | None:
+def death_in(error: BaseException, limits: WorkerLimits) -> DlioError | None:
     """What torch says of a death, in what it raised."""
     # "exited unexpectedly" has "is killed by signal" for its cause, which says more.
-    found: RunFailed | None = None
+    found: DlioError | None = None
     cause: BaseException | None = error
     while cause is not None:
         text = str(cause).strip()
@@ -71,7 +93,7 @@ def death_in(error: BaseException, kills: OomKills) -> RunFailed | None:
             return cause
         if "exited unexpectedly" in text or "is killed by signal" in text:
             # torch goes on with advice on its own.
-            found = worker_died(text.splitlines()[-1].partition(" Details are lost")[0].strip().rstrip("."), kills)
+            found = worker_died(text.splitlines()[-1].partition(" Details are lost")[0].strip().rstrip("."), limits)
         cause = cause.__cause__
     return found
 
@@ -93,18 +115,18 @@ class WorkerSignals:
     before it listened: :meth:`remind`.
     """
 
-    def __init__(self, handler: Any, kills: OomKills) -> None:
+    def __init__(self, handler: Any, limits: WorkerLimits) -> None:
         self._handler = handler
-        self._kills = kills
+        self._limits = limits
         self._asked: Sequence[BaseProcess] = ()
 
     @classmethod
-    def install(cls, kills: OomKills) -> None:
+    def install(cls, limits: WorkerLimits) -> None:
         """Wrap torch's handler, once it is there; it stays as torch's does."""
         handler = signal.getsignal(signal.SIGCHLD)
         # torch's is a nested function of this module.
         if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
-            signal.signal(signal.SIGCHLD, cls(handler, kills))
+            signal.signal(signal.SIGCHLD, cls(handler, limits))
 
     @staticmethod
     def remind(workers: Sequence[BaseProcess]) -> None:
@@ -118,7 +140,7 @@ class WorkerSignals:
         """Call torch's handler.
 
         Raises:
-            RunFailed: a worker died.
+            DlioError: a worker died.
         """
         asked, self._asked = self._asked, ()
         if _keeps_errors(frame):  # torch would tell it there, and never again
@@ -126,10 +148,10 @@ class WorkerSignals:
         try:
             self._handler(number, frame)
         except RuntimeError as error:
-            died = death_in(error, self._kills)
+            died = death_in(error, self._limits)
             if died is None:
                 raise
             raise died from error
-        died = death_of(asked, self._kills)
+        died = death_of(asked, self._limits)
         if died is not None:
             raise died

@@ -12,19 +12,21 @@ import os
 import re
 import sys
 import traceback
-from multiprocessing import queues
+from multiprocessing import queues, util
 from typing import Any
 
 import torch
 
 from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.workers.open_files import TooManyFiles
 from dlio_torch.errors import DlioError
 from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
 from dlio_torch.syserrors import NO_SPACE, errno_of, refused, say
 
 LOWER = "lower loader.num_workers, loader.prefetch_factor or train.batch_size"
 """What takes less memory for batches."""
+_BEFORE_FOLDERS = -50  # Python sends what queues hold at -5, and removes temporary folders at -100
 _RAISE = f"raise the size of {SHARED_MEMORY}"
 _TORCH = re.compile(r"\((\d+)\)$")  # its texts end with the number that the system gave
 _SAID_BY_PYTHON = queues.Queue._on_queue_feeder_error  # type: ignore[attr-defined]
@@ -72,7 +74,11 @@ def _not_handed_over(queue: Any, error: Exception, item: Any) -> None:
         _SAID_BY_PYTHON(error, item)
         os._exit(1)
     what = f"a batch of a loader worker (pid {os.getpid()}) could not be handed over"
-    if number in (*NO_SPACE, errno.ENOMEM):
+    if number == errno.EMFILE:
+        failure = Failure(TooManyFiles(what))
+        # At the end of the process Python would print a traceback: it cannot open its temporary folder to remove it.
+        util.Finalize(None, os._exit, args=(0,), exitpriority=_BEFORE_FOLDERS)
+    elif number in (*NO_SPACE, errno.ENOMEM):
         failure = Failure(refused(f"{what} through {SHARED_MEMORY}", cause, elsewhere=f"{_RAISE}, or {LOWER}"))
     else:
         failure = Failure(refused(what, cause, elsewhere=LOWER))

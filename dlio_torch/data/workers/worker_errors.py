@@ -15,10 +15,10 @@ from multiprocessing.process import BaseProcess
 from types import FrameType, TracebackType
 
 from dlio_torch.data.workers.activity import doing
-from dlio_torch.data.workers.exits import death_in, death_of
+from dlio_torch.data.workers.exits import WorkerLimits, death_in, death_of
+from dlio_torch.data.workers.open_files import EXIT_CODE, TooManyFiles, is_too_many
 from dlio_torch.data.workers.transfer import not_started, report_failures
 from dlio_torch.environment.crashing import guard_crashes
-from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
 
 _SIGNAL_S = 0.5  # in which a signal comes that was sent
@@ -77,7 +77,7 @@ def explain(
     error: Exception,
     timeout_s: float,
     workers: Sequence[BaseProcess],
-    kills: OomKills,
+    limits: WorkerLimits,
     *,
     starting: bool = False,
 ) -> DlioError:
@@ -87,19 +87,21 @@ def explain(
         error: what was raised.
         timeout_s: longest wait for a batch.
         workers: who is to bring the batches.
-        kills: see :func:`~dlio_torch.data.workers.exits.worker_died`.
+        limits: those that they may have met.
         starting: whether they were being started.
     """
     if isinstance(error, NoBatch):
         return NoBatch(f"{error.message}: {who}" if (who := doing(workers)) else error.message, hint=error.hint)
+    if isinstance(error, TooManyFiles) or (not isinstance(error, DlioError) and is_too_many(error)):
+        return limits.files.error()
     if isinstance(error, DlioError):
         return error
     text = str(error).strip()
     if "timed out" in text:
-        return explain(no_batch("loader workers", timeout_s), timeout_s, workers, kills)
+        return explain(no_batch("loader workers", timeout_s), timeout_s, workers, limits)
     if isinstance(error, (ConnectionError, EOFError)):  # a worker hung up: the signal of its death is on its way
         time.sleep(_SIGNAL_S)
-    died = death_in(error, kills) or death_of(workers, kills)
+    died = death_in(error, limits) or death_of(workers, limits)
     if died is not None:
         return died
     if starting:
@@ -143,6 +145,8 @@ def without_last_words(worker: int) -> None:
 
     def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         by = "" if trace is None else trace.tb_frame.f_globals.get("__name__")
+        if by == resource_sharer.__name__ and is_too_many(error):
+            os._exit(EXIT_CODE)  # the trainer says it
         if by != resource_sharer.__name__ or not issubclass(kind, (ConnectionError, EOFError)):
             others(kind, error, trace)
 

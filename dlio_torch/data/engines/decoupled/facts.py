@@ -41,6 +41,8 @@ class DecoupledFacts(EngineFacts):
     reads_ranges: ClassVar[bool] = True
     threads_in_workers: ClassVar[bool] = True
     main_thread: ClassVar[bool] = False
+    worker_descriptors: ClassVar[int] = 6  # its memory and its event besides
+    tensor_descriptors: ClassVar[bool] = False
     own_options: ClassVar[tuple[str, ...]] = ("prefetch_bytes", "transfer_size")
 
     def demand(self, loader: LoaderConfig) -> Demand:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import RunFailed
+from dlio_torch.syserrors import refused
 
 GONE, FREE, READING, SENT, HELD = range(5)
 """What a block is: without memory; to be used; being read into; on its way to the trainer; in use there."""
@@ -27,6 +28,7 @@ MOST_BLOCKS = 4096
 Numbers = npt.NDArray[np.int64]
 _REGION = 1 << 40
 _WINDOW = 256 << 20  # a mapping has a descriptor of its own in Python: few large ones
+_FEWER = "lower loader.num_workers"
 _HUGE = 2 << 20  # from this size on the system may use huge pages
 _HEAD = mmap.PAGESIZE // 8  # numbers before the columns of the table
 _TABLE = (_HEAD + 4 * MOST_BLOCKS) * 8
@@ -111,9 +113,7 @@ class Region:
         try:
             return mmap.mmap(self._descriptor, length, offset=self._base + begin)
         except OSError as error:
-            raise RunFailed(
-                f"memory that workers share cannot be mapped: {error.strerror}", hint="raise the limits of the process"
-            ) from error
+            raise refused("memory that workers share cannot be mapped", error, elsewhere=_FEWER) from error
 
     alive = _number(0)
     """The run whose batches are wanted; a worker that makes those of another one ends that."""

@@ -29,9 +29,11 @@ from dlio_torch.data.engines.decoupled.facts import THREADS
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import Region, SharedMemory
 from dlio_torch.data.engines.decoupled.transfer import Inbox, Sent, send
+from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine, over_iterable
 from dlio_torch.data.order.pipe_plan import PipePlan, turns
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.workers.exits import WorkerLimits
 from dlio_torch.native.places import open_mover
 
 _PARENT_S = 2.0
@@ -45,9 +47,17 @@ class WorkersEngine:
         config: the options of ``loader``.
         source: what is read.
         sampler: which samples, in which order; a plan has a part for each worker.
+        limits: those that workers may meet; ``None``: of ``config``.
     """
 
-    def __init__(self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan) -> None:
+    def __init__(
+        self,
+        config: LoaderConfig,
+        source: DecoupledSource,
+        sampler: BatchSampler | PipePlan,
+        limits: WorkerLimits | None = None,
+    ) -> None:
+        limits = limits or worker_limits(config)
         self._plan = sampler if isinstance(sampler, PipePlan) and config.in_order else None
         open_mover()  # compiled, where it must be, before all workers want it
         self._shared = SharedMemory(config.num_workers)
@@ -56,7 +66,7 @@ class WorkersEngine:
         self._groups = WorkerGroups(config, source, sampler, self._shared)
         # Two groups are asked for; how many are made meanwhile is the affair of the worker.
         options = replace(config, read_threads=0, prefetch_factor=2, pin_memory=False)
-        self._loaders = DataLoaderEngine(options, self._begin, [over_iterable(options, self._groups)])
+        self._loaders = DataLoaderEngine(options, self._begin, [over_iterable(options, self._groups)], limits=limits)
 
     @property
     def blocks_made(self) -> int:

@@ -6,10 +6,12 @@ watches the chain of nodes and ends it.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -20,13 +22,14 @@ import torchdata.nodes as tn
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
 from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import EpochBatches
-from dlio_torch.data.workers.exits import death_of
+from dlio_torch.data.workers.exits import WorkerLimits, death_of
+from dlio_torch.data.workers.open_files import is_too_many
 from dlio_torch.data.workers.process import InWorker, remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker, no_batch
-from dlio_torch.environment.oom import OomKills
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.formats.core.batch import Batch
 
@@ -38,17 +41,20 @@ _ENDING_S = 1.0  # that threads and processes have to end by themselves
 _THREADS = ("_thread", "_read_thread", "_sort_thread")
 
 
-def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan) -> NodesEngine:
+def build(
+    config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits
+) -> NodesEngine:
     """The engine for a rank's batches of sample numbers.
 
     Args:
         config: the options of ``loader``.
         source: reads a batch of sample numbers.
         sampler: which samples, in which order.
+        limits: those that workers may meet.
     """
     assert isinstance(source, CatchingDataset)  # Loading.source() gives this engine no other
     assert isinstance(sampler, BatchSampler)  # and validate() has refused plans of pipes
-    return NodesEngine(config, source, sampler)
+    return NodesEngine(config, source, sampler, limits)
 
 
 class NodesEngine:
@@ -58,13 +64,19 @@ class NodesEngine:
     is left of an epoch that was abandoned half way then takes nothing from the next.
     """
 
-    def __init__(self, config: LoaderConfig, dataset: CatchingDataset, sampler: BatchSampler) -> None:
+    def __init__(
+        self,
+        config: LoaderConfig,
+        dataset: CatchingDataset,
+        sampler: BatchSampler,
+        limits: WorkerLimits | None = None,
+    ) -> None:
         self._config = config
         self._dataset = dataset
         self._batches = EpochBatches(sampler)
         self._running: _Running | None = None
         self._let_go: Callable[[], object]
-        self._kills = OomKills.now()
+        self._limits = limits or worker_limits(config)
         self._folder, self._let_go = "", _nothing
         if config.num_workers:
             self._folder, self._let_go = workers_folder(self)
@@ -78,7 +90,7 @@ class NodesEngine:
         """Batches of ``epoch`` from ``step`` on."""
         self._end()
         self._batches.begin(epoch, step)
-        self._running = _Running(self._chain(), self._config, self._kills)
+        self._running = _Running(self._chain(), self._config, self._limits)
         return self._running
 
     def close(self) -> None:
@@ -141,8 +153,11 @@ class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has
 class _Running(Iterator[Batch | Made | Failure]):
     """One epoch of a chain of nodes, and the thread that watches it."""
 
-    def __init__(self, node: Any, config: LoaderConfig, kills: OomKills) -> None:
-        self._items = iter(tn.Loader(node, restart_on_stop_iteration=False))
+    def __init__(self, node: Any, config: LoaderConfig, limits: WorkerLimits) -> None:
+        self._trouble: DlioError | None = None
+        self._early: BaseException | None = None  # ended a thread before all of them were started
+        with self._threads_noted():
+            self._items = iter(tn.Loader(node, restart_on_stop_iteration=False))
         self._parts = list(_parts(node))
         runners = [runner for part in self._parts for runner in getattr(part, "_workers", ())]
         threads = [getattr(part, name, None) for part in self._parts for name in _THREADS]
@@ -150,9 +165,8 @@ class _Running(Iterator[Batch | Made | Failure]):
         self._threads: list[threading.Thread] = [thread for thread in threads if thread is not None]
         self._threads += [runner for runner in runners if not config.num_workers]
         self._timeout_s = config.timeout_s
-        self._kills = kills
+        self._limits = limits
         self._asked: float | None = None  # when the trainer began to wait
-        self._trouble: DlioError | None = None
         self._over = threading.Event()
         for thread in self._threads:
             # A thread that takes a batch from a worker that dies prints a traceback, and that is all it does.
@@ -212,14 +226,34 @@ class _Running(Iterator[Batch | Made | Failure]):
             gc.collect()
 
     def _look(self) -> None:
+        if self._early is not None:
+            self._note_error(self._early)
         while not self._over.wait(_WATCH_S):
-            self._trouble = self._find_trouble()
+            self._trouble = self._trouble or self._find_trouble()
             if self._trouble is not None:
                 self._stop()
                 return
 
+    @contextlib.contextmanager
+    def _threads_noted(self) -> Iterator[None]:
+        """Keep what ends a thread of torchdata in the body, where Python would print a traceback."""
+        others = threading.excepthook
+
+        def note(ended: threading.ExceptHookArgs) -> None:
+            modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(ended.exc_traceback))
+            if any(name.startswith("torchdata.") for name in modules):
+                self._early = ended.exc_value
+            else:
+                others(ended)
+
+        threading.excepthook = note
+        try:
+            yield
+        finally:
+            threading.excepthook = others
+
     def _find_trouble(self) -> DlioError | None:
-        died = death_of(self._workers, self._kills)
+        died = death_of(self._workers, self._limits)
         if died is not None:
             return died
         asked = self._asked
@@ -230,11 +264,19 @@ class _Running(Iterator[Batch | Made | Failure]):
     def _note(self, _: threading.Thread) -> None:
         """Called in a thread that ends by an exception."""
         error = sys.exc_info()[1]
+        assert error is not None
+        self._note_error(error)
+
+    def _note_error(self, error: BaseException) -> None:
+        """End the epoch because of an error; a worker that died may be the cause of it."""
         end = time.monotonic() + _ENDING_S
         while not self._over.is_set() and self._trouble is None:
-            self._trouble = self._find_trouble()
-            if time.monotonic() > end:
-                self._trouble = RunFailed(f"the loader failed: {type(error).__name__}: {error}")
+            found = self._find_trouble()
+            if found is None and is_too_many(error):
+                found = self._limits.files.error()
+            if found is None and time.monotonic() > end:
+                found = RunFailed(f"the loader failed: {type(error).__name__}: {error}")
+            self._trouble = self._trouble or found
             time.sleep(_WATCH_S / 10)
         self._stop()
 

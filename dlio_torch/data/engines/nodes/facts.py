@@ -20,6 +20,7 @@ class NodesFacts(EngineFacts):
     pipes: ClassVar[bool] = False
     keeps_workers: ClassVar[bool] = False
     main_thread: ClassVar[bool] = False
+    worker_descriptors: ClassVar[int] = 2  # all workers share their queues
 
     def check(self, config: Config, fail: Fail) -> None:
         if config.loader.style == "pipe":

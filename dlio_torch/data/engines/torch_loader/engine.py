@@ -18,14 +18,14 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, passed_through
 from dlio_torch.data.engines.provenance import Made
 from dlio_torch.data.engines.read_ahead import ReadAhead
+from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.pipeline.stream import PipeStream
-from dlio_torch.data.workers.exits import WorkerSignals
+from dlio_torch.data.workers.exits import WorkerLimits, WorkerSignals
 from dlio_torch.data.workers.process import remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker
-from dlio_torch.environment.oom import OomKills
 from dlio_torch.formats.core.batch import Batch
 
 if TYPE_CHECKING:
@@ -40,16 +40,20 @@ def _nothing() -> None:
     """Nobody waits for another thread's read."""
 
 
-def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan) -> DataLoaderEngine:
+def build(
+    config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits
+) -> DataLoaderEngine:
     """The engine for a rank's batches: one DataLoader, or one for each reader thread.
 
     Args:
         config: the options of ``loader``.
         source: reads batches of sample numbers, or the pipes that ``sampler`` is the plan of.
         sampler: which samples, in which order.
+        limits: those that workers may meet.
     """
     if isinstance(source, PipeStream):
-        return DataLoaderEngine(config, source.begin, [over_pipe(config, pipe) for pipe in source.pipes], source.end)
+        pipes = [over_pipe(config, pipe) for pipe in source.pipes]
+        return DataLoaderEngine(config, source.begin, pipes, source.end, limits)
     assert isinstance(source, CatchingDataset)  # Loading.source() gives this engine no other
     if isinstance(sampler, PipePlan):
         raise ValueError("a plan of pipes needs the pipes")
@@ -57,7 +61,7 @@ def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan
     batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
     loaders = [over_samples(config, source, share) for share in batches]
     begins = [source.begin, *(share.begin for share in batches)]
-    return DataLoaderEngine(config, together(begins), loaders)
+    return DataLoaderEngine(config, together(begins), loaders, limits=limits)
 
 
 class DataLoaderEngine:
@@ -68,6 +72,7 @@ class DataLoaderEngine:
         begin: chooses the epoch and the step that an iteration of the loaders begins with.
         loaders: one for each thread.
         end: lets nobody wait for another thread's read.
+        limits: those that workers may meet; ``None``: of ``config``.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class DataLoaderEngine:
         begin: Callable[[int, int], None],
         loaders: Sequence[DataLoader[Any]],
         end: Callable[[], None] = _nothing,
+        limits: WorkerLimits | None = None,
     ) -> None:
         self._persistent = config.persistent_workers
         self._has_workers = config.num_workers > 0
@@ -88,7 +94,7 @@ class DataLoaderEngine:
             folder, self._let_go = workers_folder(self)
             for loader in loaders:
                 loader.worker_init_fn = partial(begin_worker, folder=folder)
-        self._kills = OomKills.now() if self._has_workers else OomKills(None, None)
+        self._limits = limits or worker_limits(config)
         self._read_ahead: ReadAhead[Item] | None = (
             ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
         )
@@ -105,7 +111,7 @@ class DataLoaderEngine:
         self._begin(epoch, step)
         self._running = [iter(loader) for loader in self._loaders]
         if self._has_workers:
-            WorkerSignals.install(self._kills)
+            WorkerSignals.install(self._limits)
         first: Iterator[Item] = self._running[0]
         return first if self._read_ahead is None else self._read_ahead.start(self._running)
 
