@@ -18,7 +18,7 @@ from dlio_torch.commands.arguments import FLAGS, VERBS, Command, help_of, parse
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.errors import DEBUG_VARIABLE, ConfigError, DlioError, PreconditionError, RankFailed, debugging, one_line
 from dlio_torch.interrupts import kind_of, raised
-from dlio_torch.syserrors import BAD_NAME, NO_SPACE, refused, silence_output
+from dlio_torch.syserrors import BAD_NAME, NO_SPACE, no_memory, refused, silence_output
 
 __all__ = ["ENDED_BY_SIGNAL", "FLAGS", "VERBS", "main"]
 
@@ -64,15 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has left (`ls | head`): nothing is wrong, and nothing can be said.
         silence_output()
         return 1
-    except MemoryError as error:
-        _debug()
-        # Of one in a loader worker, torch tells the whole traceback, the error at its end.
-        said = f" ({str(error).strip().splitlines()[-1]})" if str(error).strip() else ""
-        text = f"error: not enough memory{said}; take smaller batches or samples, fewer workers, or a smaller scale"
-        _say_error(one_line(text), launch)
-        return 1
     except Exception as error:
         _debug()
+        if (line := no_memory(error)) is not None:
+            _say_error(one_line(f"error: {line}"), launch)
+            return 1
         if isinstance(error, OSError) and error.errno in NO_SPACE and _from_output(error):
             _complain(refused("the standard output cannot be written", error, elsewhere="send it elsewhere"), launch)
             return PreconditionError.exit_code

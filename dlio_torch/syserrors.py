@@ -43,6 +43,11 @@ _WAYS = {
 }
 _PRECONDITIONS = frozenset(_WAYS)
 _DEVICE = {errno.EIO: "look at the file system (dmesg)", errno.ENOTCONN: "look at the file system (is it mounted?)"}
+# Of torch's allocator, C++, the loader of shared libraries, glibc, and Python's threads.
+_ALLOCATION = re.compile(
+    "(?i)can(no|')t allocate memory|bad_alloc|failed to map segment|not enough memory|cannot allocate|"
+    "can't start new thread"
+)
 _TOLD = re.compile(r"(?i:errno)(?: =|:)? (\d+)")  # by HDF5, ADIOS2 and Arrow, which have it from the system
 
 
@@ -97,6 +102,30 @@ def refused(what: str, error: BaseException, *, elsewhere: str = "", kept: str =
     kind = PreconditionError if errno_of(error) in _PRECONDITIONS else RunFailed
     hint = elsewhere if elsewhere and _takes_no_names(error) else way_out(error, elsewhere)
     return kind(f"{what}: {reason(error)}", hint="; ".join(filter(None, [hint, kept])))
+
+
+def no_memory(error: BaseException) -> str | None:
+    """The line for memory that the system does not give; ``None``: the error, and what caused it, is another one.
+
+    Python, NumPy, torch, the loader of shared libraries and the start of threads each say it in their own way.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause).strip()
+        if isinstance(cause, MemoryError) or errno_of(cause) == errno.ENOMEM or _ALLOCATION.search(text):
+            break
+        cause = cause.__cause__ or cause.__context__
+    else:
+        return None
+    # Of an error in a loader worker, torch tells the whole traceback, the error at its end.
+    told = f" ({text.splitlines()[-1]})" if text else ""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return f"not enough memory{told}; take smaller batches or samples, fewer workers, or a smaller scale"
+    return (
+        f"not enough memory{told}: the limit of a process is {limit >> 10} KiB (ulimit -v); raise it, or take "
+        "smaller batches or samples, fewer workers or threads, or a smaller scale"
+    )
 
 
 def unreadable(path: Path | str, error: BaseException) -> DataError:

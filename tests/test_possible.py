@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import resource
@@ -176,12 +177,41 @@ def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixt
     assert "\\x1b[31mred" in line
 
 
-def test_running_out_of_memory_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError("Caught in a worker.\nOriginal Traceback:\n  File x\nUnable to allocate 1.02 GiB\n"), "1.02 GiB)"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 8"), "you tried 8)"),
+        (RuntimeError("can't start new thread"), "can't start new thread)"),
+        (ImportError("libtorch.so: failed to map segment from shared object"), "from shared object)"),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "Cannot allocate memory)"),
+    ],
+)  # fmt: skip
+def test_running_out_of_memory_is_no_bug(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail(*_: object) -> int:
-        raise MemoryError("Caught in a worker.\nOriginal Traceback:\n  File x\nUnable to allocate 1.02 GiB\n")
+        try:
+            raise error
+        finally:
+            raise RuntimeError("what a clean-up makes of it")
 
     monkeypatch.setattr(cli, "_dispatch", fail)
     assert cli.main(["ls"]) == 1
-    said = capsys.readouterr().err
-    assert "error: not enough memory (Unable to allocate 1.02 GiB); take smaller batches" in said
-    assert "bug" not in said
+    line = capsys.readouterr().err
+    assert "error: not enough memory (" in line
+    assert f"{said}; take smaller batches" in line
+    assert "bug" not in line
+
+
+def test_a_limit_of_memory_is_named() -> None:
+    """Where not even torch can be loaded."""
+    program = "ulimit -v 400000 && exec python -m dlio_torch recipe=minimal scale=tiny --dry-run"
+    environ = clean_environ() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", program], env=environ, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("dlio_torch: error: not enough memory (")
+    assert "the limit of a process is 400000 KiB (ulimit -v); raise it" in line

@@ -150,3 +150,14 @@ def test_what_the_system_refuses_has_one_rule(error: Exception, kind: type[Excep
     found = refused("x", error, elsewhere="elsewhere")
     assert type(found) is kind
     assert str(found).startswith(line)
+
+
+def test_a_watch_whose_thread_cannot_be_started_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    vigil = Vigil(lambda: ("nothing", ""), Watch(1.0))
+    with pytest.raises(RuntimeError, match="start new thread"):
+        vigil.start()
+    vigil.stop()

@@ -76,8 +76,9 @@ class Vigil:
                 self._heart = Heart(watch.patience_s, watch.outside_limit_s, *watch.outside)
             # The thread must not keep a vigil alive that nobody stops.
             arguments = (weakref.ref(self), self._over, min(_LOOK_S, shortest / 4), self._heart)
-            self._thread = threading.Thread(target=_look, args=arguments, name="dlio_torch-vigil", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=_look, args=arguments, name="dlio_torch-vigil", daemon=True)
+            thread.start()
+            self._thread = thread  # one that the system has not let start could not be joined
 
     def stop(self) -> None:
         """Watch no more."""
