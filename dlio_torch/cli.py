@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from dlio_torch import __version__
 from dlio_torch.commands.arguments import FLAGS, VERBS, Command, help_of, parse
-from dlio_torch.dist.launcher import Launch, detect
+from dlio_torch.dist.launcher import Launch, detect, tell_torchrun
 from dlio_torch.errors import DEBUG_VARIABLE, ConfigError, DlioError, PreconditionError, RankFailed, debugging, one_line
 from dlio_torch.interrupts import kind_of, raised
 from dlio_torch.syserrors import BAD_NAME, NO_SPACE, no_memory, refused, silence_output
@@ -94,6 +94,7 @@ def _dispatch(command: Command, launch: Launch) -> int:
 
 def _complain(error: DlioError, launch: Launch | None) -> None:
     _debug()
+    tell_torchrun(f"dlio_torch: error: {error}")
     # All ranks find the same mistake in the configuration, and all hear of another rank's failure.
     alike = isinstance(error, (ConfigError, RankFailed))
     if launch is None or launch.rank == 0:
@@ -103,6 +104,7 @@ def _complain(error: DlioError, launch: Launch | None) -> None:
 
 
 def _say_error(text: str, launch: Launch | None = None) -> None:
+    tell_torchrun(f"dlio_torch: {text}")
     rank = f"rank {launch.rank}: " if launch is not None and launch.world_size > 1 else ""
     try:
         sys.stdout.flush()

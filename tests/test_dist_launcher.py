@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from ranks import run_launcher
 
+from dlio_torch import cli
 from dlio_torch.dist.launcher import Launch, detect, slurm_rendezvous
 from dlio_torch.errors import ConfigError
 
@@ -97,3 +101,25 @@ def test_outside_a_slurm_step_there_is_nowhere_to_meet() -> None:
 def test_asking_for_the_launcher_does_not_import_torch() -> None:
     code = "import sys, dlio_torch.dist.launcher, dlio_torch.dist.registry; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_summary_of_torchrun_has_the_line_of_the_failure(tmp_path: Path) -> None:
+    words = ["-m", "dlio_torch", "train", "recipe=minimal", "scale=tiny", f"dataset.root={tmp_path / 'none'}"]
+    ended = run_launcher("torchrun", 2, words, cwd=tmp_path)
+    assert ended.exit_code == 1
+    summary = ended.stderr.rpartition("FAILED")[2]
+    lines = [line for line in summary.splitlines() if "dlio_torch: error: " in line]
+    assert len(lines) == 2, ended.stderr  # of each rank
+    assert all("none/minimal-" in line and "does not exist" in line for line in lines), ended.stderr
+
+
+def test_the_first_line_of_a_failure_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    assert cli.main(["recipe=nonesuch"]) == 2
+    assert cli.main(["nonesuch"]) == 2
+    message = json.loads(file.read_text())["message"]
+    assert message["message"].startswith("dlio_torch: error: recipe=nonesuch")
+    assert int(message["extraInfo"]["timestamp"]) > 0
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "none/error.json"))  # a folder that has gone
+    assert cli.main(["recipe=nonesuch"]) == 2

@@ -6,8 +6,11 @@ command line can ask before torch is loaded.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -80,6 +83,22 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launch:
     step of several tasks counts, and its PMI variables do not make it an mpirun.
     """
     return next(_recognised(environ), Launch("single", 0, 1, 0))
+
+
+def tell_torchrun(line: str) -> None:
+    """Leave the line of a failure where torchrun looks for what its summary says of this rank; never raises.
+
+    The file, ``TORCHELASTIC_ERROR_FILE``, has the layout that torch's ``ErrorHandler.record_exception`` writes
+    (torch/distributed/elastic/multiprocessing/errors/error_handler.py), without a stack.  The first line stays.
+
+    Args:
+        line: what is said of the failure.
+    """
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        message = {"message": line, "extraInfo": {"timestamp": str(int(time.time()))}}
+        with contextlib.suppress(OSError, ValueError), open(path, "x", encoding="utf-8") as file:
+            json.dump({"message": message}, file)
 
 
 def slurm_rendezvous(environ: Mapping[str, str] = os.environ) -> tuple[str, int]:

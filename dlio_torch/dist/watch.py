@@ -22,6 +22,7 @@ from typing import Literal
 
 from dlio_torch.dist import leave
 from dlio_torch.dist.base import FailureHook
+from dlio_torch.dist.launcher import tell_torchrun
 from dlio_torch.dist.meet import Link, Message
 from dlio_torch.dist.missing import who_is_missing
 from dlio_torch.dist.overdue import Where
@@ -229,6 +230,7 @@ class FailureChannel:
             for link in links:
                 if link.rank != rank or not told:  # a rank that is stopped learns of it when it goes on
                     link.send(type="fail", rank=rank, line=line, exit_code=exit_code)
+        tell_torchrun(f"{leave.ERROR}{line}")
         # One line for the whole run: rank 0 prints it, or rank 1 where rank 0 has died without a word.
         if self._rank == 0 or (self._rank == 1 and rank == 0 and not told):
             leave.say(f"{leave.ERROR}{line}")

@@ -8,6 +8,7 @@ from typing import NoReturn
 from dlio_torch import runstate
 from dlio_torch.dist import leave
 from dlio_torch.dist.base import Communicator
+from dlio_torch.dist.launcher import tell_torchrun
 from dlio_torch.errors import RunFailed
 from dlio_torch.syserrors import say
 
@@ -52,6 +53,7 @@ class Ending:
             leave.bounded(lambda hook=hook: hook(message, code), _HOOK_S)  # type: ignore[misc]
         rank = f"rank {self._comm.rank}: " if self._comm.world_size > 1 else ""
         say(f"{rank}error: {message}")
+        tell_torchrun(f"{leave.ERROR}{message}")
         leave.end_children()
         leave.leave(code)
 
