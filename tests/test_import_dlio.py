@@ -294,6 +294,22 @@ def test_tfrecord_of_tensorflow_is_a_stream(tmp_path: Path) -> None:
     assert any("DLIO refuses tfrecord" in text for text in converted(torch).differences)
 
 
+def test_steps_that_the_data_do_not_give_are_left_out(tmp_path: Path) -> None:
+    """DLIO takes the smaller of both numbers."""
+    workload = (
+        "framework: pytorch\ndataset: {{format: npz, num_files_train: 8, num_samples_per_file: 2}}\n"
+        "reader: {{data_loader: pytorch, batch_size: 4}}\ntrain: {{total_training_steps: {steps}}}\n"
+    )
+    found = reasons(converted(workload.format(steps=100)))
+    assert "the data give 4 steps an epoch to 1 rank(s)" in found["train.total_training_steps"]
+    assert composed(workload.format(steps=100), tmp_path).config.train.steps == 0
+    assert cli.main(["recipe=" + str(tmp_path / "recipe.yaml"), "scale=paper", "--dry-run"]) == 0
+    assert "train.total_training_steps" not in reasons(converted(workload.format(steps=4)))
+    assert composed(workload.format(steps=4), tmp_path).config.train.steps == 4
+    few = reasons(converted(workload.format(steps=4), ranks=2))
+    assert "the data give 2 steps an epoch to 2 rank(s)" in few["train.total_training_steps"]
+
+
 def test_old_names_of_keys_are_read(tmp_path: Path) -> None:
     config = composed(BERT, tmp_path).config
     assert config.dataset.fields[0].shape == [2500]

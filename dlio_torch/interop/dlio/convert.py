@@ -7,7 +7,9 @@ from pathlib import Path
 
 from dlio_torch.config.layers import Stack
 from dlio_torch.config.resources import Resources
-from dlio_torch.config.validate import validate
+from dlio_torch.config.scaling import data_steps
+from dlio_torch.config.schema import Config
+from dlio_torch.config.validate import check_world, validate
 from dlio_torch.config.yamlfile import Document, parse_document
 from dlio_torch.errors import ConfigError
 from dlio_torch.interop.dlio.checkpoint import checkpoint
@@ -82,6 +84,8 @@ def convert(document: Document, places: Resources, *, strict: bool = False, rank
     checkpoint(work, recipe, ranks)
     outputs(work, recipe)
     work.text("framework")
+    if trains.value or not saves.value:  # else steps are checkpoints
+        _fit_steps(work, recipe, document.label, ranks)
     scales(recipe, places)
     unknown = tuple(work.unknown())
     if strict and unknown:
@@ -96,13 +100,34 @@ def convert(document: Document, places: Resources, *, strict: bool = False, rank
     return Converted(text, made.mapped, made.not_honoured, made.unknown, made.differences)
 
 
-def _check(text: str, label: str) -> None:
-    """The recipe must be one; what is wrong with it is wrong with the workload."""
+def _fit_steps(work: Workload, recipe: Recipe, label: str, ranks: int) -> None:
+    """Leave out steps that the data do not give: DLIO ends an epoch with its data, a run of this tool refuses them.
+
+    Raises:
+        ConfigError: the recipe cannot be run.
+    """
+    config, ranks = _check(recipe.body(), label), max(1, ranks)
+    access, asked = config.access, config.train.steps
+    if access.repeat or access.pattern == "lanes" or asked <= (given := data_steps(config, ranks)):
+        return
+    recipe.unset("train.steps")
+    work.note(
+        "train.total_training_steps",
+        f"the data give {given} steps an epoch to {ranks} rank(s), and DLIO ends an epoch with its data: the recipe "
+        "takes as many steps as they give",
+    )
+
+
+def _check(text: str, label: str) -> Config:
+    """The recipe must be one that runs; what is wrong with it is wrong with the workload."""
     parsed = parse_document(text, "recipe")
     stack = Stack()
     tree = {key: value for key, value in parsed.tree.items() if key != "scales"}
     try:
         stack.add(tree, parsed.where)
-        validate(stack.build())
+        config = stack.build()
+        validate(config)
+        check_world(config, 1)
     except ConfigError as error:
         raise ConfigError(f"{label}: its recipe does not hold: {error.message}", hint=error.hint) from None
+    return config

@@ -41,6 +41,10 @@ class Recipe:
         """The value of a dotted key."""
         return self.settings.get(key, default)
 
+    def unset(self, key: str) -> None:
+        """Take a dotted key back."""
+        del self.settings[key], self._origins[key]
+
     def differs(self, text: str) -> None:
         """Note something that DLIO does otherwise."""
         self.differences.append(text)
