@@ -17,6 +17,9 @@ from typing import Literal
 
 from dlio_torch.errors import ConfigError
 
+PARENT = os.getppid()
+"""The process that started this one: a launcher where :func:`detect` recognises one."""
+
 LauncherName = Literal["single", "torchrun", "horovodrun", "mpirun", "srun"]
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from dlio_torch.dist import leave
 from dlio_torch.dist.base import GradientReducer, element_count
 from dlio_torch.dist.gpus import all_different, own_gpu
-from dlio_torch.dist.launcher import Launch, slurm_rendezvous
+from dlio_torch.dist.launcher import PARENT, Launch, slurm_rendezvous
 from dlio_torch.dist.ranked import RankedCommunicator, deadline, first_line
+from dlio_torch.environment.parent_exit import watched_parent
 from dlio_torch.errors import RunFailed
 
+_GONE = "torchrun has ended before all ranks had met"
 _BUCKET_BYTES = 25 * 2**20
 """Size of a bucket of DistributedDataParallel (its ``bucket_cap_mb`` of 25)."""
 
@@ -69,7 +73,8 @@ class TorchCommunicator(RankedCommunicator):
         late = f"rank {launch.rank} of {launch.world_size} did not find the others through torch.distributed"
         late += f" within {timeout_s:g} s"
         try:
-            with deadline(timeout_s + 10, late):  # torch's own timeout comes first
+            # torch's own timeout comes before the deadline.
+            with deadline(timeout_s + 10, late), _end_with_torchrun(launch):
                 dist.init_process_group(
                     "gloo",
                     init_method=_init_method(launch),
@@ -78,6 +83,8 @@ class TorchCommunicator(RankedCommunicator):
                     timeout=timedelta(seconds=timeout_s),
                 )
         except (RuntimeError, ValueError) as error:
+            if launch.name == "torchrun" and os.getppid() != PARENT:
+                raise RunFailed(_GONE) from error
             raise RunFailed(f"{late}: {first_line(error)}") from error
         self._device = torch.device("cpu")
         self._group: dist.ProcessGroup | None = None  # the default one
@@ -110,6 +117,18 @@ class TorchCommunicator(RankedCommunicator):
 
     def _disconnect(self) -> None:
         dist.destroy_process_group()
+
+
+def _end_with_torchrun(launch: Launch) -> AbstractContextManager[None]:
+    """End this rank if torchrun ends before all ranks have met; torch would look for its store for another 30 s."""
+    if launch.name != "torchrun" or "TORCHELASTIC_RUN_ID" not in os.environ:
+        return nullcontext()  # a script started the rank, which may end before it
+
+    def end() -> None:
+        leave.say(f"{leave.ERROR}rank {launch.rank}: {_GONE}")
+        leave.leave(RunFailed.exit_code)
+
+    return watched_parent(PARENT, end)
 
 
 def _init_method(launch: Launch) -> str:

@@ -19,6 +19,7 @@ from dlio_torch.data.workers.exits import WorkerLimits, death_in, death_of
 from dlio_torch.data.workers.open_files import EXIT_CODE, TooManyFiles, is_too_many
 from dlio_torch.data.workers.transfer import not_started, report_failures
 from dlio_torch.environment.crashing import guard_crashes
+from dlio_torch.environment.parent_exit import die_with_parent
 from dlio_torch.errors import DlioError, RunFailed
 
 _SIGNAL_S = 0.5  # in which a signal comes that was sent
@@ -113,7 +114,7 @@ def explain(
 _LONGEST_FOLDER = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
 
 
-def begin_worker(worker: int, folder: str) -> None:
+def begin_worker(worker: int, folder: str, tied: bool = False) -> None:
     """In a loader worker: what it makes for a time lies in a folder that its trainer removes, however it ends.
 
     Workers pass descriptors of shared memory on through sockets in a folder of their own, which one that is killed
@@ -122,7 +123,11 @@ def begin_worker(worker: int, folder: str) -> None:
     Args:
         worker: its number; a ``worker_init_fn`` of a DataLoader gets it.
         folder: of the trainer.
+        tied: whether the kernel is to end it with the thread that started it; torch's own workers look every five
+            seconds whether their trainer is still there.
     """
+    if tied:
+        die_with_parent()
     without_last_words(worker)
     report_failures()
     for number in (signal.SIGSEGV, signal.SIGFPE):  # torch's handlers name no file

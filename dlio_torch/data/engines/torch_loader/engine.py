@@ -90,10 +90,9 @@ class DataLoaderEngine:
         self._loaders: Sequence[DataLoader[Any]] = loaders
         self._running: list[Any] = []  # torch's iterators
         self._let_go: Callable[[], object] = _nothing
+        self._folder = ""
         if self._has_workers:
-            folder, self._let_go = workers_folder(self)
-            for loader in loaders:
-                loader.worker_init_fn = partial(begin_worker, folder=folder)
+            self._folder, self._let_go = workers_folder(self)
         self._limits = limits or worker_limits(config)
         self._read_ahead: ReadAhead[Item] | None = (
             ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
@@ -109,6 +108,10 @@ class DataLoaderEngine:
         if not self._persistent:
             self._end_workers()
         self._begin(epoch, step)
+        # A worker could not outlive the thread that starts it, which is to be one that lasts.
+        tied = threading.current_thread() is threading.main_thread()
+        for loader in self._loaders if self._has_workers else ():
+            loader.worker_init_fn = partial(begin_worker, folder=self._folder, tied=tied)
         self._running = [iter(loader) for loader in self._loaders]
         if self._has_workers:
             WorkerSignals.install(self._limits)
