@@ -44,9 +44,7 @@ def all_facts() -> list[EngineFacts]:
     return [facts(name) for name in BUILTIN]
 
 
-def create(
-    config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits
-) -> Engine:
+def create(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> Engine:
     """The engine that ``loader.engine`` names."""
     build: Builder = _loaded(facts(config.engine).builder)
     return build(config, source, sampler, limits)

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from dlio_torch.data.engines.batch_loader import Engine, Source
 
 
-def build(
-    config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits
-) -> Engine:
+def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> Engine:
     """The engine for a rank's batches.
 
     Args:

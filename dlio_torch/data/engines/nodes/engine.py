@@ -41,9 +41,7 @@ _ENDING_S = 1.0  # that threads and processes have to end by themselves
 _THREADS = ("_thread", "_read_thread", "_sort_thread")
 
 
-def build(
-    config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits
-) -> NodesEngine:
+def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> NodesEngine:
     """The engine for a rank's batches of sample numbers.
 
     Args:
