@@ -36,8 +36,8 @@ _Result = TypeVar("_Result")
 class ElasticCommunicator(HorovodCommunicator):
     """The Communicator of the ranks that are there now; Horovod has been initialised.
 
-    Another rank's end does not end this one: a collective raises ``RankLost``, and a commit ``RanksChanged`` where hosts
-    have come or gone; :func:`run_elastic` waits for both.  Hooks of ``on_failure`` are never called.
+    Another rank's end does not end this one: a collective raises ``RankLost``, and a commit ``RanksChanged`` where
+    hosts have come or gone; :func:`run_elastic` waits for both.  Hooks of ``on_failure`` are never called.
 
     Args:
         options: Horovod's settings, which are in force.

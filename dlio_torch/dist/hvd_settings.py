@@ -7,8 +7,8 @@ here (``BackgroundThreadLoop`` in its ``operations.cc``).
 
 from __future__ import annotations
 
-import os
 import math
+import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -106,7 +106,7 @@ def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping
         if environ.get(TIMELINE, _LATER) != _LATER:
             raise ConfigError(
                 f"trace.horovod=true, but the environment says {TIMELINE}={environ[TIMELINE]}",
-                hint="unset the variable (horovodrun sets it from its own options): the run directory gets the timeline",
+                hint="unset the variable (horovodrun sets it from its options): the run directory gets the timeline",
             )
         environ[TIMELINE] = _LATER
     return values | {"groups": options.groups, "compression": options.compression, "set_by": by}
@@ -128,7 +128,8 @@ def refuse(options: HorovodConfig, timeline: bool, backend: str) -> None:
     if asked:
         ranks = "one process does without Horovod" if backend == "single" else f"the ranks talk through {backend}"
         raise ConfigError(
-            f"{asked[0]}, but {ranks}", hint="start it with horovodrun -np <n> python -m dlio_torch ..., or leave it out"
+            f"{asked[0]}, but {ranks}",
+            hint="start it with horovodrun -np <n> python -m dlio_torch, or leave it out",
         )
 
 

@@ -20,7 +20,6 @@ from typing import NoReturn
 
 import psutil
 
-
 ERROR = "dlio_torch: error: "
 """Begins the line that says why a run has failed, as on the command line."""
 

@@ -43,7 +43,7 @@ class MpiReducer:
         requests = [self._world.Iallreduce(MPI.IN_PLACE, array, MPI.SUM) for array in self._arrays]
         MPI.Request.Waitall(requests)
         for array in self._arrays:
-            array /= self._world.size
+            np.divide(array, self._world.size, out=array)
 
 
 class MpiCommunicator(RankedCommunicator):

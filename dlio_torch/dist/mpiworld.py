@@ -41,12 +41,12 @@ def io_world(comm: Communicator, what: str) -> Any:
     if comm.name != "mpi" and (comm.name, comm.detail) != ("horovod", "mpi"):
         raise ConfigError(
             f"{what} needs ranks that talk over MPI, and these talk by {comm.name} ({comm.detail})",
-            hint="start with mpiexec -n <n> python -m dlio_torch, and set dist.backend=mpi (which one process can, too)",
+            hint="start with mpiexec -n <n> python -m dlio_torch, and set dist.backend=mpi (one process can, too)",
         )
     if not MPI.Is_initialized() or MPI.COMM_WORLD.size != comm.world_size:
         raise MissingPackageError(
             f"{what}: mpi4py loads {version_line()}, which is another MPI than Horovod's",
-            hint="build mpi4py with the mpicc of that MPI (pip install --no-binary mpi4py mpi4py), or set dist.backend=mpi",
+            hint="build mpi4py with that MPI's mpicc (pip install --no-binary mpi4py mpi4py), or set dist.backend=mpi",
         )
     if comm.name == "horovod" and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise ConfigError(

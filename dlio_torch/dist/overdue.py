@@ -1,4 +1,4 @@
-"""How long a rank has been in a collective, and where it is otherwise: what the others may ask when it does not come."""
+"""How long a rank has been in a collective, and where it is otherwise: others may ask when it does not come."""
 
 from __future__ import annotations
 

@@ -112,10 +112,10 @@ class RankedCommunicator(ABC):
         """
         return self._collective(what)
 
-    def start_timeline(self, path: Path) -> None:
+    def start_timeline(self, path: Path) -> None:  # noqa: B027 - not every backend has a timeline
         """See ``Communicator.start_timeline``; only Horovod has one."""
 
-    def stop_timeline(self) -> None:
+    def stop_timeline(self) -> None:  # noqa: B027
         """See ``Communicator.stop_timeline``."""
 
     def fail(self, message: str, exit_code: int) -> None:
