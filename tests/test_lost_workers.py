@@ -144,10 +144,10 @@ start, begin = Process.start, engine.begin_worker
 def late(self):
     start(self)
     time.sleep(1)
-def die(worker, folder):
+def die(worker, folder, tied):
     if worker == 0:
         os.kill(os.getpid(), 9)
-    begin(worker, folder)
+    begin(worker, folder, tied)
 Process.start, engine.begin_worker = late, die
 """
 
