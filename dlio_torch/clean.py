@@ -21,7 +21,7 @@ from dlio_torch.ownership import removal
 from dlio_torch.ownership.job import files_of_job
 from dlio_torch.ownership.marker import Marker, NotOwned, Unlisted, read_marker_beside
 from dlio_torch.rundir import RunDir, folder_name
-from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.local import locked_folder
 from dlio_torch.storage.stage_folder import KEPT
 from dlio_torch.units import format_size
 
@@ -178,14 +178,14 @@ class _Search:
             if not any(removal.path in path.parents for removal in self._plan.removals):
                 self._file(path, "leftover")
         for folder in (*stages, Path(tempfile.gettempdir())):
-            for path in held.left(folder):
+            for path in locked_folder.orphans(folder):
                 if path.is_dir():
                     found = removal.survey_private(path)
                     self._plan.removals.append(
                         Removal(path, "leftover", found.size_bytes, found.files, found.linked, private=True)
                     )
                     self._plan.refused.extend(found.kept)
-                self._file(held.lock_of(path), "leftover")
+                self._file(locked_folder.lock_of(path), "leftover")
 
     def _add(self, path: Path, what: str, marker: Marker | None) -> None:
         found = removal.survey(path, marker)

@@ -30,7 +30,7 @@ from dlio_torch.dist.registry import check_horovod
 from dlio_torch.environment.machine import describe
 from dlio_torch.errors import MissingPackageError, PreconditionError
 from dlio_torch.report.terminal import write
-from dlio_torch.storage.local import stored_limits as limits_store
+from dlio_torch.storage.local import stored_limits
 from dlio_torch.storage.local.device_limits import LEAST_REQUEST, Request
 from dlio_torch.storage.local.locked_folder import SHARED_MEMORY, temporary_folder
 from dlio_torch.units import format_duration, format_rate, format_size
@@ -142,7 +142,7 @@ def _storage(data: Path, options: StorageConfig) -> Iterator[Check]:
         place = place.parent
     requests = [Request.most("cold"), Request("random", "cold", LEAST_REQUEST, 1)]
     try:
-        limits = limits_store.load_or_measure(
+        limits = stored_limits.load_or_measure(
             place, requests, seconds=options.limits_s, size_bytes=options.limits_bytes, force=True
         )
     except PreconditionError as error:

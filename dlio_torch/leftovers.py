@@ -27,7 +27,7 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.ownership.marker import NotOwned
 from dlio_torch.ownership.removal import marker_of
 from dlio_torch.rundir import RunDir, folder_name, unfinished
-from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.local import locked_folder
 from dlio_torch.storage.stage_folder import KEPT, place
 
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
@@ -56,7 +56,7 @@ class Left:
         return f"{len(self.paths)} {self.what}, first {self.paths[0]}; {self.remedy}"
 
 
-def find(config: Config, *, shared: Path = held.SHARED_MEMORY, cwd: Path | None = None) -> list[Left]:
+def find(config: Config, *, shared: Path = locked_folder.SHARED_MEMORY, cwd: Path | None = None) -> list[Left]:
     """All that was left in the folders of a configuration, and of this user on this machine.
 
     Args:
@@ -69,7 +69,7 @@ def find(config: Config, *, shared: Path = held.SHARED_MEMORY, cwd: Path | None 
     clean = f"`clean recipe={config.recipe or 'NAME'}` removes them"
     killed = [path for path in run_folders(runs) if _was_killed(path)]
     temporary = [file for file in unfinished_results(runs) if file.parent not in killed]
-    copies, folders = _left_copies(config), held.left(Path(tempfile.gettempdir()))
+    copies, folders = _left_copies(config), locked_folder.orphans(Path(tempfile.gettempdir()))
     groups = (
         ("unfinished files of a generation that was killed", _parts(data), "the next one removes them"),
         ("runs that were killed", killed, f"`report` shows what they had; {clean}"),
@@ -153,7 +153,7 @@ def stages(config: Config, here: Path) -> list[Path]:
 def kept(folders: Iterable[Path], recipe: str | None = None) -> Iterator[Path]:
     """Copies that were kept (``stage.keep``), in these folders."""
     for folder in folders:
-        for mark in sorted(folder.glob(f"{held.PREFIX}*{KEPT}")):
+        for mark in sorted(folder.glob(f"{locked_folder.PREFIX}*{KEPT}")):
             copies = mark.with_name(mark.name.removesuffix(KEPT))
             found = _json(mark)
             if isinstance(found, dict) and "recipe" in found and recipe in (None, found["recipe"]):
@@ -216,7 +216,7 @@ def _left_copies(config: Config) -> list[Path]:
     if config.stage.dir is None:
         return []
     with contextlib.suppress(ConfigError):
-        return held.left(place(config.stage.dir))
+        return locked_folder.orphans(place(config.stage.dir))
     return []
 
 

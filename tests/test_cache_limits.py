@@ -20,8 +20,7 @@ from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.report.cache_text import epochs_text, prepared_line, storage_text
 from dlio_torch.storage.cache_state import DataSize, Prepared
-from dlio_torch.storage.local import device_limits as limits
-from dlio_torch.storage.local import stored_limits as limits_store
+from dlio_torch.storage.local import device_limits, stored_limits
 from dlio_torch.storage.local.device_limits import Limit, Request, measure
 from dlio_torch.storage.local.eviction import evict
 from dlio_torch.storage.local.page_cache import cached_share
@@ -45,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def without_fio(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "fio_version", lambda: None)
+    monkeypatch.setattr(device_limits, "fio_version", lambda: None)
 
 
 def check(found: list[Limit], folder: Path) -> None:
@@ -125,22 +124,22 @@ def test_limits_are_kept_for_a_day_and_measured_anew_on_demand(
         asked.extend(requests)
         return [Limit(one, 100.0 * len(asked), 1.0, 0.1, "test", now.isoformat()) for one in requests]
 
-    monkeypatch.setattr(limits_store, "measure", measured)
+    monkeypatch.setattr(stored_limits, "measure", measured)
     cache = tmp_path_factory.mktemp("cache") / "new"
-    first = limits_store.load_or_measure(folder, [COLD], cache=cache)
-    assert limits_store.load_or_measure(folder, [COLD, WARM, COLD], cache=cache)[::2] == first * 2
+    first = stored_limits.load_or_measure(folder, [COLD], cache=cache)
+    assert stored_limits.load_or_measure(folder, [COLD, WARM, COLD], cache=cache)[::2] == first * 2
     assert asked == [COLD, WARM]
-    assert set(limits_store.stored(folder, cache)) == {COLD, WARM}
-    assert limits_store.stored(folder.parent, cache) == {}  # of this folder alone
-    again = limits_store.load_or_measure(folder, [COLD], cache=cache, force=True)
+    assert set(stored_limits.stored(folder, cache)) == {COLD, WARM}
+    assert stored_limits.stored(folder.parent, cache) == {}  # of this folder alone
+    again = stored_limits.load_or_measure(folder, [COLD], cache=cache, force=True)
     assert again[0].bytes_per_s == 300
-    assert limits_store.stored(folder, cache)[COLD] == again[0]
+    assert stored_limits.stored(folder, cache)[COLD] == again[0]
     record = next(cache.iterdir())
     old = (now - timedelta(days=1, seconds=1)).isoformat()
     record.write_text(record.read_text().replace(now.isoformat(), old))
-    assert limits_store.stored(folder, cache) == {}
+    assert stored_limits.stored(folder, cache) == {}
     record.write_text('{"schema": 1, "limits": [{}]}')
-    assert limits_store.stored(folder, cache) == {}
+    assert stored_limits.stored(folder, cache) == {}
 
 
 def test_what_cannot_be_measured_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +147,7 @@ def test_what_cannot_be_measured_is_said(folder: Path, monkeypatch: pytest.Monke
         measure(folder, [Request("sequential", "warm", 16 * MIB, 64)], **SMALL)
     with pytest.raises(PreconditionError, match="No such file"):
         measure(folder / "none", [WARM], **SMALL)
-    monkeypatch.setattr(limits, "cached_share", lambda _: 1.0)
+    monkeypatch.setattr(device_limits, "cached_share", lambda _: 1.0)
     with pytest.raises(PreconditionError, match="cannot be measured cold"):
         measure(folder, [COLD], **SMALL)
     assert list(folder.iterdir()) == []
@@ -303,11 +302,11 @@ def stored_at(folder: Path, monkeypatch: pytest.MonkeyPatch, *known: tuple[Reque
     now = datetime.now(UTC).isoformat()
     (folder / "data").mkdir()
     monkeypatch.setattr(
-        limits_store,
+        stored_limits,
         "measure",
         lambda _, ones, **__: [Limit(one, dict(known)[one], 1, 1, "fio-9", now) for one in ones],
     )
-    limits_store.load_or_measure(folder / "data", [one for one, _ in known])
+    stored_limits.load_or_measure(folder / "data", [one for one, _ in known])
 
 
 def test_a_run_is_a_share_of_the_limit_at_its_own_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

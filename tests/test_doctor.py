@@ -11,7 +11,7 @@ import pytest
 
 from dlio_torch import cli, doctor
 from dlio_torch.doctor import Check
-from dlio_torch.storage.local import stored_limits as limits_store
+from dlio_torch.storage.local import stored_limits
 
 SELF_TESTS = [f"self-test, {step}, {ranks}" for ranks in ("1 rank", "2 ranks") for step in ("500 µs", "5 ms", "50 ms")]
 
@@ -55,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int, fl
         return result(0.995 if ranks == 1 else 0.9)
 
     monkeypatch.setattr(doctor, "_measure", measure)
-    monkeypatch.setattr(limits_store, "load_or_measure", lambda *_, **__: [])
+    monkeypatch.setattr(stored_limits, "load_or_measure", lambda *_, **__: [])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")
     return asked

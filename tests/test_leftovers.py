@@ -20,7 +20,7 @@ from dlio_torch.clean import clean
 from dlio_torch.config.schema import Config, StageConfig
 from dlio_torch.ownership.marker import KEY, made_by
 from dlio_torch.rundir import RunDir, replaced, unfinished
-from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.local import locked_folder
 from dlio_torch.sweep.store import Store
 from dlio_torch.sweep.study import Study
 
@@ -67,11 +67,11 @@ def test_a_temporary_folder_of_a_killed_process_goes_with_the_next_one() -> None
         "keep = temporary_folder(); folder = keep.__enter__(); (folder / 'file').touch()"
     )
     root = Path(tempfile.gettempdir())
-    (left,) = held.left(root)
+    (left,) = locked_folder.orphans(root)
     assert (left / "file").exists()
-    with held.temporary_folder() as folder:
+    with locked_folder.temporary_folder() as folder:
         assert not left.exists()
-        assert held.left(root) == []  # this one is held
+        assert locked_folder.orphans(root) == []  # this one is held
         assert folder.is_dir()
     assert list(root.iterdir()) == []
 
@@ -81,7 +81,7 @@ def test_a_lock_that_was_killed_before_its_folder_goes_and_a_folder_without_a_ma
     for name in ("one", "two"):
         (root / f"dlio_torch-{name}-01234567.0123456789abcdef.lock").touch()
     (root / "dlio_torch-two-01234567.0123456789abcdef").mkdir()
-    held.remove_left(root)
+    locked_folder.remove_orphans(root)
     assert sorted(path.name.split("-")[1] for path in root.iterdir()) == ["two", "two"]
 
 
@@ -115,7 +115,7 @@ def test_each_kind_is_named(tmp_path: Path) -> None:
     study.mkdir(parents=True)
     (study / "study.yaml").touch()
     (tmp_path / "local").mkdir()
-    os.close(held.lock(tmp_path / "local" / "dlio_torch-mine-1-01234567.0123456789abcdef"))
+    os.close(locked_folder.lock(tmp_path / "local" / "dlio_torch-mine-1-01234567.0123456789abcdef"))
     (tmp_path / "local" / "dlio_torch-mine-1-01234567.kept").write_text(json.dumps({"recipe": "mine", "source": "x"}))
     cache = tmp_path / "cache" / "dlio_torch"
     (cache / "native").mkdir(parents=True)
@@ -184,7 +184,7 @@ def test_clean_removes_studies_copies_and_runs_that_had_just_begun(tmp_path: Pat
     (far / "dlio_torch-old-1-01234567.kept").write_text(json.dumps({"recipe": "mine", "source": "x"}))
     lines: list[str] = []
     (far / "dlio_torch-foreign-1-01234567").mkdir()
-    with held.temporary_folder() as mine:
+    with locked_folder.temporary_folder() as mine:
         clean(Config(recipe="mine"), yes=True, say=lines.append, confirm=None)
         assert mine.is_dir()
     assert sorted(str(path.relative_to(runs)) for path in runs.glob("*/*")) == ["mine/20260101-000002", "sweeps/mine"]

@@ -23,7 +23,7 @@ from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.storage import staging
-from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.local import locked_folder
 from dlio_torch.storage.staging import Stager
 from dlio_torch.trace.spans import NULL
 
@@ -99,15 +99,15 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_uses_is_not(tmp
     for folder in (left, *nobodys):
         folder.mkdir()
         (folder / "file").write_bytes(b"x")
-        held.lock_of(folder).touch()
-    held.lock_of(left).unlink()
-    os.close(held.lock(left))  # as the end of the process does
-    held.remove_left(local)
+        locked_folder.lock_of(folder).touch()
+    locked_folder.lock_of(left).unlink()
+    os.close(locked_folder.lock(left))  # as the end of the process does
+    locked_folder.remove_orphans(local)
     assert not left.exists()
     for folder in nobodys:
         assert (folder / "file").exists()
         shutil.rmtree(folder)
-        held.lock_of(folder).unlink()
+        locked_folder.lock_of(folder).unlink()
     assert other.folder.is_dir()
     assert sorted(path.name for path in (tmp_path / "local").iterdir()) == [
         other.folder.name,

@@ -35,7 +35,7 @@ from dlio_torch.ownership.marker import KEY, listed_files, made_by
 from dlio_torch.ownership.names import literal
 from dlio_torch.rundir import replaced
 from dlio_torch.storage.cache_state import DataFiles
-from dlio_torch.storage.local import locked_folder as held
+from dlio_torch.storage.local import locked_folder
 from dlio_torch.storage.local.locked_folder import PREFIX
 from dlio_torch.storage.stage_folder import KEPT, check_place
 from dlio_torch.syserrors import refused
@@ -135,8 +135,8 @@ class Stager:
         if self._index == 0:
             with self._writing(root):
                 root.mkdir(parents=True, exist_ok=True)
-                held.remove_left(root)
-                self._lock = None if stage.keep else held.lock(self._folder)
+                locked_folder.remove_orphans(root)
+                self._lock = None if stage.keep else locked_folder.lock(self._folder)
                 self._lists = stage.keep and (self._kept.is_file() or not self._folder.exists())  # else it is not ours
                 if self._lists:
                     self._list({})
@@ -203,7 +203,7 @@ class Stager:
     def remove(self) -> None:
         """Remove them at once; another rank has failed, or this one, or all are done."""
         if not self._config.stage.keep:
-            held.remove(self._folder)
+            locked_folder.remove(self._folder)
 
     def _pairs(self, ranks: list[int], epochs: range, below: Path) -> Iterator[tuple[Path, Path]]:
         """Copy and source of every file that these ranks read."""

@@ -1,6 +1,6 @@
-"""Folders of one process: held by a lock while it lives, removed by the next one where it was killed.
+"""Folders that belong to one process: locked while it lives, removed by a later process if it was killed.
 
-Copies of a data set on storage of a node (``stage.dir``) and temporary folders are such folders.
+Staged copies of a data set (``stage.dir``) and temporary folders are such folders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 PREFIX = "dlio_torch-"
 SHARED_MEMORY = Path("/dev/shm")
-"""Where shared memory with a name lies."""
+"""Folder of named shared memory."""
 _LOCK = ".lock"
 _MARK = b"dlio_torch: copies of a run\n"
 # <data set>-<hash of its place>.<token of the run>, or the token of a temporary folder: short, as sockets lie in it
@@ -28,15 +28,15 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # a file system with
 
 
 def lock_of(folder: Path) -> Path:
-    """The lock of a folder, beside it."""
+    """Path of a folder's lock file, beside the folder."""
     return folder.with_name(folder.name + _LOCK)
 
 
 def lock(folder: Path) -> int:
-    """Hold the lock of a folder, which is not there yet, until this process ends; returns its descriptor.
+    """Lock a folder that does not exist yet until this process ends; returns the descriptor of the lock file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the lock file cannot be written.
     """
     while True:
         descriptor = os.open(lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -45,49 +45,52 @@ def lock(folder: Path) -> int:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-        os.write(descriptor, _MARK)  # from now on it says that the folder is ours
+        os.write(descriptor, _MARK)  # the mark says that the folder is ours
         if os.fstat(descriptor).st_nlink:
             return descriptor
-        os.close(descriptor)  # somebody took it for left over, before it was held
+        os.close(descriptor)  # another process took it for an orphan before it was locked
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """An empty folder among the system's temporary ones, readable by this user alone, removed after the body.
+    """An empty folder below the system's temporary folder, readable by this user alone, removed after the body.
 
-    What processes that were killed have left of such folders is removed, too.
+    Orphans of killed processes are removed first.
     """
     root = Path(tempfile.gettempdir())
-    remove_left(root)
+    remove_orphans(root)
     folder = root / f"{PREFIX}{secrets.token_hex(6)}"
-    held = lock(folder)
+    descriptor = lock(folder)
     try:
         folder.mkdir(mode=0o700)
         yield folder
     finally:
         remove(folder)
-        os.close(held)
+        os.close(descriptor)
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and its lock; what cannot be removed stays."""
+    """Remove a folder and its lock file; whatever cannot be removed stays."""
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
         lock_of(folder).unlink()
 
 
-def remove_left(root: Path) -> None:
-    """Remove what killed processes have left in ``root``: folders, marked as such, whose lock nobody holds."""
-    for folder in left(root):
+def remove_orphans(root: Path) -> None:
+    """Remove the orphans in ``root``."""
+    for folder in orphans(root):
         with contextlib.suppress(OSError), lock_of(folder).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_ours(file.read(len(_MARK) + 1), folder):
                 remove(folder)
 
 
-def left(root: Path) -> list[Path]:
-    """Folders in ``root`` that killed processes have left, or of which they have left the lock alone."""
-    found = []
+def orphans(root: Path) -> list[Path]:
+    """Folders in ``root`` that killed processes left: marked as ours, locked by nobody.
+
+    A lock file without its folder counts as well.
+    """
+    folders = []
     for path in sorted(root.glob(f"{PREFIX}*{_LOCK}")):
         if not _OWN.fullmatch(path.name) or path.is_symlink() or not _is_mine(path):
             continue
@@ -97,8 +100,8 @@ def left(root: Path) -> list[Path]:
         with contextlib.suppress(OSError), path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_ours(file.read(len(_MARK) + 1), folder):
-                found.append(folder)
-    return found
+                folders.append(folder)
+    return folders
 
 
 def _is_mine(path: Path) -> bool:
