@@ -17,7 +17,7 @@ from typing import Literal
 
 import psutil
 
-from dlio_torch.rundir import replaced
+from dlio_torch.storage.local.atomic_file import replaced
 
 State = Literal["running", "done", "failed"]
 

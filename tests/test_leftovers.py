@@ -19,8 +19,9 @@ from dlio_torch import leftovers, runstate
 from dlio_torch.clean import clean
 from dlio_torch.config.schema import Config, StageConfig
 from dlio_torch.ownership.marker import KEY, made_by
-from dlio_torch.rundir import RunDir, replaced, unfinished
+from dlio_torch.rundir import RunDir
 from dlio_torch.storage.local import locked_folder
+from dlio_torch.storage.local.atomic_file import replaced, unfinished
 from dlio_torch.sweep.store import Store
 from dlio_torch.sweep.study import Study
 
@@ -87,7 +88,7 @@ def test_a_lock_that_was_killed_before_its_folder_goes_and_a_folder_without_a_ma
 
 def test_a_file_of_results_that_was_being_written_goes_with_the_next_write(tmp_path: Path) -> None:
     target = tmp_path / "runs" / "report.html"
-    killed("import sys; from pathlib import Path; from dlio_torch.rundir import replaced\n"
+    killed("import sys; from pathlib import Path; from dlio_torch.storage.local.atomic_file import replaced\n"
            "keep = replaced(Path(sys.argv[1])); keep.__enter__().write(b'half')", str(target))  # fmt: skip
     assert len(unfinished(target.parent)) == 1
     with replaced(tmp_path / "runs" / "other") as file, replaced(target):

@@ -10,7 +10,8 @@ from dlio_torch.commands.arguments import Command
 from dlio_torch.commands.common import as_json
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, ThresholdMissed
-from dlio_torch.rundir import RunDir, replaced
+from dlio_torch.rundir import RunDir
+from dlio_torch.storage.local.atomic_file import replaced
 from dlio_torch.trace.sources import open_recording, run_folder
 
 

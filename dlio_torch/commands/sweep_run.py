@@ -12,7 +12,7 @@ from pathlib import Path
 from dlio_torch.commands.arguments import Command
 from dlio_torch.errors import DataError, DlioError, MissingPackageError, PreconditionError, RunFailed
 from dlio_torch.report.terminal import write
-from dlio_torch.rundir import replaced
+from dlio_torch.storage.local.atomic_file import replaced
 from dlio_torch.sweep import page, resolve, schedule, space, study, table, text
 from dlio_torch.sweep.resolve import Resolved
 from dlio_torch.sweep.runner import Runner

@@ -33,9 +33,9 @@ from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.ownership.marker import KEY, listed_files, made_by
 from dlio_torch.ownership.names import literal
-from dlio_torch.rundir import replaced
 from dlio_torch.storage.cache_state import DataFiles
 from dlio_torch.storage.local import locked_folder
+from dlio_torch.storage.local.atomic_file import replaced
 from dlio_torch.storage.local.locked_folder import PREFIX
 from dlio_torch.storage.stage_folder import KEPT, check_place
 from dlio_torch.syserrors import refused

@@ -32,7 +32,8 @@ from typing import IO
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.ownership.marker import write_marker
 from dlio_torch.ownership.names import numbers
-from dlio_torch.rundir import is_vacant, replaced, writing
+from dlio_torch.rundir import is_vacant
+from dlio_torch.storage.local.atomic_file import replaced, writing
 from dlio_torch.sweep.study import Study
 from dlio_torch.sweep.studyrecord import read, to_yaml
 from dlio_torch.sweep.trial import Trial, discard

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from dlio_torch.rundir import replaced
+from dlio_torch.storage.local.atomic_file import replaced
 from dlio_torch.sweep.axes import Axis
 from dlio_torch.sweep.study import Point
 from dlio_torch.sweep.trial import FIGURES, PROCESS, Trial

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dlio_torch.rundir import replaced
+from dlio_torch.storage.local.atomic_file import replaced
 from dlio_torch.trace.events import EventTable, Process
 from dlio_torch.trace.horovod import MAX_INTERVALS, Timeline, timeline_events
 from dlio_torch.trace.kineto import THREADS, foreign_events, read_profile

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.errors import DataError
-from dlio_torch.rundir import replaced
+from dlio_torch.storage.local.atomic_file import replaced
 
 # Categories of events that this package adds; TensorBoard's plugin shows them and counts them nowhere.
 CATEGORIES = ("app", "posix", "stdio", "mpiio")

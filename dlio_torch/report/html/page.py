@@ -15,7 +15,7 @@ from dlio_torch.errors import MissingPackageError
 from dlio_torch.report.html.blocks import Section
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
-from dlio_torch.rundir import replaced
+from dlio_torch.storage.local.atomic_file import replaced
 
 _UNIT = re.compile(r"(\d) (%|[KMGTP]iB\b|B\b|h\b|min\b|m?s\b|[nµ]s\b)")
 

@@ -18,7 +18,8 @@ from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
-from dlio_torch.rundir import RunDir, replaced
+from dlio_torch.rundir import RunDir
+from dlio_torch.storage.local.atomic_file import replaced
 from dlio_torch.sweep.axes import Axis
 from dlio_torch.sweep.headspace.results import Measured, measured, to_json
 from dlio_torch.sweep.headspace.rounds import Rounds, name_of

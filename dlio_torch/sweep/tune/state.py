@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.errors import DataError
-from dlio_torch.rundir import replaced
+from dlio_torch.storage.local.atomic_file import replaced
 
 FILE = "tune.json"
 _VERSION = "1"
