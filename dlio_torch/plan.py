@@ -10,9 +10,8 @@ from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.dataset.disk_space import no_room
+from dlio_torch.data.dataset.disk_space import no_room, stored_bytes
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.stored_files import stored_bytes
 from dlio_torch.data.engines.assemble import eval_sampler, fit_steps
 from dlio_torch.data.engines.held_batches import fetched_by
 from dlio_torch.data.engines.registry import format_of

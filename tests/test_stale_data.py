@@ -17,9 +17,9 @@ from dlio_torch.config.schema import Config, FieldConfig
 from dlio_torch.data.dataset import description
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, SampleDataset
-from dlio_torch.data.dataset.stored_files import in_the_way
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.core import registry
+from dlio_torch.storage.local.stored_paths import in_the_way
 from dlio_torch.trace.spans import NULL
 
 # --- files that change while they are read ----------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.dataset.stored_files import stored_bytes
+from dlio_torch.data.dataset.disk_space import stored_bytes
 from dlio_torch.data.engines.assemble import fit_steps, train_sampler
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry

@@ -13,9 +13,9 @@ import numpy as np
 from dlio_torch.config.checkpoint_amount import largest_write
 from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
-from dlio_torch.data.dataset.stored_files import true_error
 from dlio_torch.errors import ConfigError, DlioError
 from dlio_torch.ownership.names import literal, numbers
+from dlio_torch.storage.local.stored_paths import true_error
 from dlio_torch.syserrors import refused
 from dlio_torch.units import format_size
 

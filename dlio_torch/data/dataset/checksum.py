@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.stored_files import give_name
 from dlio_torch.dist.base import Communicator
 from dlio_torch.formats.core.format import Format
+from dlio_torch.storage.local.stored_paths import give_name
 from dlio_torch.syserrors import refused, unreadable
 
 CHECKSUMS = "dlio_torch.sha256"

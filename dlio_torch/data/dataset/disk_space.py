@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.stored_files import stored_bytes
 from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.storage.local.stored_paths import true_error
+from dlio_torch.syserrors import refused
 from dlio_torch.units import format_size
 
 OTHER_ROOT = "choose another dataset.root, or a smaller scale"
@@ -52,3 +55,19 @@ def no_room(config: Config, fmt: Format, manifests: Iterable[Manifest]) -> Preco
                 hint=OTHER_ROOT,
             )
     return None
+
+
+def stored_bytes(fmt: Format) -> float:
+    """Bytes of a sample in a file, which some formats try out in the folder of temporary files.
+
+    Raises:
+        DlioError: there it cannot be tried out.
+    """
+    try:
+        return fmt.stored_bytes()
+    except (OSError, RuntimeError) as error:
+        raise refused(
+            f"dataset.format={fmt.name}: the size of a file cannot be tried out in {tempfile.gettempdir()}",
+            true_error(error, Path(tempfile.gettempdir()), 1 << 20),
+            elsewhere="set TMPDIR to another folder",
+        ) from error

@@ -30,10 +30,9 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset import description
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.checksum import CHECKSUMS, make_checksums
-from dlio_torch.data.dataset.disk_space import OTHER_ROOT
+from dlio_torch.data.dataset.disk_space import OTHER_ROOT, stored_bytes
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.once import OnceFiles
-from dlio_torch.data.dataset.stored_files import flush, give_name, in_the_way, remove, size_of, stored_bytes, true_error
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import whole_cores
@@ -41,6 +40,7 @@ from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.ownership.marker import KEY
+from dlio_torch.storage.local.stored_paths import flush, give_name, in_the_way, remove, size_of, true_error
 from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size

@@ -24,11 +24,11 @@ from dlio_torch.config.validate_dataset import MOST_SAMPLES
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.dataset.probe import look
-from dlio_torch.data.dataset.stored_files import in_the_way
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.storage.local.stored_paths import in_the_way
 
 VERSION = 1
 SPLITS = ("train", "eval")

@@ -14,10 +14,10 @@ from pathlib import Path
 from dlio_torch.config.schema import Config, DatasetConfig, OnceConfig
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.stored_files import give_name
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
+from dlio_torch.storage.local.stored_paths import give_name
 from dlio_torch.syserrors import refused
 
 _FIRST_ROW = 1 << 41  # behind the samples of all splits: content of its own

@@ -9,8 +9,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from dlio_torch.formats.core.format import Format
-from dlio_torch.syserrors import errno_of, refused
+from dlio_torch.syserrors import errno_of
 
 
 def size_of(path: Path) -> int:
@@ -88,19 +87,3 @@ def true_error(error: BaseException, folder: Path, size: float) -> BaseException
     except OSError as refusal:
         return error if refusal.errno in (errno.EOPNOTSUPP, errno.EINVAL) else refusal
     return error
-
-
-def stored_bytes(fmt: Format) -> float:
-    """Bytes of a sample in a file, which some formats try out in the folder of temporary files.
-
-    Raises:
-        DlioError: there it cannot be tried out.
-    """
-    try:
-        return fmt.stored_bytes()
-    except (OSError, RuntimeError) as error:
-        raise refused(
-            f"dataset.format={fmt.name}: the size of a file cannot be tried out in {tempfile.gettempdir()}",
-            true_error(error, Path(tempfile.gettempdir()), 1 << 20),
-            elsewhere="set TMPDIR to another folder",
-        ) from error
