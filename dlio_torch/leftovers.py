@@ -22,13 +22,13 @@ from typing import Any
 from dlio_torch import native, runstate
 from dlio_torch.config.resources import read_document
 from dlio_torch.config.schema import Config
-from dlio_torch.data.dataset.generation import LOCK, PART
+from dlio_torch.data.dataset.description import LOCK
 from dlio_torch.errors import ConfigError
 from dlio_torch.ownership.marker import NotOwned
 from dlio_torch.ownership.removal import marker_of
 from dlio_torch.rundir import RunDir, folder_name
 from dlio_torch.storage.local import locked_folder
-from dlio_torch.storage.local.atomic_file import unfinished
+from dlio_torch.storage.local.atomic_file import PART, unfinished
 from dlio_torch.storage.stage_folder import KEPT, place
 
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")

@@ -24,13 +24,14 @@ from ranks import clean_environ
 from dlio_torch.config.schema import Config, FieldConfig, GenerateConfig
 from dlio_torch.data.dataset import description
 from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.dataset.generation import PART, Generated, generate
+from dlio_torch.data.dataset.generation import Generated, generate
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.storage.local.atomic_file import PART
 from dlio_torch.trace.spans import NULL
 
 TESTS = Path(__file__).parent

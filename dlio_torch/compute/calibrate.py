@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import platform
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +24,7 @@ from dlio_torch import native
 from dlio_torch.compute.distributions import Distribution, StepTime
 from dlio_torch.compute.timers import DEFAULT_SPIN_TAIL_NS, Timer, open_timer
 from dlio_torch.errors import ConfigError
+from dlio_torch.storage.local.atomic_file import write_private
 
 SCHEMA_VERSION = 1
 PROBE_NS = 1_000_000
@@ -169,7 +168,7 @@ def load_or_measure(*, force: bool = False, folder: Path | None = None) -> Calib
                 return stored
     calibration = measure()
     with contextlib.suppress(OSError):
-        _write_atomically(path, json.dumps(calibration.to_dict(), indent=2) + "\n")
+        write_private(path, json.dumps(calibration.to_dict(), indent=2) + "\n")
     return calibration
 
 
@@ -254,17 +253,6 @@ def fit_step(times_s: Sequence[float]) -> ModelStep:
 def _file_name() -> str:
     digest = hashlib.sha256(f"{socket.gethostname()}\0{platform.machine()}".encode()).hexdigest()
     return f"calibration-{digest[:16]}.json"
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=".calibration-", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _error_ns(wait: Callable[[int], int]) -> int:

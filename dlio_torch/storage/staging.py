@@ -35,14 +35,12 @@ from dlio_torch.ownership.marker import KEY, listed_files, made_by
 from dlio_torch.ownership.names import literal
 from dlio_torch.storage.cache_state import DataFiles
 from dlio_torch.storage.local import locked_folder
-from dlio_torch.storage.local.atomic_file import replaced
+from dlio_torch.storage.local.atomic_file import PART, part_name, renamed, replaced
 from dlio_torch.storage.local.locked_folder import PREFIX
 from dlio_torch.storage.stage_folder import KEPT, check_place
 from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
-
-_PART = ".part"
 
 
 @dataclass(frozen=True)
@@ -265,18 +263,13 @@ class Stager:
         with self._writing(copy):
             if _is_copy(copy, source):
                 return about.st_size, False
-        part = copy.with_name(f".{copy.name}.{os.getpid()}{_PART}")
         began = time.perf_counter_ns()
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, part)  # by sendfile(2)
-            os.utime(part, ns=(about.st_atime_ns, about.st_mtime_ns))
-            part.replace(copy)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            if not isinstance(error, OSError):
-                raise
+            with renamed(part_name(copy), copy) as part:
+                shutil.copyfile(source, part)  # by sendfile(2)
+                os.utime(part, ns=(about.st_atime_ns, about.st_mtime_ns))
+        except OSError as error:
             raise refused(
                 f"{source} could not be copied to stage.dir={self._config.stage.dir} on host {self._host}",
                 error,
@@ -299,7 +292,7 @@ class Stager:
 
 def _is_left(path: Path) -> bool:
     """Whether it is a copy that a process began which has ended."""
-    found = re.fullmatch(rf"\..*\.(\d+){re.escape(_PART)}", path.name)
+    found = re.fullmatch(rf"\..*\.(\d+){re.escape(PART)}", path.name)
     return found is not None and not psutil.pid_exists(int(found.group(1)))
 
 

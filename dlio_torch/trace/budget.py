@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_torch.storage.local.atomic_file import renamed, temporary_name
 from dlio_torch.syserrors import refused
 
 MAGIC = b"DLIOBUDG"
@@ -63,9 +64,8 @@ def make(directory: Path, rank: int, limit_bytes: int, limit_files: int) -> None
     path = _path(directory, rank)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_bytes(_LAYOUT.pack(MAGIC, limit_bytes, limit_files, 0, 0, 0, 0, 0))
-        os.replace(temporary, path)
+        with renamed(temporary_name(path), path) as temporary:
+            temporary.write_bytes(_LAYOUT.pack(MAGIC, limit_bytes, limit_files, 0, 0, 0, 0, 0))
     except OSError as error:
         raise refused(f"{path} cannot be made", error, elsewhere="set output.root") from error
 

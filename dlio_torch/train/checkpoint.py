@@ -20,6 +20,7 @@ from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.environment.vigil import Vigil
 from dlio_torch.errors import DataError, PreconditionError
+from dlio_torch.storage.local.atomic_file import fsync_path, renamed, temporary_name
 from dlio_torch.syserrors import refused, unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 from dlio_torch.train.checkpoint_files import (
@@ -27,9 +28,7 @@ from dlio_torch.train.checkpoint_files import (
     CheckpointFile,
     cannot_write,
     files_of,
-    fsync_path,
     payload,
-    temporary_name,
 )
 from dlio_torch.train.position import Place, Positions
 from dlio_torch.train.state import make_state
@@ -284,8 +283,7 @@ class Checkpointer:
         return steps[:surplus], steps[surplus:]
 
     def _write(self, path: Path, file: CheckpointFile, step: int, *, fsync: bool) -> int:
-        temporary = temporary_name(path)
-        try:
+        with renamed(temporary_name(path), path) as temporary:
             with self._recorder.span("write", step=step, file=str(path), bytes=file.size):
                 if self.config.kind == "torch":
                     torch.save(self._state | {"step": step}, temporary)
@@ -295,11 +293,6 @@ class Checkpointer:
             if fsync:
                 with self._recorder.span("fsync", step=step, file=str(path), bytes=written):
                     fsync_path(temporary)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
         return written
 
     def _write_calls(self, path: Path, file: CheckpointFile) -> int:

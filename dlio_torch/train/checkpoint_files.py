@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,20 +77,6 @@ def payload(call: int) -> Any:
     """Random bytes without a zero, enough for a write call of ``call`` bytes at any shift."""
     block = np.random.default_rng(1).integers(1, 256, size=4 * 1024 * 1024, dtype=np.uint8)
     return np.resize(block, call + SHIFTS) if call + SHIFTS > block.size else block
-
-
-def temporary_name(path: Path) -> Path:
-    """Where a file lies until it is complete: in the folder of its name, so that a rename moves no data."""
-    return path.with_name(f".{path.name}.tmp")
-
-
-def fsync_path(path: Path) -> None:
-    """Flush a file or folder to the device."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def cannot_write(path: Path, size: int, error: Exception) -> DlioError:

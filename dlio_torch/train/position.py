@@ -9,12 +9,12 @@ those only the newest checkpoint lies there, and it counts once all of its files
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlio_torch.errors import DataError
+from dlio_torch.storage.local.atomic_file import renamed, temporary_name
 from dlio_torch.syserrors import refused
 
 VERSION = 1
@@ -83,10 +83,9 @@ class Positions:
             "identity": asdict(self.identity),
             "checkpoints": {str(number): asdict(one) for number, one in self.places.items()},
         }
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
-            temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            os.replace(temporary, self.path)
+            with renamed(temporary_name(self.path), self.path) as temporary:
+                temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
         except OSError as error:
             raise refused(f"{self.path} cannot be written", error, elsewhere="set output.root") from error
 

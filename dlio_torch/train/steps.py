@@ -16,7 +16,6 @@ batches stay in the host's memory.  ``compute_s`` is what the emulated compute t
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import os
 import struct
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio_torch.errors import DataError, DlioError, RunFailed
+from dlio_torch.storage.local.atomic_file import renamed, temporary_name
 from dlio_torch.syserrors import refused, warn
 
 TIMED = ("fetch", "copy", "compute", "allreduce", "checkpoint")
@@ -213,18 +213,15 @@ def write_steps(path: Path | str, steps_by_rank: Mapping[int, Steps]) -> None:
         DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with open(temporary, "w", encoding="ascii", newline="") as file:
+        with (
+            renamed(temporary_name(path), path) as temporary,
+            open(temporary, "w", encoding="ascii", newline="") as file,
+        ):
             file.write(",".join(_COLUMNS) + "\n")
             for rank in sorted(steps_by_rank):
                 file.writelines(_lines(rank, steps_by_rank[rank]))
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if not isinstance(error, OSError):
-            raise
+    except OSError as error:
         raise _cannot_write(path, error) from error
 
 

@@ -40,12 +40,12 @@ from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.ownership.marker import KEY
-from dlio_torch.storage.local.stored_paths import flush, give_name, in_the_way, remove, size_of, true_error
+from dlio_torch.storage.local.atomic_file import PART, fsync_path, part_name
+from dlio_torch.storage.local.stored_paths import give_name, in_the_way, remove, size_of, true_error
 from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
 
-PART = ".part"
 LOCK = description.LOCK
 _STALE = re.compile(
     rf"\.({'|'.join(layout.SPLITS)})_[0-9]{{7,}}.*{re.escape(PART)}.*|\.dlio_torch\.\w+\.[0-9]+{re.escape(PART)}"
@@ -161,7 +161,7 @@ def _writing(
     with _threads(threads, at_once) as (pool, files):
         yield from in_order(files, write, mine, 2 * at_once) if at_once > 1 else map(write, mine)
     for folder in folders if fsync else ():
-        flush(folder)
+        fsync_path(folder)
 
 
 @contextlib.contextmanager
@@ -323,20 +323,16 @@ def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicat
 
 
 def _publish(path: Path, text: str, *, fsync: bool) -> None:
-    part = _part(path)
+    part = part_name(path)
     part.write_text(text, encoding="utf-8")
     give_name(part, path, fsync=fsync)
     if fsync:
-        flush(path.parent)
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}{PART}")
+        fsync_path(path.parent)
 
 
 def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool) -> int:
     """Write one file of about ``needed`` bytes and give it its name; returns its bytes."""
-    part = _part(job.path)
+    part = part_name(job.path)
     kind = in_the_way(job.path)
     if kind is not None and not fmt.is_there(job.path):  # somebody's folder, say, which must not be replaced
         raise PreconditionError(f"{job.path} is {kind}, not a file of this data set", hint="move it away")

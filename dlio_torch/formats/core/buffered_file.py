@@ -159,18 +159,3 @@ def beside(path: Path, suffix: str, other: str) -> Path:
     if not found:
         return path.with_name(path.name + other)
     return path.with_name((stem.removeprefix(".") if rest else stem) + other)
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that gets its name when it is complete and on the device."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.buffered_file import refusing, written_whole
+from dlio_torch.formats.core.buffered_file import refusing
 from dlio_torch.native.mapping import guard_mapped
+from dlio_torch.storage.local.atomic_file import written_whole
 
 EXTRA = 1
 """Tokens that a sample takes beyond its length."""

@@ -37,7 +37,6 @@ from dlio_torch.formats.core.buffered_file import (
     open_buffered,
     read_header,
     refusing,
-    written_whole,
 )
 from dlio_torch.formats.core.direct_file import DirectRaw
 from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
@@ -56,6 +55,7 @@ from dlio_torch.formats.core.stacking import (
 )
 from dlio_torch.formats.numpy.npy_layout import header_of, places_of
 from dlio_torch.formats.numpy.options import NpzConfig
+from dlio_torch.storage.local.atomic_file import written_whole
 from dlio_torch.trace.spans import NULL, Recorder
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
 from dlio_torch.config.resources import read_document
 from dlio_torch.config.yamlfile import Document
 from dlio_torch.errors import ConfigError, PreconditionError
+from dlio_torch.storage.local.atomic_file import renamed
 
 
 def read_workload(name: str) -> Document:
@@ -55,11 +55,8 @@ def write_recipe(text: str, name: str, source: str) -> None:
         raise ConfigError(f"{what}: is the workload file itself", hint="name another file")
     if path.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"{what}: a recipe ends in .yaml", hint=f"write --output {name}.yaml")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        with renamed(path.with_name(f".{path.name}.{os.getpid()}.tmp"), path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise PreconditionError(f"{what}: cannot be written: {error.strerror}", hint="name a folder of yours") from None

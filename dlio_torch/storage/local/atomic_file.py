@@ -1,4 +1,11 @@
-"""Files that get their names when they are complete."""
+"""Atomic files: a file is written under a temporary name and renamed when it is complete.
+
+The temporary name lies in the same folder, so that the rename moves no data, and tells who writes the file:
+
+- ``.NAME.RANDOM.tmp`` (:func:`replaced`): any process; locked while it is written, so that an orphan can be told.
+- ``.NAME.PID.part`` (:func:`part_name`): a file of data or a staged copy, one writer a process.
+- ``.NAME.tmp`` (:func:`temporary_name`): a file that one process of the run writes.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +20,88 @@ from typing import IO
 
 from dlio_torch.syserrors import refused
 
+PART = ".part"
+"""End of the temporary name of a file of data."""
+
+
+def part_name(path: Path) -> Path:
+    """Temporary name of a file of data: one for each writing process."""
+    return path.with_name(f".{path.name}.{os.getpid()}{PART}")
+
+
+def temporary_name(path: Path) -> Path:
+    """Temporary name of a file that only one process writes."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+@contextlib.contextmanager
+def renamed(temporary: Path, path: Path) -> Iterator[Path]:
+    """Renames ``temporary``, which the body writes, to ``path``; removes it after an exception.
+
+    Args:
+        temporary: in the folder of ``path``.
+        path: the final name; a file that bears it is replaced.
+
+    Raises:
+        OSError: the file cannot be renamed.
+    """
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[IO[bytes]]:
+    """A new file of data that gets its name when it is complete and on the device.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with renamed(part_name(path), path) as part, part.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file of the user's cache folder, which is made, readable by this user alone; not flushed.
+
+    Args:
+        path: ``<kind>-<digest>.json``.
+        text: the content.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prefix = f".{path.name.partition('-')[0]}-"
+    descriptor, name = tempfile.mkstemp(prefix=prefix, suffix=".tmp", dir=path.parent)
+    with renamed(Path(name), path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the device.
+
+    Raises:
+        OSError: the system refuses it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of ``path`` when the body is done; after an exception all is as before.
+    """A new file, flushed to the device, that replaces ``path`` after the body; an exception leaves ``path`` as it was.
+
+    Orphans of killed writers of ``path`` are removed first.
 
     Raises:
         DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
@@ -32,7 +117,7 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(temporary, path)  # while it is held
+                os.replace(temporary, path)  # while it is locked
                 temporary = None
     finally:
         if temporary is not None:
@@ -41,42 +126,42 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what processes that were killed have left of writing ``path``; who still writes holds a lock."""
-    for left in unfinished(path.parent, path.name):
+    """Remove temporary files that killed writers of ``path`` left; a living writer holds the lock of its own."""
+    for orphan in unfinished(path.parent, path.name):
         with contextlib.suppress(OSError):
-            left.unlink()
+            orphan.unlink()
 
 
 def unfinished(folder: Path, name: str = "*") -> list[Path]:
-    """Files in a folder that :func:`replaced` has begun in a process that was killed.
+    """Temporary files of :func:`replaced` in a folder whose writers were killed.
 
     Args:
-        folder: where they lie.
-        name: of the file that was written; "*": of any.
+        folder: the folder.
+        name: name of the file that was written; "*": any.
     """
-    found = []
+    orphans = []
     pattern = name if name == "*" else glob.escape(name)
     for path in sorted(folder.glob(f".{pattern}.????????.tmp")):
         with contextlib.suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found.append(path)
-    return found
+            orphans.append(path)
+    return orphans
 
 
 def _temporary(path: Path) -> tuple[int, str]:
-    """A file beside ``path``, held by a lock while it is open; its descriptor and name."""
+    """A temporary file beside ``path``, locked while it is open: its descriptor and name."""
     while True:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with contextlib.suppress(OSError):  # a file system without locks: nobody else gets one either
+        with contextlib.suppress(OSError):  # a file system without locks: no other process gets one either
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         if os.fstat(descriptor).st_nlink:
             return descriptor, name
-        os.close(descriptor)  # somebody took it for left over, before it was held
+        os.close(descriptor)  # another process took it for an orphan before it was locked
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an error of the system into the line that the user sees.
+    """Turns an error of the system into the line that the user sees.
 
     Raises:
         DlioError: ``path`` cannot be written (see :mod:`dlio_torch.syserrors`).

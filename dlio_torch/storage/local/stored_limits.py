@@ -7,12 +7,12 @@ import hashlib
 import json
 import os
 import socket
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dlio_torch import native
+from dlio_torch.storage.local.atomic_file import write_private
 from dlio_torch.storage.local.device_limits import Limit, Request, from_record, measure, to_record
 
 SCHEMA_VERSION = 1
@@ -77,17 +77,10 @@ def _record(folder: Path | str, cache: Path | None) -> Path:
 
 
 def _write(path: Path, folder: Path, limits: Sequence[Limit]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     record = {
         "schema": SCHEMA_VERSION,
         "host": socket.gethostname(),
         "folder": os.path.realpath(folder),
         "limits": [to_record(limit) for limit in limits],
     }
-    handle, temporary = tempfile.mkstemp(prefix=".storage-", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(record, indent=2) + "\n")
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    write_private(path, json.dumps(record, indent=2) + "\n")

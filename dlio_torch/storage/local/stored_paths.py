@@ -9,6 +9,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+from dlio_torch.storage.local.atomic_file import fsync_path
 from dlio_torch.syserrors import errno_of
 
 
@@ -47,13 +48,14 @@ def give_name(part: Path, path: Path, *, fsync: bool) -> None:
     Args:
         part: beside ``path``, complete.
         path: the name; what has it goes.
-        fsync: have everything on the device before.  The name itself is there when :func:`flush` has flushed the
-            folder: many names at the cost of one.
+        fsync: have everything on the device before.  The name itself is there when
+            :func:`~dlio_torch.storage.local.atomic_file.fsync_path` has flushed the folder: many names at the cost
+            of one.
     """
     if fsync:
         for inner in part.rglob("*") if part.is_dir() else ():
-            flush(inner)
-        flush(part)
+            fsync_path(inner)
+        fsync_path(part)
     try:
         part.replace(path)
     except OSError as error:
@@ -63,15 +65,6 @@ def give_name(part: Path, path: Path, *, fsync: bool) -> None:
         path.rename(old)
         part.rename(path)
         remove(old)
-
-
-def flush(path: Path) -> None:
-    """Have a file, or the names in a folder, on the device."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def true_error(error: BaseException, folder: Path, size: float) -> BaseException:
