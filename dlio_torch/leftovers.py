@@ -29,7 +29,7 @@ from dlio_torch.ownership.removal import marker_of
 from dlio_torch.rundir import RunDir, folder_name
 from dlio_torch.storage.local import locked_folder
 from dlio_torch.storage.local.atomic_file import PART, unfinished
-from dlio_torch.storage.stage_folder import KEPT, place
+from dlio_torch.storage.stage_folder import KEPT, node_folder
 
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 """Names of run directories below ``output.root``."""
@@ -147,7 +147,7 @@ def stages(config: Config, here: Path) -> list[Path]:
     for text in (config.stage.dir, *map(_stage_of, configs)):
         with contextlib.suppress(ConfigError):  # a variable of a job that is over
             if text:
-                found[place(text)] = None
+                found[node_folder(text)] = None
     return list(found)
 
 
@@ -217,7 +217,7 @@ def _left_copies(config: Config) -> list[Path]:
     if config.stage.dir is None:
         return []
     with contextlib.suppress(ConfigError):
-        return locked_folder.orphans(place(config.stage.dir))
+        return locked_folder.orphans(node_folder(config.stage.dir))
     return []
 
 

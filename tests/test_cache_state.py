@@ -21,11 +21,12 @@ from ranks import Ended, run_ranks
 from dlio_torch.analysis.metrics import summarise
 from dlio_torch.config.schema import CacheConfig, ComputeConfig, Config, DatasetConfig, FieldConfig
 from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.data_files import DataFiles
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import PreconditionError, RunFailed
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.numpy.options import NpzConfig
-from dlio_torch.storage.cache_state import CacheKeeper, DataFiles, Prepared
+from dlio_torch.storage.cache_state import CacheKeeper, Prepared
 from dlio_torch.storage.local.cache_process import Here, Outside
 from dlio_torch.storage.local.eviction import evict, mapped_by, read_through, why_cached
 from dlio_torch.storage.local.page_cache import cached_share

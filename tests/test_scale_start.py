@@ -18,10 +18,11 @@ from benchmarks.starting.rank import main as start
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import CacheConfig
 from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.data_files import DataFiles
 from dlio_torch.data.dataset.generation import generate
 from dlio_torch.dist import meet
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.storage.cache_state import CacheKeeper, DataFiles
+from dlio_torch.storage.cache_state import CacheKeeper
 from dlio_torch.trace.spans import NULL
 
 

@@ -22,6 +22,7 @@ from dlio_torch.data.order.files_read import files_read
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
 from dlio_torch.formats.core import registry
+from dlio_torch.run.stage import staged_files, staged_manifests, stager_of
 from dlio_torch.storage import staging
 from dlio_torch.storage.local import locked_folder
 from dlio_torch.storage.staging import Stager
@@ -44,7 +45,7 @@ def made(folder: Path, *arguments: str) -> tuple[Any, Any, dict[str, layout.Mani
 
 
 def stager(config: Any, fmt: Any, manifests: dict[str, layout.Manifest]) -> Stager:
-    return Stager(config, fmt, manifests, SingleCommunicator(), NULL)
+    return stager_of(config, fmt, manifests, SingleCommunicator(), NULL)
 
 
 def there(folder: Path) -> list[str]:
@@ -62,11 +63,13 @@ def test_the_whole_set_is_copied_and_goes(tmp_path: Path) -> None:
     copies = stager(config, fmt, manifests)
     staged = copies.copy(1)
     assert (staged.files, staged.bytes, staged.reused) == (6, sum(range(10, 16)), 0)
-    moved = copies.manifests["train"]
+    moved = staged_manifests(copies, manifests)["train"]
     for file in range(6):
         assert moved.path(file).read_bytes() == manifests["train"].path(file).read_bytes()
         assert moved.path(file).is_relative_to(tmp_path / "local")
-    assert sorted(copies.files.share(0, 1)) == [str(moved.path(file)) for file in range(6)]
+    assert sorted(staged_files(copies, fmt, {"train": moved}).share(0, 1)) == [
+        str(moved.path(file)) for file in range(6)
+    ]
     copies.close()
     assert list((tmp_path / "local").iterdir()) == []
 
@@ -76,7 +79,7 @@ def test_a_kept_copy_is_used_again_where_it_is_complete_and_unchanged(tmp_path: 
     first = stager(config, fmt, manifests)
     first.copy(1)
     first.close()
-    paths = [first.manifests["train"].path(file) for file in range(6)]
+    paths = [staged_manifests(first, manifests)["train"].path(file) for file in range(6)]
     paths[0].unlink()
     paths[1].write_bytes(b"half")
     source = manifests["train"].path(2)

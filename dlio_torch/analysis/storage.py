@@ -25,7 +25,7 @@ from dlio_torch.errors import PreconditionError
 from dlio_torch.storage.local.device_limits import Cached, Limit, Pattern, Request
 from dlio_torch.storage.local.eviction import MEMORY
 from dlio_torch.storage.local.stored_limits import load_or_measure, stored
-from dlio_torch.storage.stage_folder import place
+from dlio_torch.storage.stage_folder import node_folder
 
 
 def against_limit(summary: Mapping[str, Any], config: Config, posix: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def folder_of(config: Config, path: str) -> Path:
         path: of the data.
     """
     if config.stage.dir is not None:
-        return place(config.stage.dir)
+        return node_folder(config.stage.dir)
     if config.dataset.path is None:
         return Path(config.dataset.root)
     return Path(path) if Path(path).is_dir() else Path(path).parent

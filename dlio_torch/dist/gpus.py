@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dlio_torch.dist.meet import host_identity
+from dlio_torch.environment.host import host_identity
 from dlio_torch.environment.gpu import gpu_of
 
 

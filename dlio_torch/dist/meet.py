@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import psutil
 
+from dlio_torch.environment.host import host_identity
 from dlio_torch.errors import RunFailed
 
 Gather = Callable[[Any], "list[Any] | None"]
@@ -90,15 +90,6 @@ class Invitation:
     port: int = 0
     token: str = ""
     error: str = ""
-
-
-def host_identity() -> tuple[str, str, str]:
-    """Equal on two processes if, and only if, they reach each other over loopback."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    try:
-        return socket.gethostname(), boot.read_text().strip(), os.readlink("/proc/self/ns/net")
-    except OSError:
-        return socket.gethostname(), "", ""
 
 
 def meet(rank: int, world_size: int, gather: Gather, broadcast: Broadcast, timeout_s: float) -> list[Link]:

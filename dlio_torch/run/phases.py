@@ -24,7 +24,7 @@ from dlio_torch.run.data import make_samples, use_existing, where_samples_lie
 from dlio_torch.run.resume import Resumed, check_same, find, identity
 from dlio_torch.run.setting import Setting
 from dlio_torch.rundir import RunDir
-from dlio_torch.storage.stage_folder import check_place, place
+from dlio_torch.storage.stage_folder import node_folder
 from dlio_torch.trace import budget
 from dlio_torch.trace.spans import NULL, Recorder
 
@@ -69,7 +69,9 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
                 raise problem
         run.resumed = _resumed(run, sampler)
         if run.config.stage.dir is not None:
-            check_place(run.config, run.format, [one.folder for one in manifests.values()])
+            from dlio_torch.run.stage import check_staging
+
+            check_staging(run.config, run.format, manifests)
     if "generate" in phases and run.config.dataset.path is None and run.format.needs_files and run.first:
         from dlio_torch.data.dataset.disk_space import no_room
 
@@ -129,7 +131,8 @@ def _run_directory(run: Setting) -> RunDir:
         made = RunDir.create(config.output.root, config.recipe, config.output.dir, checkpoints=names)
         made.write_text(made.config, to_yaml(config))
         made.write_text(made.sources, sources_to_yaml(run.composed.sources))
-        data = Path(config.dataset.path or config.dataset.root) if config.stage.dir is None else place(config.stage.dir)
+        stage = config.stage.dir
+        data = Path(config.dataset.path or config.dataset.root) if stage is None else node_folder(stage)
         environment = describe({"data": data, "runs": made.path})
         run.mount = environment["mounts"]["data"]
         comm = run.comm
@@ -154,7 +157,7 @@ def _train(
     meeting: Meeting | None,
 ) -> ThresholdMissed | None:
     from dlio_torch.compute.calibrate import load_or_measure
-    from dlio_torch.run.stage import make_stager, removed_at_end
+    from dlio_torch.run.stage import make_stager, removed_at_end, staged_manifests
     from dlio_torch.run.training import prepare_cache, train
 
     calibration = load_or_measure()
@@ -162,7 +165,7 @@ def _train(
     with removed_at_end(stager):
         with contextlib.ExitStack() as stack:
             if stager is not None:
-                manifests = stager.manifests
+                manifests = staged_manifests(stager, manifests)
             keeper = prepare_cache(run, manifests, stager, stack) if run.format.needs_files else None
             run.comm.start_timeline(directory.horovod)
             own = train(run, directory, manifests, recorder, calibration, keeper, stager, stack, meeting)

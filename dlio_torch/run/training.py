@@ -14,6 +14,7 @@ from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.data_files import DataFiles
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.once import OnceFiles
 from dlio_torch.data.dataset.verification import check_counts
@@ -23,8 +24,9 @@ from dlio_torch.report.cache_text import prepared_line
 from dlio_torch.run.closing import closing
 from dlio_torch.run.resume import identity
 from dlio_torch.run.setting import Setting
+from dlio_torch.run.stage import staged_files
 from dlio_torch.rundir import RunDir
-from dlio_torch.storage.cache_state import CacheKeeper, DataFiles
+from dlio_torch.storage.cache_state import CacheKeeper
 from dlio_torch.storage.local.cache_process import Outside
 from dlio_torch.storage.staging import Stager
 from dlio_torch.trace.posix.within import patterns, recording
@@ -47,8 +49,11 @@ def prepare_cache(
 ) -> CacheKeeper:
     """Bring the page cache into the state that the run is to begin with."""
     cache = run.config.cache
-    once = OnceFiles(run.config, run.format).paths
-    files = DataFiles(run.format, manifests.values(), run.data_bytes, once) if stager is None else stager.files
+    if stager is None:
+        once = OnceFiles(run.config, run.format).paths
+        files = DataFiles(run.format, manifests.values(), run.data_bytes, once)
+    else:
+        files = staged_files(stager, run.format, manifests)
     keeper = CacheKeeper(cache, files, run.comm)
     with run.vigil("the page cache to be looked at and prepared"):
         found = keeper.prepare(run.first_epoch)

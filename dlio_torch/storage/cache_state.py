@@ -1,8 +1,7 @@
-"""Brings the data of a run into the page cache, or out of it, and looks whether that succeeded.
+"""State of the page cache before an epoch: files are evicted or read, and the cached share is measured.
 
-A page cache belongs to a machine: the ranks of each machine share the data's files among them, so that every
-machine evicts or reads all of them.  What is said of all is the mean over machines; ``None`` means that the
-file system does not tell.
+Each machine has a page cache of its own.  The ranks of a machine share the files among them, so that every machine
+evicts or reads all files.  Shares are means over machines; ``None`` means that the file system does not tell.
 """
 
 from __future__ import annotations
@@ -10,21 +9,20 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dlio_torch.config.schema import CacheConfig
-from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.dist.base import Communicator
+from dlio_torch.environment.host import boot_id
 from dlio_torch.environment.memory import cache_room
 from dlio_torch.environment.mounts import describe_mount
 from dlio_torch.errors import PreconditionError
-from dlio_torch.formats.core.format import Format
 from dlio_torch.storage.local.cache_process import TOGETHER, Hands, Here
+from dlio_torch.storage.rank_group import RankGroup
 from dlio_torch.units import format_size
 
 MOST_LEFT = 0.03
@@ -37,13 +35,13 @@ _PAUSE_S = 0.1  # pages under write-back or read-ahead are free a little later
 
 @dataclass(frozen=True)
 class DataSize:
-    """How much there is to cache.
+    """Amount of data to cache.
 
     Attributes:
-        files: files of the data set.
+        files: number of files of the data set.
         bytes: their size; of staged copies the mean over machines.
-        room_bytes: what the page cache of the machine with the least memory can take; ``None``: not known.
-        machines: that the ranks run on.
+        room_bytes: bytes that the page cache of the machine with the least memory can take; ``None``: not known.
+        machines: number of machines that the ranks run on.
     """
 
     files: int
@@ -59,16 +57,16 @@ class DataSize:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was done before an epoch.
+    """Preparation of the page cache before an epoch.
 
     Attributes:
-        epoch: its number, from 1.
-        attempts: times that the data were evicted or read; 0: the cache was only looked at.
-        seconds: what that took, the looking included.
-        cached_share_before: share of the data in the page cache, 0 to 1, before anything was done.
+        epoch: number of the epoch, from 1.
+        attempts: times that the data were evicted or read; 0: the cache was only measured.
+        seconds: duration, measurement included.
+        cached_share_before: share of the data in the page cache, 0 to 1, before the preparation.
         cached_share: the same when the epoch began.
-        reached: whether that is the state that was asked for; ``None``: none was, or it cannot be told.
-        why: why not, or why it cannot be told.
+        reached: whether the state of ``cache.state`` was reached; ``None``: none was asked for, or it is not known.
+        why: reason that it was not reached or is not known.
     """
 
     epoch: int
@@ -80,45 +78,20 @@ class Prepared:
     why: str | None
 
 
-class DataFiles:
-    """The files of all splits; listed when asked for, as there may be millions.
-
-    Args:
-        fmt: knows the files that belong together.
-        manifests: the splits; one that stands for two counts once.
-        size: bytes of all files of samples, as found when each was looked at; the same on all ranks.
-        beside: files that are read beside the samples.
+class CachedFiles(Protocol):
+    """The files whose pages are prepared.
 
     Attributes:
-        bytes: of all files.
+        bytes: of all files; the same on all ranks.
     """
 
-    def __init__(self, fmt: Format, manifests: Iterable[Manifest], size: int, beside: Sequence[Path] = ()) -> None:
-        self.bytes = size + sum(path.stat().st_size for path in beside if path.is_file())
-        self._format = fmt
-        self._beside = beside
-        self._manifests = list({id(manifest): manifest for manifest in manifests}.values())
+    bytes: int
 
     def __len__(self) -> int:
-        return sum(manifest.num_files for manifest in self._manifests) + len(self._beside)
+        """Number of files."""
 
     def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
-        """Every ``step``-th from ``first`` on, with what belongs to it; at most about ``most``.
-
-        None of them is looked at: that was done before.
-        """
-        numbers = range(first, len(self), step)
-        if most is not None and len(numbers) > most:
-            numbers = numbers[:: -(-len(numbers) // most)]
-        for number in numbers:
-            yield from map(str, self._files(number))
-
-    def _files(self, number: int) -> list[Path]:
-        for manifest in self._manifests:
-            if number < manifest.num_files:
-                return self._format.files(manifest.path(number))
-            number -= manifest.num_files
-        return [self._beside[number]]
+        """Paths of every ``step``-th file from ``first`` on, at most about ``most``; no file is looked at."""
 
 
 class CacheKeeper:
@@ -126,16 +99,16 @@ class CacheKeeper:
 
     Args:
         config: the options of ``cache``.
-        files: what is to be prepared.
+        files: the files to prepare.
         comm: the ranks.
         hands: does this rank's work.
 
     Attributes:
-        size: how much there is.
-        prepared: what was done, in order.
+        size: amount of data.
+        prepared: one entry for each preparation, in order.
     """
 
-    def __init__(self, config: CacheConfig, files: DataFiles, comm: Communicator, hands: Hands | None = None) -> None:
+    def __init__(self, config: CacheConfig, files: CachedFiles, comm: RankGroup, hands: Hands | None = None) -> None:
         self._config = config
         self._files = files
         self._comm = comm
@@ -145,14 +118,14 @@ class CacheKeeper:
         self.prepared: list[Prepared] = []
 
     def use(self, hands: Hands) -> None:
-        """Let others do the work from now on."""
+        """Leave the work to ``hands`` from now on."""
         self._hands = hands
 
     def prepare(self, epoch: int) -> Prepared:
-        """Bring the data into the state that ``cache.state`` asks for; returns on every rank what came of it.
+        """Bring the data into the state that ``cache.state`` names; returns the outcome on every rank.
 
         Raises:
-            PreconditionError: a warm state of more data than the memory holds.
+            PreconditionError: ``cache.state=warm``, and the data are larger than the page cache can be.
         """
         began = time.perf_counter()
         self._require_room()
@@ -184,7 +157,7 @@ class CacheKeeper:
         self._comm.barrier()
 
     def _do(self, task: str) -> str | None:
-        """Work on all files; returns the first thing that any rank was refused."""
+        """Work on all files; returns the first refusal of any rank, ``None`` if there was none."""
         refused: list[str] = []
         files = self._files.share(self._first, self._step)
         while some := list(itertools.islice(files, _AT_ONCE)):
@@ -193,13 +166,13 @@ class CacheKeeper:
         return self._comm.broadcast_object(first)
 
     def _look(self) -> tuple[float | None, str | None]:
-        """Share of the data in the page cache, and the file with the most of it there."""
-        found = self._hands.do("look", list(self._files.share(self._first, self._step, TOGETHER)))
-        everyone = self._comm.gather_objects(found)
+        """Cached share of the data, and the file with the largest cached share."""
+        looked = self._hands.do("look", list(self._files.share(self._first, self._step, TOGETHER)))
+        everyone = self._comm.gather_objects(looked)
         return self._comm.broadcast_object(_merge(everyone) if everyone is not None else (None, None))
 
     def _why(self, share: float | None, reached: bool | None, worst: str | None, refused: str | None) -> str | None:
-        """Why the state was not reached, or cannot be told; rank 0 says it."""
+        """Reason that the state was not reached or is not known; found by rank 0."""
         why = None
         if self._comm.rank == 0:
             if share is None:
@@ -220,13 +193,13 @@ class CacheKeeper:
         return DataSize(len(self._files), self._files.bytes, room, machines)
 
 
-def _place(comm: Communicator) -> tuple[int, int, int]:
-    """Number of this rank among those of its machine, how many they are, and how many machines there are."""
-    everyone = comm.gather_objects((socket.gethostname(), _boot_id()))
+def _place(comm: RankGroup) -> tuple[int, int, int]:
+    """Number of this rank on its machine, number of ranks there, and number of machines."""
+    everyone = comm.gather_objects((socket.gethostname(), boot_id()))
     places = None
     if everyone is not None:
         # Numbers and not names, as all ranks get those of all.
-        _, machines, ranks = np.unique([" ".join(one) for one in everyone], return_inverse=True, return_counts=True)
+        _, machines, ranks = np.unique([" ".join(host) for host in everyone], return_inverse=True, return_counts=True)
         before = np.zeros(len(ranks), np.int32)
         places = np.zeros((len(everyone), 2), np.int32)
         for rank, machine in enumerate(machines.tolist()):
@@ -238,16 +211,9 @@ def _place(comm: Communicator) -> tuple[int, int, int]:
     return number, of, round((1 / places[:, 1]).sum())
 
 
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 def _merge(everyone: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
-    """Share over all ranks, and the file with the largest share."""
-    told = sum(found["told_bytes"] for found in everyone)
-    share = sum(found["cached_bytes"] for found in everyone) / told if told else None
-    worst = max((found["worst"] for found in everyone if found["worst"]), key=lambda pair: pair[1], default=None)
+    """Cached share over all ranks, and the file with the largest share."""
+    known = sum(rank["told_bytes"] for rank in everyone)
+    share = sum(rank["cached_bytes"] for rank in everyone) / known if known else None
+    worst = max((rank["worst"] for rank in everyone if rank["worst"]), key=lambda pair: pair[1], default=None)
     return share, None if worst is None else worst[0]
