@@ -201,7 +201,8 @@ def _full(source: Path, target: Path) -> None:
     [
         (["stage.keep=true"], "stage.keep=true .*nothing is copied"),
         (["stage.per=rank"], "stage.per=rank .*nothing is copied"),
-        (["stage.dir=s3://bucket"], "it is no folder of a node"),
+        (["stage.dir=s3://bucket"], "no storage is known for s3:// URLs; name a folder"),
+        (["stage.dir= "], "it is no folder of a node"),
         (["stage.dir=local", "stage.every_epoch=true", "loader.in_memory=true"], "read before the first one"),
         (["stage.dir=local", "dist.backend=mpi", "access.io=collective"], "several files"),
     ],

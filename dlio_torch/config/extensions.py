@@ -1,4 +1,4 @@
-"""What the configuration asks of formats and engines: the only module of ``config`` that imports their registries."""
+"""What the configuration asks of formats, engines and storages: the only module that imports their registries."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.formats.core import registry as formats
 from dlio_torch.formats.core.registry import DEFAULT, OptionGroup, all_facts, option_groups
+from dlio_torch.storage.registry import unknown_scheme
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
@@ -22,6 +23,7 @@ __all__ = [
     "engine_facts",
     "format_facts",
     "option_groups",
+    "unknown_scheme",
 ]
 
 ENGINES = tuple(engines.BUILTIN)

@@ -1,10 +1,11 @@
-"""Checks of paths: names that no file system takes are refused before anything is looked at."""
+"""Checks of paths: URLs without a storage and names that no file system takes are refused before any access."""
 
 from __future__ import annotations
 
 import os
 
 from dlio_torch.config.check import Fail
+from dlio_torch.config.extensions import unknown_scheme
 from dlio_torch.config.schema import Config
 
 _NAME_BYTES = 255  # NAME_MAX of Linux
@@ -12,7 +13,7 @@ _PATH_BYTES = 4095  # PATH_MAX, without the zero at the end
 
 
 def check_paths(config: Config, fail: Fail) -> None:
-    """Refuse paths and names of files that are too long.
+    """Refuse URLs that no storage serves, and paths and names of files that are too long.
 
     Args:
         config: a complete configuration.
@@ -21,18 +22,20 @@ def check_paths(config: Config, fail: Fail) -> None:
     Raises:
         ConfigError: naming the key, its value and what to change.
     """
-    paths = {
+    locations = {
         "dataset.path": config.dataset.path,
         "dataset.root": config.dataset.root,
         "output.dir": config.output.dir,
         "output.root": config.output.root,
         "stage.dir": config.stage.dir,
         "train.resume": config.train.resume,
-        **{f"checkpoint.files.{number}.name": file.name for number, file in enumerate(config.checkpoint.files)},
     }
+    paths = {key: location for key, location in locations.items() if location is not None}
+    for key, location in paths.items():
+        if (problem := unknown_scheme(location)) is not None:
+            fail([key], *problem)
+    paths |= {f"checkpoint.files.{number}.name": file.name for number, file in enumerate(config.checkpoint.files)}
     for key, path in paths.items():
-        if path is None:
-            continue
         longest = max(len(os.fsencode(name)) for name in path.split("/"))
         if longest > _NAME_BYTES:
             fail([key], f"a name of {longest} bytes in it; file systems take {_NAME_BYTES}", "choose a shorter name")

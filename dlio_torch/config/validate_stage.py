@@ -22,7 +22,7 @@ def check_stage(config: Config, fail: Fail) -> None:
             if getattr(stage, name) != getattr(usual, name):
                 fail([f"stage.{name}", "stage.dir"], "nothing is copied", "set stage.dir to a folder of the node")
         return
-    if not stage.dir.strip() or "://" in stage.dir:
+    if not stage.dir.strip():
         fail(["stage.dir"], "it is no folder of a node", "name one, /local/scratch, or set stage.dir=null")
     if stage.every_epoch and config.loader.in_memory:
         fail(

@@ -1,0 +1,203 @@
+"""The Storage contract: what formats, generation, checkpoints and engines need of the place where bytes lie.
+
+A storage is rooted: a local folder, or a bucket with a prefix.  Files are named below the root, with ``/`` between the
+parts of a name.  A storage may be sent to other processes and used by many threads at once.
+
+Errors are those of Python: :class:`FileNotFoundError` for a missing file, :class:`OSError` for whatever the system or
+the service refuses.  :class:`dlio_torch.storage.testing.StorageContract` checks an implementation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, ClassVar, Literal, NamedTuple
+
+ByteRange = tuple[int, memoryview]
+"""First byte in the file, and writable memory (contiguous, one byte an element) for as many bytes as it holds."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a storage can do beyond the contract; options that need more are refused.
+
+    Attributes:
+        paths: files have paths on this machine, which any library can open.
+        maps: files can be mapped into memory (``mmap``).
+        direct_io: reads can bypass the page cache (``O_DIRECT``), where the file system permits it.
+        page_cache: reads go through the page cache of this machine, which can be filled and evicted.
+        folders: folders exist by themselves, also empty ones.
+    """
+
+    paths: bool = False
+    maps: bool = False
+    direct_io: bool = False
+    page_cache: bool = False
+    folders: bool = False
+
+
+class Entry(NamedTuple):
+    """An entry of a listing.
+
+    Attributes:
+        name: name below the root.
+        kind: ``other`` is neither file nor folder: a broken link, a socket.
+        size: bytes of a file, where the listing tells them without another request; else ``None``.
+    """
+
+    name: str
+    kind: Literal["file", "folder", "other"]
+    size: int | None = None
+
+
+class RangeReader(ABC):
+    """Reads byte ranges of one file into given memory; any number of threads may use it at once."""
+
+    @abstractmethod
+    def read(self, ranges: Sequence[ByteRange]) -> None:
+        """Fill the memory of all ranges; a storage may join neighbours and have many requests in flight.
+
+        Raises:
+            EOFError: the file ends before a range does.
+            OSError: the file cannot be read.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the reader holds."""
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Storage(ABC):
+    """Where the bytes of a data set or a checkpoint lie.
+
+    Args:
+        root: local folder or URL, as the user wrote it.
+
+    Attributes:
+        root: as given.
+        capabilities: what it can do beyond the contract.
+    """
+
+    capabilities: ClassVar[Capabilities]
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    @abstractmethod
+    def list(self, folder: str = "") -> Iterator[Entry]:
+        """Every entry below a folder, at any depth, in any order; folders that may not be read are left out.
+
+        Args:
+            folder: name of the folder; "": the root.  One that does not exist has no entries.
+        """
+
+    @abstractmethod
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, or of all files of a folder; ``None`` if there is neither."""
+
+    @abstractmethod
+    def path(self, name: str) -> Path:
+        """Path of a file on this machine, for libraries that open files themselves; whether it exists or not.
+
+        Raises:
+            io.UnsupportedOperation: the storage has no paths.
+        """
+
+    @abstractmethod
+    def open(self, name: str, size: int | None = None) -> BinaryIO:
+        """A file for reading from start to end or by seeks, without a buffer of Python's.
+
+        Args:
+            name: name of the file.
+            size: its bytes if they are known, which may save a request.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+
+    @abstractmethod
+    def ranges(self, name: str, size: int | None = None) -> RangeReader:
+        """A reader of byte ranges of a file.
+
+        Args:
+            name: name of the file.
+            size: its bytes if they are known, which may save a request.
+
+        Raises:
+            OSError: the file cannot be opened; a storage may find this out at the first range.
+        """
+
+    @abstractmethod
+    def put(self, name: str, content: bytes, *, durable: bool) -> None:
+        """Write a whole file: readers see the former file or the new one, never a part; an error changes nothing.
+
+        Folders in the name are made.
+
+        Args:
+            name: name of the file; an existing one is replaced.
+            content: its bytes.
+            durable: return when content and name survive a crash of the machine.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+
+    @abstractmethod
+    def put_file(self, name: str, source: Path, *, durable: bool) -> None:
+        """Move a local file, or the folder that some libraries write for one, to a name, as :meth:`put` does.
+
+        Args:
+            name: the name; what bears it is replaced.  Its folder exists.
+            source: complete, on this machine; of a local storage on the same file system.  It is gone afterwards.
+            durable: have the content on the device before it gets the name.  The name itself survives a crash when
+                :meth:`sync_folder` has returned: many names at the cost of one request.
+
+        Raises:
+            OSError: the file cannot be moved.
+        """
+
+    @abstractmethod
+    def sync_folder(self, folder: str = "") -> None:
+        """Return when the names in a folder survive a crash of the machine.
+
+        Raises:
+            OSError: the system refuses it.
+        """
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with everything in it; a missing one is no error.
+
+        Raises:
+            OSError: it cannot be deleted.
+        """
+
+    @abstractmethod
+    def make_folder(self, folder: str = "") -> None:
+        """Make a folder and those above it; one that exists is no error, and storages without folders do nothing.
+
+        Raises:
+            OSError: the folder cannot be made.
+        """
+
+
+def check_name(name: str) -> str:
+    """Return a name below the root.
+
+    Raises:
+        ValueError: it is empty, absolute, or leads out of the root.
+    """
+    if any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
+        raise ValueError(f"{name!r} is not a name below the root of a storage")
+    return name
