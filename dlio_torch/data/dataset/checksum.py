@@ -9,7 +9,6 @@ writes them; not on place, time, host, threads or ranks.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.dist.base import Communicator
 from dlio_torch.formats.core.format import Format
-from dlio_torch.storage.local.stored_paths import give_name
+from dlio_torch.storage.registry import open_storage
 from dlio_torch.syserrors import refused, unreadable
 
 CHECKSUMS = "dlio_torch.sha256"
@@ -45,10 +44,8 @@ def make_checksums(folder: Path, manifests: list[Manifest], fmt: Format, comm: C
     if everyone is not None:
         lines = sorted(line for one in everyone for line in one)
         text = "".join(f"{digest}  {name}\n" for name, digest in lines)
-        part = folder / f".{CHECKSUMS}.{os.getpid()}.part"
         try:
-            part.write_text(text, encoding="utf-8")
-            give_name(part, folder / CHECKSUMS, fsync=False)
+            open_storage(folder).put(CHECKSUMS, text.encode(), durable=False)
         except OSError as error:
             raise refused(f"{folder / CHECKSUMS} cannot be written", error) from error
         found = hashlib.sha256(text.encode()).hexdigest()

@@ -40,8 +40,10 @@ from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.ownership.marker import KEY
-from dlio_torch.storage.local.atomic_file import PART, fsync_path, part_name
-from dlio_torch.storage.local.stored_paths import give_name, in_the_way, remove, size_of, true_error
+from dlio_torch.storage.base import Storage
+from dlio_torch.storage.local.atomic_file import PART, part_name
+from dlio_torch.storage.local.stored_paths import in_the_way, remove, size_of, true_error
+from dlio_torch.storage.registry import open_storage
 from dlio_torch.syserrors import refused
 from dlio_torch.trace.spans import Recorder
 from dlio_torch.units import format_size
@@ -79,6 +81,7 @@ class Generated:
 @dataclass(frozen=True)
 class _Job:
     path: Path
+    name: str  # below the folder of the data set
     first_sample: int
     num_samples: int
 
@@ -102,6 +105,7 @@ def generate(
     """
     start = time.perf_counter()
     folder, once = layout.data_folder(config, fmt), OnceFiles(config, fmt)
+    storage = open_storage(folder)
     with _exclusive(folder, comm):
         _use_description(config, fmt, folder, comm)
         jobs = _Jobs(list(layout.generated(config, fmt).values()))
@@ -117,7 +121,7 @@ def generate(
         if progress is not None:
             progress(0, len(mine))
         try:
-            with contextlib.closing(_writing(config, fmt, recorder, jobs, mine, sample_bytes)) as sizes:
+            with contextlib.closing(_writing(config, fmt, storage, recorder, jobs, mine, sample_bytes)) as sizes:
                 for done, written in enumerate(sizes, start=1):
                     size += written
                     if progress is not None:
@@ -140,18 +144,24 @@ def generate(
 
 
 def _writing(
-    config: Config, fmt: Format, recorder: Recorder, jobs: _Jobs, mine: list[int], sample_bytes: float
+    config: Config,
+    fmt: Format,
+    storage: Storage,
+    recorder: Recorder,
+    jobs: _Jobs,
+    mine: list[int],
+    sample_bytes: float,
 ) -> Generator[int, None, None]:
     """Write the files of these numbers; yields the bytes of each, in this order."""
     threads, fsync = config.generate.num_workers or whole_cores(), config.generate.fsync
-    folders: set[Path] = set()
+    folders: set[str] = set()
 
     def write(number: int) -> int:
         job = jobs[number]
         began = time.perf_counter_ns()
-        written = _write(job, fmt, pool, job.num_samples * sample_bytes, fsync=fsync)
+        written = _write(job, fmt, storage, pool, job.num_samples * sample_bytes, fsync=fsync)
         recorder.add("generate", began, time.perf_counter_ns(), file=str(job.path), bytes=written)
-        folders.add(job.path.parent)
+        folders.add(job.name.rpartition("/")[0])
         return written
 
     at_once = 1
@@ -161,7 +171,7 @@ def _writing(
     with _threads(threads, at_once) as (pool, files):
         yield from in_order(files, write, mine, 2 * at_once) if at_once > 1 else map(write, mine)
     for folder in folders if fsync else ():
-        fsync_path(folder)
+        storage.sync_folder(folder)
 
 
 @contextlib.contextmanager
@@ -190,7 +200,9 @@ class _Jobs:
         for manifest in self._manifests:
             if number < manifest.num_files:
                 count = manifest.count(number)  # the same in each generated file
-                return _Job(manifest.path(number), manifest.first_sample + number * count, count)
+                path = manifest.path(number)
+                name = path.relative_to(manifest.folder).as_posix()
+                return _Job(path, name, manifest.first_sample + number * count, count)
             number -= manifest.num_files
         raise IndexError(number)
 
@@ -314,7 +326,8 @@ def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicat
             found = description.with_list(found, config, fmt)
         if found != before:
             with _unwritable(folder):
-                _publish(folder / description.DESCRIPTION, json.dumps(found, indent=1), fsync=config.generate.fsync)
+                content = json.dumps(found, indent=1).encode()
+                open_storage(folder).put(description.DESCRIPTION, content, durable=config.generate.fsync)
     found = comm.broadcast_object(found)
     assert found is not None
     description.use_description(found, folder, fmt)
@@ -322,15 +335,7 @@ def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicat
         check_seen(folder / description.DESCRIPTION, comm, "dataset.root")
 
 
-def _publish(path: Path, text: str, *, fsync: bool) -> None:
-    part = part_name(path)
-    part.write_text(text, encoding="utf-8")
-    give_name(part, path, fsync=fsync)
-    if fsync:
-        fsync_path(path.parent)
-
-
-def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool) -> int:
+def _write(job: _Job, fmt: Format, storage: Storage, pool: Executor, needed: float, *, fsync: bool) -> int:
     """Write one file of about ``needed`` bytes and give it its name; returns its bytes."""
     part = part_name(job.path)
     kind = in_the_way(job.path)
@@ -342,10 +347,11 @@ def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool
             # Libraries do not stand a full disk well: HDF5 may crash when it closes such a file.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fmt.write(part, job.first_sample, job.num_samples, pool)
-        parts, paths = _family(part, fmt.companions()), _family(job.path, fmt.companions())
+        suffixes = (*fmt.companions(), "")  # the file itself comes last: where it is, all of them are
+        parts = [part.with_name(part.name + suffix) for suffix in suffixes]
         size = sum(size_of(written) for written in parts)
-        for written, path in zip(parts, paths, strict=True):
-            give_name(written, path, fsync=fsync)
+        for written, suffix in zip(parts, suffixes, strict=True):
+            storage.put_file(job.name + suffix, written, durable=fsync)
     except (OSError, RuntimeError) as error:  # h5py raises the latter where closing fails
         _remove(part, fmt)
         raise refused(
@@ -360,12 +366,7 @@ def _write(job: _Job, fmt: Format, pool: Executor, needed: float, *, fsync: bool
     return size
 
 
-def _family(path: Path, companions: tuple[str, ...]) -> list[Path]:
-    """What lies beside a file and belongs to it, and last the file itself: where it is, all of them are."""
-    return [*(path.with_name(path.name + suffix) for suffix in companions), path]
-
-
 def _remove(part: Path, fmt: Format) -> None:
-    for written in _family(part, fmt.companions()):
+    for suffix in (*fmt.companions(), ""):
         with contextlib.suppress(OSError):
-            remove(written)
+            remove(part.with_name(part.name + suffix))

@@ -7,10 +7,8 @@ read, and files of earlier runs are found again.  ``dlio_torch.json`` in it desc
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,7 +26,9 @@ from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.storage.base import Storage
 from dlio_torch.storage.local.stored_paths import in_the_way
+from dlio_torch.storage.registry import open_storage
 
 VERSION = 1
 SPLITS = ("train", "eval")
@@ -199,9 +199,8 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
         return path.parent, Names([path.name])
     if not path.is_dir():
         raise DataError(f"dataset.path={str(path)!r} is {in_the_way(path)}", hint="name a file or a folder")
-    base = len(os.path.join(path, ""))
-    beside = {str(path / once.name) for once in config.dataset.once if once.name}
-    names = sorted(found[base:] for found in _below(str(path), fmt) if found not in beside)
+    beside = {once.name for once in config.dataset.once if once.name}
+    names = sorted(name for name in _files_of(fmt, open_storage(path)) if name not in beside)
     if not names:
         raise DataError(
             f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",
@@ -210,23 +209,19 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     return path, Names(names)
 
 
-def _below(folder: str, fmt: Format) -> Iterator[str]:
-    """Paths of the files of a format in a folder and its subfolders, by what the folders say of them: none is asked."""
-    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
-        for entry in entries:
-            is_folder = entry.is_dir()
-            if entry.name.endswith(fmt.suffix):
-                if is_folder or not entry.is_file():
-                    kind = None if is_folder else in_the_way(Path(entry.path))
-                    if kind is not None:
-                        hint = "remove it, or put it right"
-                        raise DataError(f"{entry.path} is {kind}, not a file of data", hint=hint)
-                    if fmt.in_folders and fmt.is_there(Path(entry.path)):
-                        yield entry.path
-                elif not fmt.in_folders:
-                    yield entry.path
-            if is_folder and not entry.is_symlink():
-                yield from _below(entry.path, fmt)
+def _files_of(fmt: Format, storage: Storage) -> Iterator[str]:
+    """Names of the files of a format in a storage, by its listing: no file is looked at."""
+    for entry in storage.list():
+        if not entry.name.endswith(fmt.suffix):
+            continue
+        if entry.kind == "other" and (kind := in_the_way(storage.path(entry.name))) is not None:
+            hint = "remove it, or put it right"
+            raise DataError(f"{storage.path(entry.name)} is {kind}, not a file of data", hint=hint)
+        if entry.kind == "file":
+            if not fmt.in_folders:
+                yield entry.name
+        elif fmt.in_folders and fmt.is_there(storage.path(entry.name)):
+            yield entry.name
 
 
 _Inspected = tuple[npt.NDArray[np.int64], int, dict[str, Any]]

@@ -17,7 +17,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
-from dlio_torch.storage.local.stored_paths import give_name
+from dlio_torch.storage.registry import open_storage
 from dlio_torch.syserrors import refused
 
 _FIRST_ROW = 1 << 41  # behind the samples of all splits: content of its own
@@ -104,7 +104,7 @@ class OnceFiles:
                 with ThreadPoolExecutor(1) as pool:
                     file.format.write(part, _FIRST_ROW, file.option.rows, pool)
                 size += part.stat().st_size
-                give_name(part, file.path, fsync=fsync)
+                open_storage(self._folder).put_file(file.option.name, part, durable=fsync)
             except (OSError, RuntimeError) as error:  # h5py raises the latter where closing fails
                 part.unlink(missing_ok=True)
                 why = error if isinstance(error, OSError) else OSError(str(error))

@@ -47,7 +47,7 @@ def renamed(temporary: Path, path: Path) -> Iterator[Path]:
     """
     try:
         yield temporary
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
