@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from dlio_torch.environment.host import host_identity
 from dlio_torch.environment.gpu import gpu_of
+from dlio_torch.environment.host import host_identity
 
 
 def own_gpu(local_rank: int) -> tuple[int, tuple[object, ...]] | None:
