@@ -2,7 +2,7 @@
 
 A *wait* is a span ``fetch`` of the trainer, from asking for a batch to having it.  Its ``offset`` is the
 number of the batch that came; the span ``batch`` of the same number tells the thread that made it, and
-when (:mod:`dlio_torch.data.engines.provenance`).  That thread's time within the wait is cut into
+when (:mod:`dlio_torch.data.dataset.provenance`).  That thread's time within the wait is cut into
 
 =============  ==========================================================================================
 preprocess     inside the thread's spans of that name

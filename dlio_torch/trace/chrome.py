@@ -30,7 +30,7 @@ from dlio_torch.trace.kineto import THREADS, foreign_events, read_profile
 
 MAX_CALLS = 1_000_000
 AMOUNTS = ("asleep", "run_delay", "kernel")
-"""Spans whose length counts and not their place (:mod:`dlio_torch.data.engines.provenance`): they are not drawn."""
+"""Spans whose length counts and not their place (:mod:`dlio_torch.data.dataset.provenance`): they are not drawn."""
 _CHUNK = 20_000  # events that are text at once
 _Ids = dict[tuple[int, int], int]
 

@@ -23,8 +23,8 @@ from torch.utils.data import Dataset
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.provenance import Made, Making
 from dlio_torch.data.dataset.verification import check_contents, check_count
-from dlio_torch.data.engines.provenance import Made, Making
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
 from dlio_torch.formats.core.format import Format, Reader
@@ -220,7 +220,7 @@ class CatchingDataset(Dataset[Batch | Made | Failure]):
 
     Args:
         inner: gives the batches.
-        recorder: takes how each batch came to be (:mod:`dlio_torch.data.engines.provenance`).
+        recorder: takes how each batch came to be (:mod:`dlio_torch.data.dataset.provenance`).
     """
 
     def __init__(self, inner: BatchSource, recorder: Recorder = NULL) -> None:

@@ -16,9 +16,9 @@ import torch
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
+from dlio_torch.data.dataset.provenance import Made
 from dlio_torch.data.engines import registry
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
-from dlio_torch.data.engines.provenance import Made
 from dlio_torch.data.engines.replay import ReplayedBatches
 from dlio_torch.data.engines.torch_loader.engine import Item
 from dlio_torch.data.order.pipe_plan import PipePlan
@@ -122,7 +122,7 @@ class BatchLoader:
         self._sampler = sampler
         self._epoch = 0
         self._taken = 0  # batches of this epoch that the trainer has taken
-        #: Number of the batch that was taken last (:mod:`dlio_torch.data.engines.provenance`); -1: none is recorded.
+        #: Number of the batch that was taken last (:mod:`dlio_torch.data.dataset.provenance`); -1: none is recorded.
         self.number = -1
         self._resume: tuple[int, int] | None = None
         self._items: Iterator[Item] | None = None

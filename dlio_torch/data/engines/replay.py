@@ -27,7 +27,7 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
-from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.dataset.provenance import Made
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import BatchAssembler, Record

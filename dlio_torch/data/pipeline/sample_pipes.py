@@ -15,7 +15,7 @@ from itertools import islice
 from torch.utils.data import IterableDataset, IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.dataset.provenance import Made
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.workers.transfer import shared_numbers
 from dlio_torch.formats.core.batch import Batch

@@ -18,7 +18,7 @@ from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
-from dlio_torch.data.engines.provenance import Made, Making
+from dlio_torch.data.dataset.provenance import Made, Making
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
 from dlio_torch.data.pipeline.patterns import in_batches

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.dataset.provenance import Made
 from dlio_torch.data.workers.open_files import TooManyFiles
 from dlio_torch.errors import DlioError
 from dlio_torch.storage.local.locked_folder import SHARED_MEMORY

@@ -14,6 +14,7 @@ import numpy as np
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import Failure
+from dlio_torch.data.dataset.provenance import Begun, Making
 from dlio_torch.data.dataset.verification import check_contents
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Memory
 from dlio_torch.data.engines.decoupled.epoch import Item, Share
@@ -21,7 +22,6 @@ from dlio_torch.data.engines.decoupled.epoch_plans import Plans
 from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.readahead_hints import Ahead
-from dlio_torch.data.engines.provenance import Begun, Making
 from dlio_torch.data.order.orders import BatchMaker
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.dataset.provenance import Made
 from dlio_torch.data.workers.worker_errors import no_batch
 from dlio_torch.formats.core.batch import Batch
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from dlio_torch.data.dataset.map_dataset import Failure
+from dlio_torch.data.dataset.provenance import Begun
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool
 from dlio_torch.data.engines.decoupled.epoch import Item, Share
@@ -17,7 +18,6 @@ from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.incoming_samples import Bringer
 from dlio_torch.data.engines.decoupled.lane_schedule import Lanes, Turns
 from dlio_torch.data.engines.decoupled.streams import PlannedBatches
-from dlio_torch.data.engines.provenance import Begun
 from dlio_torch.data.pipeline.lanes import LanesPlan
 from dlio_torch.errors import DlioError
 from dlio_torch.native.memory import address_of

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dlio_torch.data.dataset.map_dataset import Failure
+from dlio_torch.data.dataset.provenance import Begun
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool
 from dlio_torch.data.engines.decoupled.buffer_pool import Ints, Shelf
 from dlio_torch.data.engines.decoupled.epoch import Item, Share
 from dlio_torch.data.engines.decoupled.group_plan import Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
-from dlio_torch.data.engines.provenance import Begun
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DlioError
 from dlio_torch.native.memory import address_of

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.dataset.map_dataset import Failure
+from dlio_torch.data.dataset.provenance import Made
 from dlio_torch.data.engines.decoupled.block_pool import Memory
 from dlio_torch.data.engines.decoupled.epoch import Item
 from dlio_torch.data.engines.decoupled.pinning import Pinned
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import FREE, HELD, Region
-from dlio_torch.data.engines.provenance import Made
 from dlio_torch.formats.core.batch import Batch, as_tensor
 
 _There = tuple[int, int, tuple[int, ...], str]  # block, first byte in it, shape, type

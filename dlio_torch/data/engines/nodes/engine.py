@@ -21,7 +21,7 @@ import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.dataset.provenance import Made
 from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler

@@ -16,7 +16,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, passed_through
-from dlio_torch.data.engines.provenance import Made
+from dlio_torch.data.dataset.provenance import Made
 from dlio_torch.data.engines.read_ahead import ReadAhead
 from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.order.pipe_plan import PipePlan
