@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch, Sample, samples_of
 from dlio_torch.formats.core.byte_origin import whereabouts
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.layout import Ints
 
 
 def check_count(path: Path, found: int, expected: int) -> None:
@@ -27,7 +27,7 @@ def check_count(path: Path, found: int, expected: int) -> None:
         )
 
 
-def check_counts(epoch: int, came: Indices, due: Indices) -> None:
+def check_counts(epoch: int, came: Ints, due: Ints) -> None:
     """Raise unless each sample came as often in an epoch as the access pattern says.
 
     Args:
