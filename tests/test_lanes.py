@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pattern_data import CountingFormat, configured, flat, loaders, numbers, planned
 
 from dlio_torch.data.dataset.map_dataset import SampleDataset
-from dlio_torch.data.pipeline import patterns
+from dlio_torch.data.order.access_patterns import filled_lanes
+from dlio_torch.data.pipeline import pattern_pipes
 from dlio_torch.data.pipeline.lanes import LanesPlan, LanesStart
-from dlio_torch.data.pipeline.patterns import filled_lanes
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX
 
@@ -147,7 +147,7 @@ def test_lanes_end_with_their_source_and_give_up_on_short_shots() -> None:
 
 
 def test_examples_of_the_docstrings() -> None:
-    tried = doctest.testmod(patterns)
+    tried = doctest.testmod(pattern_pipes)
     assert tried.attempted
     assert not tried.failed
 

@@ -19,9 +19,9 @@ from pattern_data import CountingFormat, configured, loaders, numbers, planned
 from strace import READS, Call, need_strace, trace
 
 from dlio_torch.config.compose import compose
+from dlio_torch.data.order.access_patterns import interleaved
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.pipeline.parallel_interleave import interleaved_in_parallel
-from dlio_torch.data.pipeline.patterns import interleaved
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
 from dlio_torch.formats.core.registry import create
 

@@ -23,9 +23,9 @@ from dlio_torch.config.schema import AccessConfig, Config, DatasetConfig, Loader
 from dlio_torch.config.validate import validate
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.sources import Loading
+from dlio_torch.data.order.access_patterns import drawn, in_batches, interleaved
 from dlio_torch.data.order.stream_plan import StreamPlan
-from dlio_torch.data.pipeline import patterns, stream
-from dlio_torch.data.pipeline.patterns import drawn, in_batches, interleaved
+from dlio_torch.data.pipeline import pattern_pipes, stream
 from dlio_torch.data.pipeline.round_robin import Turns
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX
@@ -188,7 +188,7 @@ def test_batches_are_full(count: int, size: int) -> None:
 
 
 def test_examples_of_the_docstrings() -> None:
-    for module in (patterns, stream):
+    for module in (pattern_pipes, stream):
         tried = doctest.testmod(module)
         assert tried.attempted
         assert not tried.failed

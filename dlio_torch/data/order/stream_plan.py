@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.order.access_patterns import drawn, generator, in_batches, interleaved
 from dlio_torch.data.order.orders import permuted
 from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
 from dlio_torch.data.order.sampler import BatchScope, Tail, rank_batch
-from dlio_torch.data.pipeline.patterns import drawn, generator, in_batches, interleaved
 from dlio_torch.errors import ConfigError
 
 Numbers = npt.NDArray[np.int64]

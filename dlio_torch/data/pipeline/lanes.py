@@ -16,10 +16,11 @@ from typing import Literal, TypeVar
 from torch.utils.data import IterDataPipe, functional_datapipe
 
 from dlio_torch.data.dataset.map_dataset import SampleDataset
+from dlio_torch.data.order.access_patterns import filled_lanes
 from dlio_torch.data.order.orders import pieces
 from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
 from dlio_torch.data.order.sampler import BatchScope, rank_batch
-from dlio_torch.data.pipeline.patterns import filled_lanes
+from dlio_torch.data.pipeline.pattern_pipes import FillLanes
 from dlio_torch.data.pipeline.stream import Record
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, samples_of
@@ -207,8 +208,8 @@ class LanesStart:
         """Batches of ``part`` in all epochs."""
         plan = self._plan
         samples = LaneSamples(plan, part).read_by_number(self._dataset, self._specs)
-        steps: IterDataPipe[list[Record]] = samples.fill_lanes(
-            plan.batch_size, plan.rows, self._cut, plan.patience, plan.random_steps, plan.random_key(part)
+        steps = FillLanes(
+            samples, plan.batch_size, plan.rows, self._cut, plan.patience, plan.random_steps, plan.random_key(part)
         )
         if plan.probe:
             self._dataset[0]

@@ -138,7 +138,7 @@ def interleaved_in_parallel(
 ) -> Iterator[T]:
     """One item of each of ``cycle_length`` sources in turn, each source read by a thread of its own.
 
-    The order is that of :func:`~dlio_torch.data.pipeline.patterns.interleaved`.  Beside the sources in turn,
+    The order is that of :func:`~dlio_torch.data.order.access_patterns.interleaved`.  Beside the sources in turn,
     ``prefetch`` further ones are begun and read up to their buffers; the first of them takes the place of one that is
     over, whose thread begins another source.  ``cycle_length + prefetch`` threads live as long as the iterator.
 

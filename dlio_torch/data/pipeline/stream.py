@@ -19,9 +19,10 @@ from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
 from dlio_torch.data.dataset.provenance import Made, Making
+from dlio_torch.data.order.access_patterns import in_batches
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
-from dlio_torch.data.pipeline.patterns import in_batches
+from dlio_torch.data.pipeline.pattern_pipes import Interleave, ShufflePool
 from dlio_torch.data.pipeline.round_robin import Turns
 from dlio_torch.data.workers.transfer import shared_numbers
 from dlio_torch.errors import DataError, DlioError
@@ -181,9 +182,8 @@ class StreamStart:
     def _records(self, epoch: int, part: int) -> IterDataPipe[Record]:
         plan = self._plan
         sources = StreamFiles(plan, epoch, part).read_records(self._dataset)
-        records = sources.interleave_records(plan.interleave, plan.interleave_prefetch, plan.interleave_buffer)
-        pooled: IterDataPipe[Record] = records.shuffle_pool(plan.pool, seed=plan.key(epoch, part), repeat=plan.endless)
-        return pooled
+        records = Interleave(sources, plan.interleave, plan.interleave_prefetch, plan.interleave_buffer)
+        return ShufflePool(records, plan.pool, seed=plan.key(epoch, part), repeat=plan.endless)
 
 
 @functional_datapipe("assemble_batches")

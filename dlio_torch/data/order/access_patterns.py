@@ -1,26 +1,21 @@
-"""Access patterns over streams of anything: interleave, shuffle pool, lanes.
+"""Access patterns over streams of anything: interleave, shuffle pool, batches, lanes.
 
-Each is a plain generator function and a DataPipe over it.  The functions know nothing of files, so the
-plan of a run applies them to sample numbers and the pipes apply them to what is read: both give the same
-sequence because both are the same code.
+Each is a plain generator function that knows nothing of files.  The plan of a run applies it to sample numbers,
+the DataPipes of :mod:`dlio_torch.data.pipeline.pattern_pipes` apply it to records: both give the same sequence
+because both are the same code.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from itertools import repeat as forever
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from torch.utils.data import IterDataPipe, functional_datapipe
-
-from dlio_torch.data.pipeline.parallel_interleave import interleaved_in_parallel
 from dlio_torch.errors import DataError
 
 T = TypeVar("T")
-Row = tuple[int, Mapping[str, Any]]  # number of a sample, and its arrays
 
 
 def generator(*key: int) -> random.Random:
@@ -191,128 +186,3 @@ def filled_lanes(
         for lane, (shot, first) in enumerate(current):
             current[lane] = shot, first + rows
             left[lane] -= rows
-
-
-# Torch wraps an __iter__ that is a generator function in one that rewrites the messages of errors; these
-# return generators instead.
-
-
-@functional_datapipe("interleave_records")
-class Interleave(IterDataPipe[T]):
-    """One record of each of ``cycle_length`` sources in turn; see :func:`interleaved`.
-
-    >>> from torch.utils.data.datapipes.iter import IterableWrapper
-    >>> list(IterableWrapper([[1, 2, 3], [10], [100, 200]]).interleave_records(2))
-    [1, 10, 2, 3, 100, 200]
-
-    Args:
-        source: the sources.
-        cycle_length: sources in turn.
-        prefetch: sources that are begun before their turn; needs ``buffer``.
-        buffer: records that a thread of each source keeps ready; 0: no threads.  See
-            :func:`~dlio_torch.data.pipeline.parallel_interleave.interleaved_in_parallel`.
-    """
-
-    def __init__(
-        self, source: IterDataPipe[Iterable[T]], cycle_length: int, prefetch: int = 0, buffer: int = 0
-    ) -> None:
-        super().__init__()
-        self._source = source
-        self._cycle_length = cycle_length
-        self._prefetch = prefetch
-        self._buffer = buffer
-
-    def __iter__(self) -> Iterator[T]:
-        if self._buffer:
-            return interleaved_in_parallel(self._source, self._cycle_length, self._prefetch, self._buffer)
-        return interleaved(self._source, self._cycle_length)
-
-
-@functional_datapipe("shuffle_pool")
-class ShufflePool(IterDataPipe[T]):
-    """Items drawn from a pool of ``size``, filled before the first one leaves; see :func:`drawn`.
-
-    >>> from torch.utils.data.datapipes.iter import IterableWrapper
-    >>> sorted(IterableWrapper(range(5)).shuffle_pool(3, seed=1))
-    [0, 1, 2, 3, 4]
-    >>> from itertools import islice
-    >>> sorted(islice(IterableWrapper("ab").shuffle_pool(9, repeat=True), 4))
-    ['a', 'a', 'b', 'b']
-
-    Args:
-        source: the items; with ``repeat`` it is iterated over again and again.
-        size: items in the pool.
-        seed: number, or numbers, that the draws depend on; nothing else changes them.
-        repeat: go on with the source's items of the next pass, for ever.
-    """
-
-    def __init__(
-        self, source: IterDataPipe[T], size: int, *, seed: int | Sequence[int] = 0, repeat: bool = False
-    ) -> None:
-        super().__init__()
-        self._source = source
-        self._size = max(1, size)
-        self._key = (seed,) if isinstance(seed, int) else tuple(seed)
-        self._repeat = repeat
-
-    def __iter__(self) -> Iterator[T]:
-        passes = forever(self._source) if self._repeat else (self._source,)
-        return drawn(passes, self._size, generator(*self._key))
-
-
-@functional_datapipe("fill_lanes")
-class FillLanes(IterDataPipe[list[Row]]):
-    """Cuts variable-length samples into steps of ``rows`` rows, in ``lanes`` lanes; see :func:`filled_lanes`.
-
-    >>> from torch.utils.data.datapipes.iter import IterableWrapper
-    >>> shots = IterableWrapper([(7, {"x": [1, 2, 3, 4]}), (8, {"x": [5, 6]}), (9, {"x": [7, 8, 9]})])
-    >>> for step in shots.fill_lanes(lanes=2, rows=2, cut=["x"]):
-    ...     print(step)
-    [(7, {'x': [1, 2]}), (8, {'x': [5, 6]})]
-    [(7, {'x': [3, 4]}), (9, {'x': [8, 9]})]
-
-    Args:
-        source: samples, each its number and its arrays.
-        lanes: samples that are under way at the same time.
-        rows: rows of a step in each lane.
-        cut: names of the arrays that are cut, of which the shortest counts; others are given whole.
-        patience: samples that may be too short in a row, before :class:`DataError`; 0: any number.
-        random_steps: steps, from the first one on, in which a new sample is cut at a random row.
-        key: numbers that the random rows depend on.
-    """
-
-    def __init__(
-        self,
-        source: IterDataPipe[Row],
-        lanes: int,
-        rows: int,
-        cut: Sequence[str],
-        patience: int = 0,
-        random_steps: int = 0,
-        key: Sequence[int] = (),
-    ) -> None:
-        super().__init__()
-        self._source = source
-        self._lanes = lanes
-        self._rows = rows
-        self._cut = tuple(cut)
-        self._patience = patience
-        self._random_steps = random_steps
-        self._random_key = tuple(key)
-
-    def __iter__(self) -> Iterator[list[Row]]:
-        return self._run()
-
-    def _run(self) -> Iterator[list[Row]]:
-        steps = filled_lanes(
-            self._source, self._lanes, self._rows, self._length, self._patience, self._random_steps, self._random_key
-        )
-        for step in steps:
-            yield [(number, self._piece(arrays, first)) for (number, arrays), first in step]
-
-    def _length(self, row: Row) -> int:
-        return min(len(row[1][name]) for name in self._cut)
-
-    def _piece(self, arrays: Mapping[str, Any], first: int) -> dict[str, Any]:
-        end = first + self._rows
-        return {name: array[first:end] if name in self._cut else array for name, array in arrays.items()}
