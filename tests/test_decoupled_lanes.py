@@ -29,7 +29,7 @@ from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.engines.decoupled.incoming_samples import Handful, Incoming, one_by_one
 from dlio_torch.data.engines.decoupled.lane_schedule import Turns
 from dlio_torch.data.order.access_patterns import filled_lanes
-from dlio_torch.data.pipeline.lanes import LanesPlan, RowsOf
+from dlio_torch.data.order.lanes_plan import LanesPlan, RowsOf
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.numpy.options import NpzConfig

@@ -14,8 +14,9 @@ from pattern_data import CountingFormat, configured, flat, loaders, numbers, pla
 
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.order.access_patterns import filled_lanes
+from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.pipeline import pattern_pipes
-from dlio_torch.data.pipeline.lanes import LanesPlan, LanesStart
+from dlio_torch.data.pipeline.lanes import LanesStart
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX
 

@@ -21,9 +21,9 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.data.engines.assemble import eval_sampler, train_sampler
 from dlio_torch.data.engines.held_batches import HeldPlan, fetched_by
+from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.pipeline.lanes import LanesPlan
 from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.core.format import Format

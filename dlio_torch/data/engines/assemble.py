@@ -15,10 +15,10 @@ from dlio_torch.data.engines.batch_loader import BatchLoader, Source
 from dlio_torch.data.engines.held_batches import HeldLoader, HeldPlan
 from dlio_torch.data.engines.replay_reads import serve
 from dlio_torch.data.engines.sources import Loading
+from dlio_torch.data.order.lanes_plan import LanesPlan, RowsOf
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
-from dlio_torch.data.pipeline.lanes import LanesPlan, RowsOf
 from dlio_torch.environment.vigil import NO_WATCH, Watch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.spans import Recorder

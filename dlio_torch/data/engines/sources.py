@@ -23,10 +23,11 @@ from dlio_torch.data.engines.replay import (
     keep_records,
     keep_samples,
 )
+from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
-from dlio_torch.data.pipeline.lanes import LanesPlan, LanesStart
+from dlio_torch.data.pipeline.lanes import LanesStart
 from dlio_torch.data.pipeline.stream import (
     BatchAssembler,
     PipeStream,

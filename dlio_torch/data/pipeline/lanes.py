@@ -1,158 +1,19 @@
-"""Lanes: batches cut from variable-length samples, each lane going on with another when its own is used up.
+"""Lanes as DataPipes: samples of variable length, read one after another, and batches cut from them.
 
-Recurrent networks that keep their state from batch to batch are trained so: FRNN's batches hold 128 time
-steps of each of some plasma shots, and a shot is read when a lane has come to the end of the one before.
-The lanes run on through all epochs.  The pattern is that of PPPLDeepLearning/plasma-python,
-plasma/models/loader.py: ``Loader.training_batch_generator_partial_reset``.
+:class:`~dlio_torch.data.order.lanes_plan.LanesPlan` says which samples, in which order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import count
-from typing import Literal, TypeVar
+from collections.abc import Iterator, Sequence
 
 from torch.utils.data import IterDataPipe, functional_datapipe
 
 from dlio_torch.data.dataset.map_dataset import SampleDataset
-from dlio_torch.data.order.access_patterns import filled_lanes
-from dlio_torch.data.order.orders import pieces
-from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
-from dlio_torch.data.order.sampler import BatchScope, rank_batch
+from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.pipeline.pattern_pipes import FillLanes
 from dlio_torch.data.pipeline.stream import Record
-from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, samples_of
-from dlio_torch.formats.core.format import Format
-
-T = TypeVar("T")
-
-
-class LanesPlan(PipePlan):
-    """Which samples a rank's lanes read in which order.
-
-    Every rank reads all samples, in a shuffle of its own that is new each time they are used up; loader
-    workers (parts) have lanes of their own.
-
-    Args:
-        num_samples: samples of the data set.
-        order: ``shuffled``, or ``sequential`` for the order of sample numbers.
-        rows: rows that a lane takes from its sample in a step.
-        random_steps: steps, from the first one on, in which a lane cuts a new sample at a random row.
-        probe: sample 0 is read once before the first batch, for its shape.
-        rows_of: rows of a sample, from its number; needed for the contents of batches, not for the reading.
-        batch_size: lanes, of one rank or of all ranks together.
-        batch_scope: what ``batch_size`` counts.
-        seed: seed of the order.
-        rank: number of this process.
-        world_size: number of processes.
-        parts: loader workers of a rank, at least 1.
-        steps: steps of an epoch.
-        batch_key: configuration key of ``batch_size``, for messages.
-        steps_key: configuration key of ``steps``, for messages.
-
-    Attributes:
-        rows, random_steps, probe: as given.
-        patience: samples that may be too short in a row; with more of them, all are.
-
-    Raises:
-        ConfigError: no number of steps is given, though lanes have no end.
-    """
-
-    def __init__(
-        self,
-        num_samples: int,
-        *,
-        rows: int,
-        batch_size: int,
-        steps: int,
-        order: Literal["sequential", "shuffled"] = "shuffled",
-        random_steps: int = 0,
-        probe: bool = False,
-        rows_of: Callable[[int], int] | None = None,
-        batch_scope: BatchScope = "rank",
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        parts: int = 1,
-        batch_key: str = "train.batch_size",
-        steps_key: str = "train.steps",
-    ) -> None:
-        if steps < 1:
-            raise ConfigError(
-                f"{steps_key}={steps} with access.pattern=lanes, which has no end of an epoch",
-                hint=f"set {steps_key} to the steps of an epoch",
-            )
-        super().__init__(
-            num_samples=num_samples,
-            batch_size=rank_batch(batch_size, batch_scope, world_size, batch_key),
-            steps=steps,
-            endless=True,
-            parts=parts,
-            pattern=f"lanes, {order}, rows {rows}, random steps {random_steps}, seed {seed}, world size {world_size}",
-        )
-        self.held_samples = parts * self.batch_size
-        self.rows, self.random_steps, self.probe = rows, random_steps, probe
-        # The first of one shuffle and the last of the next may be the same sample, all others too short.
-        self.patience = 2 * num_samples
-        self._shuffled = order == "shuffled"
-        self._key = [seed, rank]
-        self._rows_of = rows_of
-
-    def samples(self, part: int) -> Iterator[int]:
-        """Numbers of the samples that the lanes of ``part`` read, one after another without end."""
-        for number in count():
-            if not self._shuffled:
-                yield from range(self.num_samples)
-                continue
-            for piece in pieces([*self._key, part, number], self.num_samples):
-                yield from piece.tolist()
-
-    def random_key(self, part: int) -> tuple[int, ...]:
-        """What the random rows of ``part`` depend on."""
-        return (*self._key, part)
-
-    def cut(self, specs: Sequence[ArraySpec]) -> list[ArraySpec]:
-        """Arrays of a lane: of variable-length ones, :attr:`rows` rows.
-
-        Args:
-            specs: arrays of a sample.
-
-        Raises:
-            ConfigError: all have a fixed length.
-        """
-        if not any(spec.variable for spec in specs):
-            raise ConfigError(
-                "access.pattern=lanes cuts samples of variable length, and the samples have none",
-                hint="set dataset.fields.0.length_mean, or access.pattern=samples",
-            )
-        return [
-            replace(spec, shape=(self.rows, *spec.shape), variable=False) if spec.variable else spec for spec in specs
-        ]
-
-    def part_lengths(self, epoch: int) -> list[int]:
-        """See :class:`PipePlan`."""
-        return [ENDLESS] * self.parts
-
-    def part_batches(self, epoch: int, part: int) -> Iterator[list[int]]:
-        """See :class:`PipePlan`."""
-        if self._rows_of is None:
-            raise ValueError("the contents of batches depend on rows_of")
-        for step in self.steps(self.samples(part), part, self._rows_of):
-            yield [sample for sample, _ in step]
-
-    def steps(self, samples: Iterable[T], part: int, rows_of: Callable[[T], int]) -> Iterator[list[tuple[T, int]]]:
-        """For each step of ``part`` the sample of each lane and the first of its rows.
-
-        Args:
-            samples: those of :meth:`samples`, in that order, as numbers or anything else.
-            part: loader worker.
-            rows_of: rows of one of them.
-        """
-        return filled_lanes(
-            samples, self.batch_size, self.rows, rows_of, self.patience, self.random_steps, self.random_key(part)
-        )
 
 
 @functional_datapipe("read_by_number")
@@ -218,24 +79,3 @@ class LanesStart:
     def specs(self) -> list[ArraySpec]:
         """Arrays of a lane; see :meth:`LanesPlan.cut`."""
         return self._of_lanes
-
-
-class RowsOf:
-    """Rows of a generated sample from its number, as its content tells: slow, and made for checking.
-
-    Args:
-        fmt: knows the content.
-        first_sample: number of the first sample, as the format counts.
-    """
-
-    def __init__(self, fmt: Format, first_sample: int) -> None:
-        self._format, self._first = fmt, first_sample
-        self._names = [spec.name for spec in fmt.specs() if spec.variable]
-        self._known: dict[int, int] = {}
-
-    def __call__(self, sample: int) -> int:
-        """Rows of the shortest array."""
-        if sample not in self._known:
-            content = self._format.expected(self._first + sample)
-            self._known[sample] = min(len(content[name]) for name in self._names)
-        return self._known[sample]

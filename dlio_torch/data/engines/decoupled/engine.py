@@ -19,10 +19,10 @@ from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
+from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.orders import BatchMaker
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import StreamPlan
-from dlio_torch.data.pipeline.lanes import LanesPlan
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
 from dlio_torch.native.direct import DirectMover

@@ -18,7 +18,7 @@ from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.incoming_samples import Bringer
 from dlio_torch.data.engines.decoupled.lane_schedule import Lanes, Turns
 from dlio_torch.data.engines.decoupled.streams import PlannedBatches
-from dlio_torch.data.pipeline.lanes import LanesPlan
+from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.errors import DlioError
 from dlio_torch.native.memory import address_of
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.engines.decoupled.incoming_samples import Bringer, Incoming, one_by_one
 from dlio_torch.data.engines.decoupled.prefetch_queue import Supply
-from dlio_torch.data.pipeline.lanes import LanesPlan
+from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.errors import DlioError
 
 Lanes = Sequence[tuple[Incoming, int]]
