@@ -13,8 +13,8 @@ from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.disk_space import no_room, stored_bytes
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.assemble import eval_sampler, fit_steps
-from dlio_torch.data.engines.held_batches import fetched_by
 from dlio_torch.data.engines.registry import format_of
+from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.pipe_plan import Plan
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.dist.registry import check_mpi4py, choose_backend

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pattern_data import CountingFormat, configured, flat, loaders, numbers
 
-from dlio_torch.data.engines.held_batches import HeldPlan
+from dlio_torch.data.order.held_plan import HeldPlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import ConfigError
 

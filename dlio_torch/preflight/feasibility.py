@@ -20,7 +20,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.data.engines.assemble import eval_sampler, train_sampler
-from dlio_torch.data.engines.held_batches import HeldPlan, fetched_by
+from dlio_torch.data.order.held_plan import HeldPlan, fetched_by
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler

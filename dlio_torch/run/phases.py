@@ -29,8 +29,8 @@ from dlio_torch.trace import budget
 from dlio_torch.trace.spans import NULL, Recorder
 
 if TYPE_CHECKING:
-    from dlio_torch.data.engines.held_batches import HeldPlan
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
+    from dlio_torch.data.order.held_plan import HeldPlan
     from dlio_torch.data.order.pipe_plan import PipePlan
     from dlio_torch.data.order.sampler import BatchSampler
 
@@ -94,7 +94,7 @@ def _resumed(run: Setting, plan: BatchSampler | PipePlan | HeldPlan) -> Resumed 
     resumed = find(run.config, run.comm)
     if resumed is None:
         return None
-    from dlio_torch.data.engines.held_batches import fetched_by
+    from dlio_torch.data.order.held_plan import fetched_by
 
     pattern = fetched_by(plan).state_dict()["pattern"]
     check_same(resumed, identity(run.config, run.format, run.comm.world_size, pattern, len(plan)), run.config)

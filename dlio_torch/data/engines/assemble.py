@@ -12,9 +12,10 @@ from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.once import OnceFiles
 from dlio_torch.data.engines.batch_loader import BatchLoader, Source
-from dlio_torch.data.engines.held_batches import HeldLoader, HeldPlan
+from dlio_torch.data.engines.held_batches import HeldLoader
 from dlio_torch.data.engines.replay_reads import serve
 from dlio_torch.data.engines.sources import Loading
+from dlio_torch.data.order.held_plan import HeldPlan
 from dlio_torch.data.order.lanes_plan import LanesPlan, RowsOf
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler

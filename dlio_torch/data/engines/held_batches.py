@@ -6,73 +6,11 @@ the loader for nothing.
 
 from __future__ import annotations
 
-from typing import overload
-
-import numpy as np
-
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.batch_loader import Batches, BatchLoader, Source
-from dlio_torch.data.order.orders import Indices
-from dlio_torch.data.order.pipe_plan import PipePlan, Plan
-from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.held_plan import HeldPlan
 from dlio_torch.environment.vigil import NO_WATCH, Watch
 from dlio_torch.formats.core.batch import Batch
-
-
-class HeldPlan:
-    """A plan whose batches serve ``hold`` steps each.
-
-    Args:
-        plan: the batches that are fetched.
-        hold: steps that a batch is used for.
-        steps: steps of an epoch, the last batch of which may serve fewer; 0: ``hold`` for each batch.
-    """
-
-    def __init__(self, plan: BatchSampler | PipePlan, hold: int, steps: int = 0) -> None:
-        self.fetched = plan
-        self.hold = hold
-        self.batch_size = plan.batch_size
-        self.num_samples = plan.num_samples
-        self._steps = steps or len(plan) * hold
-        if -(-self._steps // hold) != len(plan):
-            raise ValueError(f"{self._steps} steps need {-(-self._steps // hold)} batches, there are {len(plan)}")
-
-    def __len__(self) -> int:
-        return self._steps
-
-    @property
-    def share(self) -> range:
-        """The range of sample numbers that the rank draws from."""
-        return self.fetched.share
-
-    def batch(self, epoch: int, step: int) -> Indices:
-        """Sample numbers of the batch that serves ``step``."""
-        return self.fetched.batch(epoch, step // self.hold)
-
-    def expected(self, epoch: int, first: int = 0) -> Indices:
-        """Numbers of the samples that the steps of ``epoch`` from ``first`` on use, ascending, repeated."""
-        begun, used = divmod(first, self.hold)
-        samples, counts = np.unique(self.fetched.expected(epoch, begun), return_counts=True)
-        counts *= self.hold
-        if used:
-            np.subtract.at(counts, np.searchsorted(samples, self.fetched.batch(epoch, begun)), used)
-        unused = len(self.fetched) * self.hold - self._steps
-        if unused:
-            np.subtract.at(counts, np.searchsorted(samples, self.batch(epoch, self._steps - 1)), unused)
-        return np.repeat(samples, counts)
-
-
-@overload
-def fetched_by(plan: BatchSampler | PipePlan | HeldPlan) -> BatchSampler | PipePlan: ...
-
-
-@overload
-def fetched_by(plan: Plan) -> Plan: ...
-
-
-def fetched_by(plan: Plan) -> Plan:
-    """The batches that are fetched for a plan, each of which may serve several steps."""
-    return plan.fetched if isinstance(plan, HeldPlan) else plan
 
 
 class HeldBatches(Batches):

@@ -15,7 +15,6 @@ from dlio_torch.data.dataset.map_dataset import BatchSource, CatchingDataset, In
 from dlio_torch.data.engines import registry
 from dlio_torch.data.engines.batch_loader import Source
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
-from dlio_torch.data.engines.held_batches import fetched_by
 from dlio_torch.data.engines.replay import (
     Start,
     keep_batches,
@@ -23,6 +22,7 @@ from dlio_torch.data.engines.replay import (
     keep_records,
     keep_samples,
 )
+from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
 from dlio_torch.data.order.sampler import BatchSampler
