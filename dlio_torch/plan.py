@@ -12,10 +12,10 @@ from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.disk_space import no_room, stored_bytes
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.engines.assemble import eval_sampler, fit_steps
 from dlio_torch.data.engines.registry import format_of
 from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.pipe_plan import Plan
+from dlio_torch.data.order.planning import eval_sampler, fit_steps
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.dist.registry import check_mpi4py, choose_backend
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError

@@ -177,7 +177,7 @@ from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.sources import Loading
-from dlio_torch.data.engines.assemble import train_sampler
+from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core.registry import create
 from dlio_torch.trace.spans import NULL
 config = compose(sys.argv[1:]).config

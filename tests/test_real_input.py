@@ -15,7 +15,7 @@ from ranks import REPO, Ended, run_ranks
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.engines.assemble import eval_sampler, train_sampler
+from dlio_torch.data.order.planning import eval_sampler, train_sampler
 from dlio_torch.formats.larcv3.format import Larcv3Format
 from dlio_torch.report.found import found_lines
 from dlio_torch.rundir import RunDir

@@ -15,7 +15,7 @@ from ranks import run_ranks
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset.manifest import generated
-from dlio_torch.data.engines.assemble import train_sampler
+from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.train import trainer

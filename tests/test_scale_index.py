@@ -17,11 +17,11 @@ from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
-from dlio_torch.data.engines.assemble import train_sampler
 from dlio_torch.data.order import orders
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.permutation import Permutation
 from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.formats.core import registry
 

@@ -17,8 +17,8 @@ import pytest
 
 from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.engines.assemble import train_sampler
 from dlio_torch.data.order.files_read import files_read
+from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
 from dlio_torch.formats.core import registry

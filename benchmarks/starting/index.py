@@ -8,9 +8,9 @@ from typing import Any
 from benchmarks.own.index import memory
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.engines.assemble import train_sampler
 from dlio_torch.data.order.held_plan import HeldPlan
 from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core.format import Format
 
 

@@ -19,10 +19,10 @@ from dlio_torch.config.checkpoint_amount import held_bytes as kept_for_saving
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines import registry as engines
-from dlio_torch.data.engines.assemble import eval_sampler, train_sampler
 from dlio_torch.data.order.held_plan import HeldPlan, fetched_by
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
+from dlio_torch.data.order.planning import eval_sampler, train_sampler
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.environment.memory import memory_in_all
 from dlio_torch.errors import PreconditionError

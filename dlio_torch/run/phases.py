@@ -45,7 +45,7 @@ def do(run: Setting, phases: Sequence[str]) -> ThresholdMissed | None:
         manifests = where_samples_lie(run)
     samples = manifests["train"]
     if run.config.dataset.path is not None:
-        from dlio_torch.data.engines.assemble import fit_steps
+        from dlio_torch.data.order.planning import fit_steps
 
         run.config = fit_steps(run.config, manifests, run.comm.world_size, run.composed.scaled)
     meeting = _meeting(run) if "train" in phases else None

@@ -16,7 +16,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.disk_space import stored_bytes
-from dlio_torch.data.engines.assemble import fit_steps, train_sampler
+from dlio_torch.data.order.planning import fit_steps, train_sampler
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.engines.assemble import train_sampler
+from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core.format import Format
 
 Mask = npt.NDArray[np.bool_]

@@ -1,0 +1,141 @@
+"""Makes the plan of a rank from the configuration: which training and evaluation samples it reads, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from dlio_torch.config.schema import Config
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.order.held_plan import HeldPlan
+from dlio_torch.data.order.lanes_plan import LanesPlan, RowsOf
+from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.stream_plan import StreamPlan
+from dlio_torch.formats.core.format import Format
+
+
+def train_sampler(
+    config: Config, manifest: Manifest, rank: int, world_size: int, fmt: Format | None = None
+) -> BatchSampler | PipePlan | HeldPlan:
+    """The order in which ``rank`` reads training samples.
+
+    Args:
+        config: the experiment.
+        manifest: the training samples.
+        rank: this rank.
+        world_size: all ranks.
+        fmt: knows the lengths of generated samples, on which the contents of lanes depend.
+
+    Raises:
+        ConfigError: the batch or the steps do not fit the data.
+    """
+    hold, steps = config.access.hold_steps, config.train.steps
+    plan = _sampler(config, manifest, rank, world_size, steps=-(-steps // hold), fmt=fmt)
+    return plan if hold == 1 else HeldPlan(plan, hold, steps)
+
+
+def fit_steps(config: Config, manifests: dict[str, Manifest], world_size: int, scaled: Collection[str]) -> Config:
+    """Limit the steps that the scale chose to what existing data give.
+
+    How much they hold is not known while the scale is applied; steps that the user or the recipe asked
+    for are left alone, and refused where the data do not give them.
+
+    Args:
+        config: the experiment.
+        manifests: the data, by split.
+        world_size: all ranks.
+        scaled: options that the scale changed.
+    """
+    access, train = config.access, config.train
+    endless = access.repeat or access.pattern == "lanes" or access.order == "random_blocks"
+    if config.dataset.path is None or endless or "train.steps" not in scaled:
+        return config
+    everything = replace(config, train=replace(train, steps=0))
+    given = len(train_sampler(everything, manifests["train"], 0, world_size))
+    return replace(config, train=replace(train, steps=min(train.steps, given)))
+
+
+def eval_sampler(
+    config: Config, manifest: Manifest, rank: int, world_size: int, batch_size: int
+) -> BatchSampler | PipePlan | None:
+    """The order in which ``rank`` reads evaluation samples; ``None`` if it evaluates nothing.
+
+    Args:
+        config: the experiment.
+        manifest: the evaluation samples.
+        rank: this rank.
+        world_size: all ranks.
+        batch_size: samples of a rank's training batch, the default of an evaluation batch.
+    """
+    train = config.train
+    if not (train.eval_every_epochs or train.eval_every_steps):
+        return None
+    if train.eval_ranks == "first":
+        if rank != 0:
+            return None
+        world_size = 1
+    eval_batch = train.eval_batch_size or batch_size
+    return _sampler(config, manifest, rank, world_size, steps=train.eval_steps, eval_batch=eval_batch)
+
+
+def _sampler(
+    config: Config,
+    manifest: Manifest,
+    rank: int,
+    world_size: int,
+    *,
+    steps: int,
+    eval_batch: int | None = None,
+    fmt: Format | None = None,
+) -> BatchSampler | PipePlan:
+    access, train = config.access, config.train
+    evaluates = eval_batch is not None
+    common: dict[str, Any] = {
+        "order": access.order,
+        "batch_size": train.batch_size if eval_batch is None else eval_batch,
+        "batch_scope": "rank" if evaluates else train.batch_scope,
+        "seed": config.seed,
+        "rank": rank,
+        "world_size": world_size,
+        "steps": steps,
+        "batch_key": "train.eval_batch_size" if evaluates else "train.batch_size",
+        "steps_key": "train.eval_steps" if evaluates else "train.steps",
+    }
+    parts = max(1, config.loader.num_workers)
+    if access.pattern == "stream":
+        return StreamPlan(
+            manifest.counts(),
+            partition=access.partition,  # type: ignore[arg-type]  # validate() has refused others
+            shard=access.shard,
+            whole=access.unit == "file",
+            interleave=access.interleave,
+            interleave_prefetch=access.interleave_prefetch,
+            interleave_buffer=access.interleave_buffer,
+            pool=access.shuffle_pool,
+            repeat=access.repeat and not evaluates,
+            tail=access.tail,
+            parts=parts,
+            **common,
+        )
+    if access.pattern == "lanes":
+        lengths = RowsOf(fmt, manifest.first_sample) if fmt is not None else None
+        return LanesPlan(
+            manifest.num_samples,
+            rows=access.lane_rows,
+            random_steps=access.lane_random_steps,
+            probe=access.lane_probe,
+            rows_of=lengths,
+            parts=parts,
+            **common,
+        )
+    by_file = access.partition == "files"
+    return BatchSampler(
+        num_samples=None if by_file else manifest.num_samples,
+        file_counts=manifest.counts() if by_file else None,
+        partition=access.partition,
+        stride=access.stride,
+        tail=access.tail,
+        **common,
+    )
