@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.dataset.generation import generate
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
@@ -148,9 +149,10 @@ def epoch_of(loader: BatchLoader, number: int = 0, *, read_on: bool = True) -> l
     return taken
 
 
-def numbers(batches: list[Batch]) -> list[list[int]]:
+def numbers(batches: Iterable[Batch | Fetched]) -> list[list[int]]:
     """The samples' numbers in each batch."""
-    return [batch["index"].tolist() for batch in batches]
+    opened = (one.opened() if isinstance(one, Fetched) else one for one in batches)
+    return [batch["index"].tolist() for batch in opened]
 
 
 class _ThreadCommunicator(SingleCommunicator):

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_files import RawFormat, config_of, make, make_raw
+from data_files import RawFormat, config_of, make, make_raw, numbers
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import ComputeConfig
+from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, InMemoryDataset, SampleDataset
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch, BatchBuffer, batch_bytes, samples_of
 from dlio_torch.formats.core.format import Format, Reader
@@ -247,12 +249,21 @@ def test_an_error_takes_the_place_of_a_batch_and_survives_a_worker(tmp_path: Pat
     manifest.path(1).unlink()
     dataset = CatchingDataset(SampleDataset(fmt, manifest, NULL))
     assert len(dataset) == 21
-    assert isinstance(dataset.__getitems__([0, 1]), dict)
+    assert numbers([dataset.__getitems__([0, 1])]) == [[0, 1]]
     for found in (dataset.__getitems__([6, 7]), dataset[7]):
-        assert isinstance(found, Failure)
+        assert found.batch == {}
         sent = pickle.loads(pickle.dumps(found))
         assert str(sent.error) == str(found.error)
         assert isinstance(sent.error, DataError)
+
+
+def test_pinning_keeps_what_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, *_: tensor + 1)
+    pinned = pin_memory(Fetched({"x": torch.zeros(2)}, 7))
+    assert (type(pinned), pinned.number, pinned.batch["x"].tolist()) == (Fetched, 7, [1, 1])
+    error = DataError("no such file")
+    with pytest.raises(DataError, match="no such file"):
+        pin_memory(failed(error)).opened()
 
 
 def test_a_mistake_of_the_tool_is_not_taken_for_a_damaged_file(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from decoupled_data import data_of, decoupled, good_and_bad, watched
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, LoaderConfig
+from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
@@ -26,7 +27,6 @@ from dlio_torch.data.engines.decoupled.block_pool import Blocks
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.errors import ConfigError, DataError, RunFailed
-from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.trace.events import read_events
 from dlio_torch.trace.spans import NULL, Recorder
@@ -112,8 +112,8 @@ def test_resumes_where_it_was_saved(style: str, made: tuple[Format, Manifest]) -
     other.close()
 
 
-def _indices(batch: Batch) -> list[int]:
-    found: list[int] = batch["index"].tolist()
+def _indices(item: Fetched) -> list[int]:
+    found: list[int] = item.batch["index"].tolist()
     return found
 
 
@@ -163,7 +163,7 @@ def test_blocks_are_used_again(made: tuple[Format, Manifest]) -> None:
 
 def test_batches_that_are_kept_stay_as_they_are(made: tuple[Format, Manifest]) -> None:
     engine, _ = watched(*made, sampler_of(), prefetch_bytes=1)
-    kept = list(engine.start(0, 0))
+    kept = [item.opened() for item in engine.start(0, 0)]
     copies = [{name: tensor.clone() for name, tensor in batch.items()} for batch in kept]
     for epoch in range(3):
         list(engine.start(epoch, 0))
@@ -245,8 +245,8 @@ def test_an_error_of_ours_reaches_the_trainer(made: tuple[Format, Manifest]) -> 
 def test_large_batches_are_read_by_all_threads(tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, "large", samples=6)
     engine, mover = watched(fmt, manifest, BatchSampler(num_samples=6, batch_size=6), read_threads=3)
-    (batch,) = engine.start(0, 0)
-    assert batch["a"].shape == (6, 1 << 18)
+    (item,) = engine.start(0, 0)
+    assert item.batch["a"].shape == (6, 1 << 18)
     assert mover.reads == 3
     engine.close()
 

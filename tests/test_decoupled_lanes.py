@@ -22,7 +22,6 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, Config, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.buffer_pool import Shelf
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
@@ -188,7 +187,7 @@ def test_a_sample_is_read_once_for_each_time_that_a_lane_asks_for_it(large: Data
     plan = planned(large, rows=20)
     engine, mover = engine_of(large, plan, read_threads=2, prefetch_bytes=1)
     items = engine.start(0, 0)
-    assert numbers([next(items) for _ in range(12)]) == list(islice(plan.onward(0), 12))  # type: ignore[arg-type]
+    assert numbers([next(items) for _ in range(12)]) == list(islice(plan.onward(0), 12))
     engine.close()
     inodes = [large[2].path(sample).stat().st_ino for sample in range(12)]
     assert all(len(set(pieces)) == 1 for pieces in mover.seen.values())  # all of a sample, in one piece
@@ -203,7 +202,7 @@ def test_beginning_later_reads_no_more_than_lanes_hold_then(large: Data) -> None
     plan = planned(large, rows=20)
     engine, mover = engine_of(large, plan, read_threads=2, prefetch_bytes=1)
     items = engine.start(3, 2)
-    assert numbers([next(items)]) == list(islice(plan.onward(3, 2), 1))  # type: ignore[arg-type]
+    assert numbers([next(items)]) == list(islice(plan.onward(3, 2), 1))
     engine.close()
     asked = len(asked_for(plan, 20)) - len(asked_for(plan, 18))
     assert 4 <= sum(map(len, mover.seen.values())) <= 4 + asked + 2
@@ -265,10 +264,10 @@ def test_a_damaged_sample_costs_the_batches_that_need_it(tmp_path: Path) -> None
     for batch in islice(plan.onward(0), 30):
         item = next(items)
         if 5 in batch:
-            assert isinstance(item, Failure)
+            assert item.batch == {}
             assert path.name in str(item.error)
         else:
-            assert numbers([item]) == [batch]  # type: ignore[list-item]
+            assert numbers([item]) == [batch]
     engine.close()
 
 

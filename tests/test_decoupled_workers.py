@@ -170,8 +170,8 @@ def shared_stretches() -> list[tuple[int, int]]:
 
 def test_tensors_are_views_of_shared_memory(made: tuple[Format, Manifest]) -> None:
     engine = engine_of(made, num_workers=2)
-    for batch in engine.start(0, 0):
-        assert isinstance(batch, dict)
+    for item in engine.start(0, 0):
+        batch = item.opened()
         for name in ("a", "b"):
             address = batch[name].data_ptr()
             assert any(low <= address < high for low, high in shared_stretches())
@@ -191,7 +191,7 @@ def test_blocks_are_used_again(persistent: bool, made: tuple[Format, Manifest]) 
 
 def test_batches_that_are_kept_stay_as_they_are(made: tuple[Format, Manifest]) -> None:
     engine = engine_of(made, num_workers=2, prefetch_bytes=1)
-    kept: list[Any] = list(engine.start(0, 0))
+    kept = [item.opened() for item in engine.start(0, 0)]
     copies = [{name: tensor.clone() for name, tensor in batch.items()} for batch in kept]
     for epoch in range(3):
         list(engine.start(epoch, 0))

@@ -155,7 +155,7 @@ began = threads()
 for indices in ([3, 1, 2, 0], [9, 8]):
     kept = [memory.__getitems__(indices), samples.__getitems__(indices)]
     batches = ReplayedBatches(kept, 3).start(0, 0)
-    assert all(batch["x"].shape == (len(indices), *SHAPE) for batch in batches)
+    assert all(one.batch["x"].shape == (len(indices), *SHAPE) for one in batches)
 print(threads() - began)
 kept[0]["x"][torch.tensor([1, 0])]
 print(threads() - began)

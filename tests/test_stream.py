@@ -501,7 +501,7 @@ def test_pipes_can_be_pickled() -> None:
     dataset = stream.StreamDataset(fmt, fmt.manifest(), NULL, verify=True)
     batches = stream.RecordBatches(plan, stream.StreamStart(plan, dataset))
     again = pickle.loads(pickle.dumps(batches.assemble_batches(fmt.specs(), check=dataset.check)))
-    assert [batch[INDEX].tolist() for batch in again] == list(plan.batches(0))
+    assert [item.batch[INDEX].tolist() for item in again] == list(plan.batches(0))
     records = stream.StreamFiles(plan, 0, 0).read_records(dataset).interleave_records(2).shuffle_pool(3)
     assert len(list(pickle.loads(pickle.dumps(records)))) == sum(UNEVEN)
 

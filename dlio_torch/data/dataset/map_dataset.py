@@ -12,7 +12,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -22,8 +21,9 @@ import torch
 from torch.utils.data import Dataset
 
 from dlio_torch.compute.emulate import Preprocess
+from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.provenance import Made, Making
+from dlio_torch.data.dataset.provenance import Making
 from dlio_torch.data.dataset.verification import check_contents, check_count
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
@@ -32,16 +32,6 @@ from dlio_torch.syserrors import unreadable
 from dlio_torch.trace.spans import NULL, Recorder
 
 _Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file and its path
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An error on its way from a worker to the trainer, in the place of a batch.
-
-    torch would turn it into a many-line text with the worker's traceback.
-    """
-
-    error: DlioError
 
 
 class SampleDataset(Dataset[Batch]):
@@ -215,8 +205,8 @@ class BatchSource(Protocol):
         """The batch of these samples."""
 
 
-class CatchingDataset(Dataset[Batch | Made | Failure]):
-    """Turns errors that the user should see into :class:`Failure`, so that they survive a worker.
+class CatchingDataset(Dataset[Fetched]):
+    """Gives each batch as :class:`Fetched`; an error that the user should see takes its place, and survives a worker.
 
     Args:
         inner: gives the batches.
@@ -235,16 +225,16 @@ class CatchingDataset(Dataset[Batch | Made | Failure]):
         if hasattr(self._inner, "begin"):
             self._inner.begin(epoch, step)
 
-    def __getitem__(self, index: int) -> Batch | Made | Failure:
+    def __getitem__(self, index: int) -> Fetched:
         return self.__getitems__([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch | Made | Failure:
+    def __getitems__(self, indices: Sequence[int]) -> Fetched:
         """The batch, with its number where that is recorded; or the error in its place."""
         begun = self._making.begin()
         try:
             return self._making.end(begun, self._inner.__getitems__(indices))
         except DlioError as error:
-            return Failure(error)
+            return failed(error)
 
 
 class InMemoryDataset(Dataset[Batch]):

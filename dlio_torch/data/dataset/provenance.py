@@ -23,8 +23,9 @@ import os
 import resource
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
+from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.trace.spans import Recorder
 
@@ -33,13 +34,6 @@ _BLOCK = 512  # unit of ru_inblock, whatever the device's own
 _THREAD_BITS = 22  # enough for any thread id (PID_MAX_LIMIT)
 _TIME_BITS = 41
 _WHO: int | None = getattr(resource, "RUSAGE_THREAD", None)
-
-
-class Made(NamedTuple):
-    """A batch on its way to the trainer; torch's pinning keeps named tuples as they are."""
-
-    batch: Batch
-    number: int
 
 
 # What a thread has used so far: CPU time, kernel time and time in the run queue in ns (-1: not told), bytes
@@ -66,10 +60,10 @@ class Making:
         use = self._use()
         return time.perf_counter_ns(), use
 
-    def end(self, begun: Begun | None, batch: Batch) -> Batch | Made:
-        """Call with the finished batch; gives it with its number, or as it is where nothing is recorded."""
+    def end(self, begun: Begun | None, batch: Batch) -> Fetched:
+        """Call with the finished batch; gives it with its number, where that is recorded."""
         if begun is None:
-            return batch
+            return Fetched(batch)
         add, (start, before) = self._recorder.add, begun
         end, use = time.perf_counter_ns(), self._use()
         number = start % (1 << _TIME_BITS) << _THREAD_BITS | threading.get_native_id() % (1 << _THREAD_BITS)
@@ -80,7 +74,7 @@ class Making:
             if use[2] >= 0:
                 add("run_delay", start, start + delay)
                 add("asleep", start, max(start, end - delay - cpu), bytes=device)
-        return Made(batch, number)
+        return Fetched(batch, number)
 
     def _use(self) -> _Use | None:
         if _WHO is None:  # no Linux

@@ -15,12 +15,11 @@ from typing import Any, Protocol
 import torch
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.dataset.provenance import Made
+from dlio_torch.data.dataset.fetched import Fetched
+from dlio_torch.data.dataset.map_dataset import CatchingDataset
 from dlio_torch.data.engines import registry
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.replay import ReplayedBatches
-from dlio_torch.data.engines.torch_loader.engine import Item
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import PipeStream
@@ -48,7 +47,7 @@ class Engine(Protocol):
     def workers(self) -> Sequence[BaseProcess]:
         """The processes that read, where there are any."""
 
-    def start(self, epoch: int, step: int) -> Iterator[Item]:
+    def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """The batches of ``epoch`` from ``step`` on; what was left of the epoch before is dropped."""
 
     def close(self) -> None:
@@ -62,7 +61,7 @@ class Batches(Iterator[Batch]):
     not gets the same batches, and the next one is read when it is asked for.
     """
 
-    def __init__(self, loader: BatchLoader, items: Iterator[Item], timeout_s: float) -> None:
+    def __init__(self, loader: BatchLoader, items: Iterator[Fetched], timeout_s: float) -> None:
         self._take, self._timeout_s, self._vigil = loader.take, timeout_s, loader.vigil
         self._workers, self._limits = loader.workers, loader.limits
         self._next = items.__next__
@@ -125,7 +124,7 @@ class BatchLoader:
         #: Number of the batch that was taken last (:mod:`dlio_torch.data.dataset.provenance`); -1: none is recorded.
         self.number = -1
         self._resume: tuple[int, int] | None = None
-        self._items: Iterator[Item] | None = None
+        self._items: Iterator[Fetched] | None = None
         # Engines with threads and workers have a limit of their own: theirs ends the wait and not only the process.
         reads_itself = not registry.facts(config.engine).demand(config).readers
         grace_s = 0.0 if reads_itself else _GRACE_S
@@ -184,15 +183,14 @@ class BatchLoader:
     def _waits_for(self) -> tuple[str, str]:
         return f"the batch of step {self._taken + 1} of epoch {self._epoch + 1}", doing(self.workers())
 
-    def take(self, item: Item) -> Batch:
+    def take(self, item: Fetched) -> Batch:
         """Count a batch as taken, or raise the error that came in its place."""
-        if isinstance(item, Failure):
-            raise self.limits.files.error() if isinstance(item.error, TooManyFiles) else item.error
+        if isinstance(item.error, TooManyFiles):  # a worker does not know how many are needed
+            raise self.limits.files.error()
+        batch = item.opened()
         self._taken += 1
-        if isinstance(item, Made):
-            self.number = item.number
-            return item.batch
-        return item
+        self.number = item.number
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """Where the trainer is: the batches that were read ahead do not count as taken.

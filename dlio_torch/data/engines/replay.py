@@ -26,8 +26,8 @@ from torch.utils.data import Dataset
 from torch.utils.data.datapipes.iter import IterableWrapper
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
-from dlio_torch.data.dataset.provenance import Made
+from dlio_torch.data.dataset.fetched import Fetched
+from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import BatchAssembler, Record
@@ -139,7 +139,7 @@ class ReplayedBatches:
     """
 
     def __init__(self, batches: Sequence[Batch], steps: int | None, *, pin: bool = False) -> None:
-        self._batches = [_pinned(one) for one in batches] if pin else batches
+        self._batches = [Fetched(_pinned(one) if pin else one) for one in batches]
         self._steps = steps
 
     @property
@@ -147,20 +147,20 @@ class ReplayedBatches:
         """None."""
         return []
 
-    def start(self, epoch: int, step: int) -> Iterator[Batch]:
+    def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """Batches of ``epoch`` from ``step`` on."""
         return islice(self._again(), None if self._steps is None else self._steps - step)
 
     def close(self) -> None:
         """Nothing to end."""
 
-    def _again(self) -> Iterator[Batch]:
+    def _again(self) -> Iterator[Fetched]:
         while True:
             yield from self._batches
 
     def nbytes(self) -> int:
         """Bytes that the batches take."""
-        return sum(map(batch_bytes, self._batches))
+        return sum(batch_bytes(one.batch) for one in self._batches)
 
 
 def _pinned(batch: Batch) -> Batch:
@@ -214,15 +214,9 @@ def keep_batches_of_records(
     Raises:
         DataError: they cannot be read.
     """
-    batches = map(_raised, BatchAssembler(IterableWrapper(_records(start, plan), deepcopy=False), specs))
+    batches = map(Fetched.opened, BatchAssembler(IterableWrapper(_records(start, plan), deepcopy=False), specs))
     steps = None if plan.endless else len(plan)
     return ReplayedBatches(list(_first(config, batches, batch_bytes)), steps, pin=config.pin_memory)
-
-
-def _raised(item: Batch | Made | Failure) -> Batch:
-    if isinstance(item, Failure):
-        raise item.error
-    return item.batch if isinstance(item, Made) else item
 
 
 def _records(start: Start, plan: PipePlan) -> Iterator[list[Record]]:

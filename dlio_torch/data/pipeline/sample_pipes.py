@@ -14,11 +14,10 @@ from itertools import islice
 
 from torch.utils.data import IterableDataset, IterDataPipe, functional_datapipe, get_worker_info
 
-from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.dataset.provenance import Made
+from dlio_torch.data.dataset.fetched import Fetched
+from dlio_torch.data.dataset.map_dataset import CatchingDataset
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.workers.transfer import shared_numbers
-from dlio_torch.formats.core.batch import Batch
 
 
 class EpochBatches:
@@ -65,7 +64,7 @@ class BatchIndices(IterDataPipe[list[int]]):
 
 
 @functional_datapipe("read_samples")
-class SampleReader(IterDataPipe[Batch | Made | Failure]):
+class SampleReader(IterDataPipe[Fetched]):
     """Reads each batch of sample numbers: ``BatchIndices(batches).read_samples(dataset)``."""
 
     def __init__(self, source: IterDataPipe[list[int]], dataset: CatchingDataset) -> None:
@@ -73,12 +72,12 @@ class SampleReader(IterDataPipe[Batch | Made | Failure]):
         self._source = source
         self._dataset = dataset
 
-    def __iter__(self) -> Iterator[Batch | Made | Failure]:
+    def __iter__(self) -> Iterator[Fetched]:
         for indices in self._source:
             yield self._dataset.__getitems__(indices)
 
 
-class PlainIterable(IterableDataset[Batch | Made | Failure]):
+class PlainIterable(IterableDataset[Fetched]):
     """A DataPipe that a DataLoader does not know for one.
 
     For each epoch of a DataPipe the DataLoader makes a process group and broadcasts a seed where
@@ -86,8 +85,8 @@ class PlainIterable(IterableDataset[Batch | Made | Failure]):
     that seed.
     """
 
-    def __init__(self, pipe: IterDataPipe[Batch | Made | Failure]) -> None:
+    def __init__(self, pipe: IterDataPipe[Fetched]) -> None:
         self._pipe = pipe
 
-    def __iter__(self) -> Iterator[Batch | Made | Failure]:
+    def __iter__(self) -> Iterator[Fetched]:
         return iter(self._pipe)

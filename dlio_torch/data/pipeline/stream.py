@@ -17,8 +17,9 @@ from typing import Any
 from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.compute.emulate import Preprocess
-from dlio_torch.data.dataset.map_dataset import Failure, SampleDataset
-from dlio_torch.data.dataset.provenance import Made, Making
+from dlio_torch.data.dataset.fetched import Fetched, failed
+from dlio_torch.data.dataset.map_dataset import SampleDataset
+from dlio_torch.data.dataset.provenance import Making
 from dlio_torch.data.order.access_patterns import in_batches
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
@@ -187,7 +188,7 @@ class StreamStart:
 
 
 @functional_datapipe("assemble_batches")
-class BatchAssembler(IterDataPipe["Batch | Made | Failure"]):
+class BatchAssembler(IterDataPipe[Fetched]):
     """Makes tensors of records: ``batches.assemble_batches(fmt.specs())``; the last stage of every pipe.
 
     An error that the user should see becomes the last item, so that it survives a loader worker.
@@ -216,10 +217,10 @@ class BatchAssembler(IterDataPipe["Batch | Made | Failure"]):
         self._preprocess = preprocess
         self._check = check
 
-    def __iter__(self) -> Iterator[Batch | Made | Failure]:
+    def __iter__(self) -> Iterator[Fetched]:
         return self._run()
 
-    def _run(self) -> Iterator[Batch | Made | Failure]:
+    def _run(self) -> Iterator[Fetched]:
         making = self._making
         try:
             source = iter(self._source)
@@ -230,7 +231,7 @@ class BatchAssembler(IterDataPipe["Batch | Made | Failure"]):
                     return
                 yield making.end(begun, self._assemble(records))
         except DlioError as error:
-            yield Failure(error)
+            yield failed(error)
 
     def _assemble(self, records: list[Record]) -> Batch:
         add, clock = self._recorder.add, time.perf_counter_ns
@@ -271,7 +272,7 @@ class PipeStream:
     def __init__(
         self,
         batches: RecordBatches,
-        assemble: Callable[[IterDataPipe[list[Record]]], IterDataPipe[Batch | Made | Failure]],
+        assemble: Callable[[IterDataPipe[list[Record]]], IterDataPipe[Fetched]],
         threads: int,
         recorder: Recorder = NULL,
     ) -> None:

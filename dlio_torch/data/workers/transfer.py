@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.dataset.provenance import Made
+from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.workers.open_files import TooManyFiles
 from dlio_torch.errors import DlioError
 from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
@@ -74,30 +73,27 @@ def _not_handed_over(queue: Any, error: Exception, item: Any) -> None:
         _SAID_BY_PYTHON(error, item)
         os._exit(1)
     what = f"a batch of a loader worker (pid {os.getpid()}) could not be handed over"
+    refusal: DlioError
     if number == errno.EMFILE:
-        failure = Failure(TooManyFiles(what))
+        refusal = TooManyFiles(what)
         # At the end of the process Python would print a traceback: it cannot open its temporary folder to remove it.
         util.Finalize(None, os._exit, args=(0,), exitpriority=_BEFORE_FOLDERS)
     elif number in (*NO_SPACE, errno.ENOMEM):
-        failure = Failure(refused(f"{what} through {SHARED_MEMORY}", cause, elsewhere=f"{_RAISE}, or {LOWER}"))
+        refusal = refused(f"{what} through {SHARED_MEMORY}", cause, elsewhere=f"{_RAISE}, or {LOWER}")
     else:
-        failure = Failure(refused(what, cause, elsewhere=LOWER))
-    answer = _with(failure, item)
+        refusal = refused(what, cause, elsewhere=LOWER)
+    answer = _with(failed(refusal), item)
     if answer == item:  # nothing that the trainer would know an error in
-        say(f"error: {failure.error}")
-        os._exit(failure.error.exit_code)
+        say(f"error: {refusal}")
+        os._exit(refusal.exit_code)
     queue.put(answer)
 
 
-def _with(failure: Failure, item: Any) -> Any:
+def _with(failure: Fetched, item: Any) -> Any:
     """What a library has put around a batch, with an error in its place."""
-    if isinstance(item, Made) or _is_batch(item):
+    if isinstance(item, Fetched):
         return failure
     return tuple(_with(failure, part) for part in item) if isinstance(item, tuple) else item
-
-
-def _is_batch(item: Any) -> bool:
-    return isinstance(item, dict) and any(isinstance(value, torch.Tensor) for value in item.values())
 
 
 def _cause(error: Exception) -> Exception:

@@ -12,12 +12,12 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from dlio_torch.compute.emulate import Preprocess
+from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.map_dataset import Failure
 from dlio_torch.data.dataset.provenance import Begun, Making
 from dlio_torch.data.dataset.verification import check_contents
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Memory
-from dlio_torch.data.engines.decoupled.epoch import Item, Share
+from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.engines.decoupled.epoch_plans import Plans
 from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
@@ -98,32 +98,32 @@ class BatchGroups:
         """Bytes of a group, in the mean."""
         return round(len(self._steps_of(number)) * self._batch_bytes)
 
-    def make(self, number: int, share: Share) -> list[Item]:
+    def make(self, number: int, share: Share) -> list[Fetched]:
         """The batches of a group; one that cannot be read is a failure, whatever the others are."""
         begun, steps = self._making.begin(), self._steps_of(number)
         try:
             return self._made(lambda: self._ahead.take(number), share, begun)
         except DlioError as error:
             if len(steps) == 1:
-                return [Failure(error)]
+                return [failed(error)]
         return [item for step in steps for item in self._alone(step, share)]
 
-    def _alone(self, step: int, share: Share) -> list[Item]:
+    def _alone(self, step: int, share: Share) -> list[Fetched]:
         try:
             return self._made(lambda: self._planner([self._maker(step)]), share, self._making.begin())
         except DlioError as error:
-            return [Failure(error)]
+            return [failed(error)]
 
-    def _made(self, planned: Callable[[], Plan], share: Share, begun: Begun | None) -> list[Item]:
+    def _made(self, planned: Callable[[], Plan], share: Share, begun: Begun | None) -> list[Fetched]:
         plan = planned()
         memory = self._blocks.take(plan.size)
         share(self._reading.parts(plan, memory))
         return self._cut(plan, memory, begun)
 
-    def _cut(self, plan: Plan, memory: Memory, begun: Begun | None) -> list[Item]:
+    def _cut(self, plan: Plan, memory: Memory, begun: Begun | None) -> list[Fetched]:
         """The batches of a plan whose block is full."""
         making = self._making
-        made: list[Item] = []
+        made: list[Fetched] = []
         for batch in self._batches(plan, memory):
             # The first one has all of the reading: the others cost no more than what is done for them alone.
             made.append(making.end(begun, batch))

@@ -8,9 +8,9 @@ import numpy as np
 from torch.utils.data import IterDataPipe, functional_datapipe
 
 from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
-from dlio_torch.data.engines.decoupled.epoch import Item
 from dlio_torch.data.order.orders import BatchMaker, Indices
 
 
@@ -34,7 +34,7 @@ class ListedBatches:
 
 
 @functional_datapipe("read_places")
-class PlacesReader(IterDataPipe[Item]):
+class PlacesReader(IterDataPipe[Fetched]):
     """Reads each batch of sample numbers by their places: ``BatchIndices(batches).read_places(source, config)``.
 
     The batches of an iteration are taken from the pipe before, all at once; they are read by the threads of this
@@ -53,7 +53,7 @@ class PlacesReader(IterDataPipe[Item]):
         self._config, self._places = config, source
         self._engine: DecoupledEngine | None = None
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[Fetched]:
         self._listed.batches = [np.array(batch, np.int64) for batch in self._batches]
         if self._engine is None:  # its memory is used again by the next iteration
             self._engine = DecoupledEngine(self._config, self._places, self._listed)

@@ -11,12 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.dataset.provenance import Made
+from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.workers.worker_errors import no_batch
-from dlio_torch.formats.core.batch import Batch
 
-Item = Batch | Made | Failure
 Part = Callable[[], None]
 Share = Callable[[Sequence[Part]], None]
 """Does all parts, with the help of threads that have nothing else to do; raises what one of them raised."""
@@ -31,11 +28,11 @@ class Groups(Protocol):
     def size(self, number: int) -> int:
         """Bytes of a group; where samples differ in size, what they have in the mean."""
 
-    def make(self, number: int, share: Share) -> list[Item]:
+    def make(self, number: int, share: Share) -> list[Fetched]:
         """The batches of a group, or the errors in their place."""
 
 
-class Epoch(Iterator[Item]):
+class Epoch(Iterator[Fetched]):
     """Makes groups in threads, and gives their batches.
 
     Args:
@@ -58,10 +55,10 @@ class Epoch(Iterator[Item]):
         self._done = 0
         self._ahead = 0  # bytes of groups that are begun and not taken
         self._parts: deque[tuple[_Shared, Part]] = deque()
-        self._ready: dict[int, list[Item] | BaseException] = {}
+        self._ready: dict[int, list[Fetched] | BaseException] = {}
         self._stopped = False
         self._taken = 0  # groups
-        self._items: deque[Item] = deque()  # of the group that is being taken
+        self._items: deque[Fetched] = deque()  # of the group that is being taken
         self._current = -1
         self.threads = [
             threading.Thread(target=self._run, name=f"reader {number}", daemon=True) for number in range(threads)
@@ -71,7 +68,7 @@ class Epoch(Iterator[Item]):
 
     # --- the trainer's side ---------------------------------------------------------------------------
 
-    def __next__(self) -> Item:
+    def __next__(self) -> Fetched:
         """The next batch.
 
         Raises:
@@ -85,7 +82,7 @@ class Epoch(Iterator[Item]):
             self.took(self._current)
         return item
 
-    def next_group(self) -> tuple[int, list[Item]]:
+    def next_group(self) -> tuple[int, list[Fetched]]:
         """The next group and its number, for one who says by :meth:`took` when it is used up.
 
         Raises:
@@ -151,7 +148,7 @@ class Epoch(Iterator[Item]):
         return not self._ahead or self._ahead + self._groups.size(self._begun) <= self._limit
 
     def _make(self, number: int) -> None:
-        found: list[Item] | BaseException
+        found: list[Fetched] | BaseException
         try:
             found = self._groups.make(number, self._share)
         except BaseException as error:  # it is the trainer's to handle

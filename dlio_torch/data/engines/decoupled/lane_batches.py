@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dlio_torch.data.dataset.map_dataset import Failure
+from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.provenance import Begun
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool
-from dlio_torch.data.engines.decoupled.epoch import Item, Share
+from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.engines.decoupled.group_plan import Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.incoming_samples import Bringer
@@ -71,7 +71,7 @@ class LaneGroups(BatchGroups):
         self._bringer = Bringer(source, planner, reading)
         self._turns = Turns(plan, *place, len(steps), each, self._bringer, handful, threads)
 
-    def make(self, number: int, share: Share) -> list[Item]:
+    def make(self, number: int, share: Share) -> list[Fetched]:
         """See :class:`BatchGroups`; a sample that cannot be read costs all batches that need it."""
         begun = self._making.begin()
         turn = self._turns(number, share)
@@ -79,19 +79,19 @@ class LaneGroups(BatchGroups):
             errors = [step.failure() for step in turn.steps]
             if not any(errors):
                 return self._put_together([step.lanes for step in turn.steps], share, begun)
-            made: list[Item] = []
+            made: list[Fetched] = []
             for step, error in zip(turn.steps, errors, strict=True):
                 if error is None:
                     made += self._put_together([step.lanes], share, self._making.begin())
                     continue
                 if not isinstance(error, DlioError):
                     raise error
-                made.append(Failure(error))
+                made.append(failed(error))
             return made
         finally:
             self._turns.made(number, turn)
 
-    def _put_together(self, steps: Sequence[Lanes], share: Share, begun: Begun | None) -> list[Item]:
+    def _put_together(self, steps: Sequence[Lanes], share: Share, begun: Begun | None) -> list[Fetched]:
         lanes = [lane for step in steps for lane in step]
         batches = [np.array([one.number for one, _ in step], np.int64) for step in steps]
         whole = np.array([one.sizes for one, _ in lanes], np.int64)

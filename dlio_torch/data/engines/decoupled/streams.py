@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dlio_torch.data.dataset.map_dataset import Failure
+from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.provenance import Begun
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool
 from dlio_torch.data.engines.decoupled.buffer_pool import Ints, Shelf
-from dlio_torch.data.engines.decoupled.epoch import Item, Share
+from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.engines.decoupled.group_plan import Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.order.orders import Indices
@@ -157,7 +157,7 @@ class KeptGroups(BatchGroups):
         self._turns = _Turns(entries, steps, each)
         self._shelf = Shelf()
 
-    def make(self, number: int, share: Share) -> list[Item]:
+    def make(self, number: int, share: Share) -> list[Fetched]:
         """See :class:`BatchGroups`; samples that cannot be read cost every batch that needs one of their group."""
         begun = self._making.begin()
         turn = self._turns(number)
@@ -165,7 +165,7 @@ class KeptGroups(BatchGroups):
         # Earlier groups have been begun earlier, and wait only for those before them.
         for fill in {id(fill): fill for sources in turn.sources for fill, _ in sources}.values():
             fill.done.wait()
-        made: list[Item] = []
+        made: list[Fetched] = []
         good = [not any(fill.error is not None for fill, _ in sources) for sources in turn.sources]
         if all(good):
             return self._put_together(turn.batches, turn.sources, share, begun)
@@ -176,7 +176,7 @@ class KeptGroups(BatchGroups):
             error = next(fill.error for fill, _ in sources if fill.error is not None)
             if not isinstance(error, DlioError):
                 raise error
-            made.append(Failure(error))
+            made.append(failed(error))
         return made
 
     def _fill(self, fill: _Fill, share: Share) -> None:
@@ -195,7 +195,7 @@ class KeptGroups(BatchGroups):
         sources: Sequence[Sequence[tuple[_Fill, int]]],
         share: Share,
         begun: Begun | None,
-    ) -> list[Item]:
+    ) -> list[Fetched]:
         addresses, sizes = self._found([one for each in sources for one in each])
         plan = self._planner.together(batches, sizes)
         memory = self._blocks.take(plan.size)

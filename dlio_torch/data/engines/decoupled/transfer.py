@@ -6,18 +6,17 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.data.dataset.map_dataset import Failure
-from dlio_torch.data.dataset.provenance import Made
+from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.block_pool import Memory
-from dlio_torch.data.engines.decoupled.epoch import Item
 from dlio_torch.data.engines.decoupled.pinning import Pinned
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import FREE, HELD, Region
+from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import Batch, as_tensor
 
 _There = tuple[int, int, tuple[int, ...], str]  # block, first byte in it, shape, type
@@ -25,10 +24,11 @@ _Array = _There | npt.NDArray[np.generic]  # what lies in no block is small
 
 
 class _SentBatch(NamedTuple):
-    """A batch on its way; ``number`` as in :class:`Made`."""
+    """A :class:`Fetched` whose arrays are named by where they lie."""
 
-    number: int | None
     arrays: dict[str, _Array]
+    number: int
+    error: DlioError | None
 
 
 class Sent(NamedTuple):
@@ -36,29 +36,25 @@ class Sent(NamedTuple):
 
     Attributes:
         worker: who made them.
-        items: batches and failures, in their order.
+        items: batches, or errors in their places, in their order.
     """
 
     worker: int
-    items: list[Any]
+    items: list[_SentBatch]
 
 
-def send(worker: int, items: Sequence[Item], blocks: SharedBlocks) -> Sent:
+def send(worker: int, items: Sequence[Fetched], blocks: SharedBlocks) -> Sent:
     """Leave the batches of a group to the trainer."""
-    sent: list[Any] = []
+    sent: list[_SentBatch] = []
     used: set[int] = set()
     for item in items:
-        if isinstance(item, Failure):
-            sent.append(item)
-            continue
-        batch, number = item if isinstance(item, Made) else (item, None)
         arrays: dict[str, _Array] = {}
-        for name, tensor in batch.items():
+        for name, tensor in item.batch.items():
             array, place = tensor.numpy(), blocks.place_of(tensor)
             arrays[name] = array if place is None else (*place, array.shape, array.dtype.str)
             if place is not None:
                 used.add(place[0])
-        sent.append(_SentBatch(number, arrays))
+        sent.append(_SentBatch(arrays, item.number, item.error))
     for block in used:
         blocks.send(block)
     return Sent(worker, sent)
@@ -78,14 +74,11 @@ class Inbox:
         self._pid = os.getpid()
         self._held: dict[int, weakref.ref[Memory]] = {}
 
-    def open(self, sent: Sent) -> list[Item]:
+    def open(self, sent: Sent) -> list[Fetched]:
         """The batches, as views of the worker's memory; a block is the worker's again when none is left."""
         memories: dict[int, Memory] = {}
-        items: list[Item] = []
+        items: list[Fetched] = []
         for item in sent.items:
-            if isinstance(item, Failure):
-                items.append(item)
-                continue
             batch: Batch = {}
             for name, array in item.arrays.items():
                 if isinstance(array, tuple):
@@ -95,7 +88,7 @@ class Inbox:
                         memory = memories[block] = self._hold(block)
                     array = np.ndarray(shape, kind, memory, first)  # noqa: PLW2901
                 batch[name] = as_tensor(array)
-            items.append(batch if item.number is None else Made(batch, item.number))
+            items.append(Fetched(batch, item.number, item.error))
         return items
 
     def close(self) -> None:

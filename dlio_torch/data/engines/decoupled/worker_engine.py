@@ -22,9 +22,10 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
-from dlio_torch.data.engines.decoupled.epoch import Epoch, Item
+from dlio_torch.data.engines.decoupled.epoch import Epoch
 from dlio_torch.data.engines.decoupled.facts import THREADS
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import Region, SharedMemory
@@ -78,13 +79,13 @@ class WorkersEngine:
         """See ``loader.Engine``."""
         return self._loaders.workers
 
-    def start(self, epoch: int, step: int) -> Iterator[Item]:
+    def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """Batches of ``epoch`` from ``step`` on."""
         self._stop()
         order = None if self._plan is None else turns(self._plan.left(epoch, step))
         return _Items(self._loaders.start(epoch, step), self, self._groups.run, order)
 
-    def open(self, sent: Sent) -> list[Item]:
+    def open(self, sent: Sent) -> list[Fetched]:
         """The batches of a group that a worker has sent."""
         return self._inboxes[sent.worker].open(sent)
 
@@ -114,7 +115,7 @@ class WorkersEngine:
             self._shared.wake(worker)
 
 
-class _Items(Iterator[Item]):
+class _Items(Iterator[Fetched]):
     """The batches of one epoch, as they come from the workers.
 
     Args:
@@ -130,9 +131,9 @@ class _Items(Iterator[Item]):
         self._run = run
         self._order = order
         self._worker = 0
-        self._groups: defaultdict[int, deque[deque[Item]]] = defaultdict(deque)  # of each worker, what has come
+        self._groups: defaultdict[int, deque[deque[Fetched]]] = defaultdict(deque)  # of each worker, what has come
 
-    def __next__(self) -> Item:
+    def __next__(self) -> Fetched:
         if self._order is not None:
             self._worker = next(self._order)
         while not self._groups[self._worker]:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torchdata.nodes as tn
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure
-from dlio_torch.data.dataset.provenance import Made
+from dlio_torch.data.dataset.fetched import Fetched
+from dlio_torch.data.dataset.map_dataset import CatchingDataset
 from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
@@ -31,7 +31,6 @@ from dlio_torch.data.workers.open_files import is_too_many
 from dlio_torch.data.workers.process import InWorker, remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker, no_batch
 from dlio_torch.errors import DlioError, RunFailed
-from dlio_torch.formats.core.batch import Batch
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.batch_loader import Source
@@ -84,7 +83,7 @@ class NodesEngine:
         """See ``loader.Engine``."""
         return [] if self._running is None else self._running.workers
 
-    def start(self, epoch: int, step: int) -> Iterator[Batch | Made | Failure]:
+    def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """Batches of ``epoch`` from ``step`` on."""
         self._end()
         self._batches.begin(epoch, step)
@@ -148,7 +147,7 @@ class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has
         return {}  # the position is BatchLoader's
 
 
-class _Running(Iterator[Batch | Made | Failure]):
+class _Running(Iterator[Fetched]):
     """One epoch of a chain of nodes, and the thread that watches it."""
 
     def __init__(self, node: Any, config: LoaderConfig, limits: WorkerLimits) -> None:
@@ -174,10 +173,10 @@ class _Running(Iterator[Batch | Made | Failure]):
             self._watch = threading.Thread(target=self._look, name="watch of nodes", daemon=True)
             self._watch.start()
 
-    def __next__(self) -> Batch | Made | Failure:
+    def __next__(self) -> Fetched:
         self._asked = time.monotonic()
         try:
-            item: Batch | Made | Failure = next(self._items)
+            item: Fetched = next(self._items)
         except Exception:  # what a part says that was ended, or whose worker died while it sent a batch
             trouble = self._trouble or self._find_trouble()
             if trouble is not None:

@@ -15,8 +15,8 @@ from torch.utils.data._utils import signal_handling
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.dataset.map_dataset import CatchingDataset, Failure, passed_through
-from dlio_torch.data.dataset.provenance import Made
+from dlio_torch.data.dataset.fetched import Fetched
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, passed_through
 from dlio_torch.data.engines.read_ahead import ReadAhead
 from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.order.pipe_plan import PipePlan
@@ -26,12 +26,10 @@ from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.exits import WorkerLimits, WorkerSignals
 from dlio_torch.data.workers.process import remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker
-from dlio_torch.formats.core.batch import Batch
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.batch_loader import Source
 
-Item = Batch | Made | Failure
 _ENDING_S = 2.0
 T = TypeVar("T")
 
@@ -94,7 +92,7 @@ class DataLoaderEngine:
         if self._has_workers:
             self._folder, self._let_go = workers_folder(self)
         self._limits = limits or worker_limits(config)
-        self._read_ahead: ReadAhead[Item] | None = (
+        self._read_ahead: ReadAhead[Fetched] | None = (
             ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
         )
 
@@ -103,7 +101,7 @@ class DataLoaderEngine:
         """See ``loader.Engine``."""
         return [worker for one in self._running for worker in getattr(one, "_workers", ())]
 
-    def start(self, epoch: int, step: int) -> Iterator[Item]:
+    def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """See ``loader.Engine``."""
         if not self._persistent:
             self._end_workers()
@@ -115,7 +113,7 @@ class DataLoaderEngine:
         self._running = [iter(loader) for loader in self._loaders]
         if self._has_workers:
             WorkerSignals.install(self._limits)
-        first: Iterator[Item] = self._running[0]
+        first: Iterator[Fetched] = self._running[0]
         return first if self._read_ahead is None else self._read_ahead.start(self._running)
 
     def close(self) -> None:
@@ -171,7 +169,7 @@ def together(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int]
     return call
 
 
-def over_samples(config: LoaderConfig, dataset: CatchingDataset, batches: EpochBatches) -> DataLoader[Item]:
+def over_samples(config: LoaderConfig, dataset: CatchingDataset, batches: EpochBatches) -> DataLoader[Fetched]:
     """A DataLoader of the batches of sample numbers that ``batches`` gives."""
     if config.style == "pipe":
         return over_pipe(config, BatchIndices(batches).read_samples(dataset))
@@ -180,7 +178,7 @@ def over_samples(config: LoaderConfig, dataset: CatchingDataset, batches: EpochB
         return kind(dataset, batch_sampler=batches, collate_fn=passed_through, **options)
 
 
-def over_pipe(config: LoaderConfig, pipe: IterDataPipe[Item]) -> DataLoader[Item]:
+def over_pipe(config: LoaderConfig, pipe: IterDataPipe[Fetched]) -> DataLoader[Fetched]:
     """A DataLoader of the batches that ``pipe`` gives."""
     return over_iterable(config, PlainIterable(pipe))
 

@@ -1,0 +1,40 @@
+"""What an engine gives for each step: a batch, or the error in its place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dlio_torch.errors import DlioError
+from dlio_torch.formats.core.batch import Batch
+
+
+class Fetched(NamedTuple):
+    """A batch, or the error in its place, from the dataset that reads to the trainer: the one type that engines carry.
+
+    A named tuple, because the pinning of torch and torchdata keeps its type and pins the tensors in it.  An error
+    travels as a value: torch would turn one that is raised in a worker into a text of many lines.
+
+    Attributes:
+        batch: the tensors by name; empty where there is an error.
+        number: of the batch, unique in the run (:mod:`dlio_torch.data.dataset.provenance`); -1: none is recorded.
+        error: why there is no batch.
+    """
+
+    batch: Batch
+    number: int = -1
+    error: DlioError | None = None
+
+    def opened(self) -> Batch:
+        """The batch.
+
+        Raises:
+            DlioError: there is an error in its place.
+        """
+        if self.error is not None:
+            raise self.error
+        return self.batch
+
+
+def failed(error: DlioError) -> Fetched:
+    """An error in the place of a batch."""
+    return Fetched({}, error=error)
