@@ -21,6 +21,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.dist.base import FailureHook, GradientReducer, SingleCommunicator
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry
@@ -134,7 +135,7 @@ def make_raw(root: Path, num_files: int = 3, samples_per_file: int = 7) -> tuple
 def loader_of(fmt: Format, manifest: Manifest, sampler: BatchSampler | None = None, **options: Any) -> BatchLoader:
     """A loader of batches of two; ``options`` are those of ``loader``."""
     dataset = CatchingDataset(SampleDataset(fmt, manifest, NULL))
-    sampler = sampler or BatchSampler(num_samples=manifest.num_samples, batch_size=2)
+    sampler = sampler or BatchSampler(SamplerSpec(batch_size=2), num_samples=manifest.num_samples)
     return BatchLoader(LoaderConfig(**{"timeout_s": 60.0, **options}), dataset, sampler)
 
 

@@ -19,6 +19,7 @@ from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
@@ -156,7 +157,7 @@ def assert_same(want: Batch, got: Batch) -> None:
 
 def outcome(fmt: Format, manifest: Manifest) -> list[str]:
     """What comes of reading everything: nothing wrong, or one line for each batch that cannot be read."""
-    sampler = BatchSampler(num_samples=manifest.num_samples, batch_size=7)
+    sampler = BatchSampler(SamplerSpec(batch_size=7), num_samples=manifest.num_samples)
     loader = decoupled(fmt, manifest, sampler)
     batches, found = loader.epoch(0), []
     try:

@@ -25,6 +25,7 @@ from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.block_pool import Blocks
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.errors import ConfigError, DataError, RunFailed
 from dlio_torch.formats.core.format import Format
@@ -51,7 +52,7 @@ def no_leftovers() -> Iterator[None]:
 
 
 def sampler_of(batch_size: int = 2) -> BatchSampler:
-    return BatchSampler(num_samples=21, batch_size=batch_size, order="shuffled", seed=3)
+    return BatchSampler(SamplerSpec(batch_size=batch_size, order="shuffled", seed=3), num_samples=21)
 
 
 def expected(epoch: int, first: int = 0) -> list[list[int]]:
@@ -205,7 +206,7 @@ def test_more_memory_than_there_is_is_one_line() -> None:
 def test_a_damaged_file_costs_its_batches_alone(tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, "npy")
     manifest.path(1).write_bytes(b"no array")
-    loader = decoupled(fmt, manifest, BatchSampler(num_samples=21, batch_size=1))
+    loader = decoupled(fmt, manifest, BatchSampler(SamplerSpec(batch_size=1), num_samples=21))
     good, bad = good_and_bad(loader)
     assert (good, len(bad)) == (14, 7)
     assert all(manifest.path(1).name in line for line in bad)
@@ -218,7 +219,7 @@ def test_other_content_is_found(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    loader = decoupled(fmt, manifest, BatchSampler(num_samples=21, batch_size=3))
+    loader = decoupled(fmt, manifest, BatchSampler(SamplerSpec(batch_size=3), num_samples=21))
     with pytest.raises(DataError, match="not what was generated"):
         epoch_of(loader)
     loader.close()
@@ -244,7 +245,7 @@ def test_an_error_of_ours_reaches_the_trainer(made: tuple[Format, Manifest]) -> 
 
 def test_large_batches_are_read_by_all_threads(tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, "large", samples=6)
-    engine, mover = watched(fmt, manifest, BatchSampler(num_samples=6, batch_size=6), read_threads=3)
+    engine, mover = watched(fmt, manifest, BatchSampler(SamplerSpec(batch_size=6), num_samples=6), read_threads=3)
     (item,) = engine.start(0, 0)
     assert item.batch["a"].shape == (6, 1 << 18)
     assert mover.reads == 3
@@ -258,7 +259,7 @@ def test_storage_is_told_of_what_comes_where_the_cache_is_cold(
 ) -> None:
     told: list[int] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda descriptor, begin, size, advice: told.append(size))
-    sampler = BatchSampler(num_samples=21, batch_size=2, order=order, seed=3)
+    sampler = BatchSampler(SamplerSpec(batch_size=2, order=order, seed=3), num_samples=21)
     engine, mover = watched(*made, sampler, prefetch_bytes=4 * SAMPLE, read_threads=1)
     mover.cold = cold
     assert len(list(engine.start(0, 0))) == 10
@@ -275,7 +276,7 @@ def test_storage_is_told_of_what_comes_where_the_cache_is_cold(
 @pytest.mark.parametrize("layout", ["hdf5, gzip", "csv", "tfrecord"])
 def test_storage_is_told_of_what_is_not_read_to_its_place(layout: str, tmp_path: Path) -> None:
     """Chunks, samples in memory and records: there may be no piece in a group."""
-    engine, mover = watched(*data_of(tmp_path, layout), BatchSampler(num_samples=21, batch_size=2))
+    engine, mover = watched(*data_of(tmp_path, layout), BatchSampler(SamplerSpec(batch_size=2), num_samples=21))
     mover.cold = True
     assert len(list(engine.start(0, 0))) == 10
     engine.close()

@@ -23,6 +23,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.group_plan import Planner
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.direct_file import BLOCK, open_direct
@@ -126,7 +127,7 @@ def test_batches_are_those_of_the_library_and_come_from_the_device(
 ) -> None:
     each, dataset = LAYOUTS[layout]
     fmt, manifest = direct_data(tmp_path / "data", 21 // each, each, **dataset)
-    sampler = BatchSampler(num_samples=21, batch_size=2, order="shuffled", seed=3)
+    sampler = BatchSampler(SamplerSpec(batch_size=2, order="shuffled", seed=3), num_samples=21)
     options = {"multiprocessing_context": "fork", "num_workers": workers} if workers else {}
     loader = decoupled(fmt, manifest, sampler, transfer_size=BLOCK, **options)
     for epoch in range(2):
@@ -160,7 +161,7 @@ def test_a_file_system_without_direct_reads_is_one_line(tmp_path: Path, monkeypa
         return opened(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", refused)
-    loader = decoupled(fmt, manifest, BatchSampler(num_samples=21, batch_size=2))
+    loader = decoupled(fmt, manifest, BatchSampler(SamplerSpec(batch_size=2), num_samples=21))
     with pytest.raises(DataError, match=r"does not permit direct reads.*dataset\.direct_io=false"):
         epoch_of(loader)
     loader.close()

@@ -29,6 +29,7 @@ from dlio_torch.data.engines.decoupled.incoming_samples import Handful, Incoming
 from dlio_torch.data.engines.decoupled.lane_schedule import Turns
 from dlio_torch.data.order.access_patterns import filled_lanes
 from dlio_torch.data.order.lanes_plan import LanesPlan, RowsOf
+from dlio_torch.data.order.specification import LanesSpec
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.numpy.options import NpzConfig
@@ -97,8 +98,7 @@ def planned(data: Data, **options: Any) -> LanesPlan:
     """The plan of one rank, which knows the lengths of samples."""
     config, fmt, manifest = data
     given = {"rows": 3, "batch_size": 4, "steps": 5, "seed": config.seed}
-    given |= {"rows_of": RowsOf(fmt, manifest.first_sample)}
-    return LanesPlan(manifest.num_samples, **{**given, **options})
+    return LanesPlan(manifest.num_samples, LanesSpec(**{**given, **options}), RowsOf(fmt, manifest.first_sample))
 
 
 def engine_of(data: Data, plan: LanesPlan, **options: Any) -> tuple[DecoupledEngine, NotedMover]:
@@ -129,7 +129,7 @@ def test_turns_are_the_model_whatever_the_lengths(
     lengths: list[int], lanes: int, rows: int, begin: int, each: int, handful: int, ahead: int
 ) -> None:
     """Lanes as the faithful path fills them; each sample is read once for each time that a lane asks for it."""
-    plan = LanesPlan(len(lengths), rows=rows, batch_size=lanes, steps=1)
+    plan = LanesPlan(len(lengths), LanesSpec(rows=rows, batch_size=lanes, steps=1))
     steps = filled_lanes(plan.samples(0), lanes, rows, lengths.__getitem__, plan.patience)
     want = []
     with suppress(DataError):  # all are too short

@@ -20,6 +20,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.order.pipe_plan import turns
+from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
@@ -109,10 +110,11 @@ def test_what_workers_have_left_is_all_there_is(
 ) -> None:
     """Batches of each worker's part, taken in turn, are those of the plan."""
     try:
-        plan = StreamPlan(
-            counts, batch_size=batch_size, order="shuffled", parts=parts, tail="pad" if pad else "drop",
-            repeat=repeat, steps=9 if repeat else 0,
+        spec = StreamSpec(
+            batch_size=batch_size, order="shuffled", parts=parts, tail="pad" if pad else "drop", repeat=repeat,
+            steps=9 if repeat else 0,
         )  # fmt: skip
+        plan = StreamPlan(counts, spec)
     except ConfigError:  # a part without a batch
         return
     step = min(step, len(plan))
@@ -138,7 +140,7 @@ def test_a_damaged_file_is_an_error_that_names_it(pattern: str, tmp_path: Path) 
 
 
 def test_an_engine_makes_one_part(made: Data) -> None:
-    plan = StreamPlan(made[2].counts(), batch_size=2, parts=2)
+    plan = StreamPlan(made[2].counts(), StreamSpec(batch_size=2, parts=2))
     source = DecoupledSource(*made[1:], NULL)
     with pytest.raises(ValueError, match="a plan of 2 parts for 1 shares"):
         DecoupledEngine(LoaderConfig(engine="decoupled"), source, plan)

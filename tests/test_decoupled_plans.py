@@ -22,6 +22,7 @@ from dlio_torch.data.engines.decoupled.epoch_plans import Plans
 from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.layout import Pieces
@@ -128,7 +129,7 @@ def test_batches_of_small_groups_are_those_of_the_library(
     monkeypatch.setattr(engine, "_GROUP_BYTES", 1)  # a batch each
     monkeypatch.setattr(engine, "Planner", CountingPlanner)
     fmt, manifest = data_of(tmp_path, layout)
-    sampler = BatchSampler(num_samples=21, batch_size=2, order="shuffled", seed=3)
+    sampler = BatchSampler(SamplerSpec(batch_size=2, order="shuffled", seed=3), num_samples=21)
     loader = decoupled(fmt, manifest, sampler)
     for epoch in range(2):
         want, got = batches_of(faithful(fmt, manifest, sampler), epoch), batches_of(loader, epoch)
@@ -143,7 +144,7 @@ def test_a_missing_file_costs_the_batches_that_need_it(tmp_path: Path, monkeypat
     fmt, manifest = data_of(tmp_path, "npy")
     path = manifest.path(1)  # samples 7 to 13
     next(iter(fmt.files(path))).unlink()
-    sampler = BatchSampler(num_samples=21, batch_size=2)
+    sampler = BatchSampler(SamplerSpec(batch_size=2), num_samples=21)
     loader = decoupled(fmt, manifest, sampler)
     found = batches_of(loader)
     loader.close()

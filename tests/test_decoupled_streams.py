@@ -20,6 +20,7 @@ from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.buffer_pool import Shelf
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.engines.decoupled.streams import PlannedBatches
+from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch
@@ -91,15 +92,17 @@ def test_resumes_where_it_was(pattern: str, made: Made) -> None:
     access = PATTERNS[pattern]
     plan = StreamPlan(
         manifest.counts(),
-        batch_size=3,
-        steps=6 if access.get("repeat") else 0,
-        seed=config.seed,
-        order=access.get("order", "sequential"),
-        whole=access.get("unit") == "file",
-        pool=access.get("shuffle_pool", 0),
-        interleave=access.get("interleave", 1),
-        repeat=access.get("repeat", False),
-        tail=access.get("tail", "drop"),
+        StreamSpec(
+            batch_size=3,
+            steps=6 if access.get("repeat") else 0,
+            seed=config.seed,
+            order=access.get("order", "sequential"),
+            whole=access.get("unit") == "file",
+            pool=access.get("shuffle_pool", 0),
+            interleave=access.get("interleave", 1),
+            repeat=access.get("repeat", False),
+            tail=access.get("tail", "drop"),
+        ),
     )
     engine = DecoupledEngine(LoaderConfig(engine="decoupled"), DecoupledSource(fmt, manifest, NULL, verify=True), plan)
     for epoch, step in ((0, 0), (1, 0), (1, 3), (2, 5)):
@@ -113,7 +116,7 @@ def test_resumes_where_it_was(pattern: str, made: Made) -> None:
 def test_files_are_read_from_start_to_end_whatever_the_shuffle(pattern: dict[str, Any], tmp_path: Path) -> None:
     fmt, manifests = make(config_of(tmp_path, num_files=2, samples_per_file=60, format="npz", fields=[FIXED[0]]))
     manifest, mover = manifests["train"], NotedMover()
-    plan = StreamPlan(manifest.counts(), batch_size=4, **pattern)
+    plan = StreamPlan(manifest.counts(), StreamSpec(batch_size=4, **pattern))
     config = LoaderConfig(engine="decoupled", read_threads=1, prefetch_bytes=8 * SAMPLE)
     engine = DecoupledEngine(config, DecoupledSource(fmt, manifest, NULL, verify=True), plan, mover)
     got = numbers(engine.start(0, 0))
@@ -130,7 +133,7 @@ def test_files_are_read_from_start_to_end_whatever_the_shuffle(pattern: dict[str
 def test_pool_is_read_no_further_than_it_reaches(tmp_path: Path) -> None:
     fmt, manifests = make(config_of(tmp_path, num_files=1, samples_per_file=90, format="npy", fields=FIXED))
     manifest, mover = manifests["train"], NotedMover()
-    plan = StreamPlan(manifest.counts(), batch_size=2, pool=20)
+    plan = StreamPlan(manifest.counts(), StreamSpec(batch_size=2, pool=20))
     config = LoaderConfig(engine="decoupled", read_threads=1, prefetch_bytes=1)
     engine = DecoupledEngine(config, DecoupledSource(fmt, manifest, NULL), plan, mover)
     items = engine.start(0, 0)

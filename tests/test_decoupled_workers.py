@@ -30,6 +30,7 @@ from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
 from dlio_torch.data.engines.decoupled.worker_engine import WorkersEngine
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, RunFailed
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
@@ -57,7 +58,7 @@ def no_leftovers() -> Iterator[None]:
 
 
 def sampler_of(batch_size: int = 2) -> BatchSampler:
-    return BatchSampler(num_samples=21, batch_size=batch_size, order="shuffled", seed=3)
+    return BatchSampler(SamplerSpec(batch_size=batch_size, order="shuffled", seed=3), num_samples=21)
 
 
 def expected(epoch: int, first: int = 0) -> list[list[int]]:
@@ -321,7 +322,7 @@ def test_a_block_is_pinned_once() -> None:
 def test_a_damaged_file_costs_its_batches_alone(tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, "npy")
     manifest.path(1).write_bytes(b"no array")
-    loader = decoupled(fmt, manifest, BatchSampler(num_samples=21, batch_size=1), num_workers=2, **FORK)
+    loader = decoupled(fmt, manifest, BatchSampler(SamplerSpec(batch_size=1), num_samples=21), num_workers=2, **FORK)
     good, bad = good_and_bad(loader)
     assert (good, len(bad)) == (14, 7)
     assert all(manifest.path(1).name in line for line in bad)

@@ -20,6 +20,7 @@ from ranks import clean_environ, need_horovod
 
 from dlio_torch.config.compose import compose
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.run.position import Position
 from dlio_torch.rundir import RunDir
@@ -53,7 +54,8 @@ def test_no_sample_is_left_out_whatever_ranks_go_on(worlds: list[tuple[int, int]
         begun, repeated = done, 0
         for rank in range(world_size):
             sampler = BatchSampler(
-                num_samples=240, batch_size=BATCH, order=order, rank=rank, world_size=world_size, seed=7, tail="pad"
+                SamplerSpec(batch_size=BATCH, order=order, rank=rank, world_size=world_size, seed=7, tail="pad"),
+                num_samples=240,
             )
             reached: list[tuple[int, int, bool]] = []
             loader = Loader()

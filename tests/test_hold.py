@@ -13,6 +13,7 @@ from pattern_data import CountingFormat, configured, flat, loaders, numbers
 
 from dlio_torch.data.order.held_plan import HeldPlan
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError
 
 ACCESS: dict[str, Any] = {"order": "shuffled", "partition": "none"}
@@ -47,7 +48,7 @@ def test_steps_that_the_data_cannot_give_are_refused() -> None:
     with pytest.raises(ConfigError, match="the data give 4 step"):
         loaders(configured(access, {"batch_size": 2, "steps": 13}), CountingFormat([8]))
     with pytest.raises(ValueError, match="5 steps need 3 batches, there are 4"):
-        HeldPlan(BatchSampler(num_samples=4, batch_size=1), 2, 5)
+        HeldPlan(BatchSampler(SamplerSpec(batch_size=1), num_samples=4), 2, 5)
 
 
 @pytest.mark.parametrize(

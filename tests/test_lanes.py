@@ -15,6 +15,7 @@ from pattern_data import CountingFormat, configured, flat, loaders, numbers, pla
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.order.access_patterns import filled_lanes
 from dlio_torch.data.order.lanes_plan import LanesPlan
+from dlio_torch.data.order.specification import LanesSpec
 from dlio_torch.data.pipeline import pattern_pipes
 from dlio_torch.data.pipeline.lanes import LanesStart
 from dlio_torch.errors import ConfigError, DataError
@@ -209,7 +210,7 @@ def test_epochs_go_on_and_only_the_first_fills_the_lanes() -> None:
 
 @given(st.integers(1, 20), st.integers(0, 3), st.integers(0, 5))
 def test_the_list_is_endless_and_each_pass_holds_every_sample(samples: int, part: int, seed: int) -> None:
-    plan = LanesPlan(samples, rows=1, batch_size=1, steps=1, seed=seed, parts=4)
+    plan = LanesPlan(samples, LanesSpec(rows=1, batch_size=1, steps=1, seed=seed, parts=4))
     order = list(islice(plan.samples(part), 3 * samples))
     assert all(sorted(order[at : at + samples]) == list(range(samples)) for at in range(0, 3 * samples, samples))
 
@@ -217,7 +218,7 @@ def test_the_list_is_endless_and_each_pass_holds_every_sample(samples: int, part
 def test_ranks_workers_seeds_and_passes_have_shuffles_of_their_own() -> None:
     def order(part: int = 0, **options: Any) -> tuple[int, ...]:
         given = {"rows": 1, "batch_size": 1, "steps": 1, "world_size": 2, "parts": 2}
-        return tuple(islice(LanesPlan(30, **{**given, **options}).samples(part), 60))
+        return tuple(islice(LanesPlan(30, LanesSpec(**{**given, **options})).samples(part), 60))
 
     plain = order()
     assert plain == order()
@@ -242,9 +243,9 @@ def test_resumes_where_it_was(loader: dict[str, Any]) -> None:
 
 def test_errors_name_what_to_change() -> None:
     with pytest.raises(ConfigError, match=r"train\.steps=0 with access\.pattern=lanes"):
-        LanesPlan(4, rows=1, batch_size=1, steps=0)
+        LanesPlan(4, LanesSpec(rows=1, batch_size=1, steps=0))
     fixed = CountingFormat([1, 1])
-    plan = LanesPlan(2, rows=1, batch_size=1, steps=1)
+    plan = LanesPlan(2, LanesSpec(rows=1, batch_size=1, steps=1))
     with pytest.raises(ConfigError, match="cuts samples of variable length, and the samples have none"):
         LanesStart(plan, SampleDataset(fixed, fixed.manifest(), None), fixed.specs())  # type: ignore[arg-type]
     made = loaders(configured(ACCESS, {"batch_size": 8, "steps": 2}), shots(missing=5))

@@ -22,6 +22,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, InMemoryDataset, SampleDataset
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
 from dlio_torch.formats.core.batch import Batch, samples_of
 from dlio_torch.formats.core.format import Format
@@ -80,7 +81,7 @@ def no_leftovers() -> Iterator[None]:
 
 
 def shuffled(num_samples: int = 21) -> BatchSampler:
-    return BatchSampler(num_samples=num_samples, batch_size=2, order="shuffled", seed=3)
+    return BatchSampler(SamplerSpec(batch_size=2, order="shuffled", seed=3), num_samples=num_samples)
 
 
 def expected(epoch: int, first: int = 0) -> list[list[int]]:

@@ -20,6 +20,7 @@ from strace import READS, Call, need_strace, trace
 
 from dlio_torch.config.compose import compose
 from dlio_torch.data.order.access_patterns import interleaved
+from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.pipeline.parallel_interleave import interleaved_in_parallel
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
@@ -156,8 +157,8 @@ def test_files_open_at_once_are_those_of_the_plan() -> None:
 
 def test_what_the_threads_hold_is_known_beforehand() -> None:
     options = {"interleave": 2, "interleave_prefetch": 4, "interleave_buffer": 2}
-    assert StreamPlan([99] * 9, batch_size=1, pool=7, parts=3, **options).held_samples == 3 * (7 + 6 * 3)
-    assert StreamPlan([4, *[9] * 99], batch_size=1, whole=True, **options).held_samples == 6 * 9
+    assert StreamPlan([99] * 9, StreamSpec(batch_size=1, pool=7, parts=3, **options)).held_samples == 3 * (7 + 6 * 3)
+    assert StreamPlan([4, *[9] * 99], StreamSpec(batch_size=1, whole=True, **options)).held_samples == 6 * 9
 
 
 def test_options_that_do_not_go_together() -> None:

@@ -17,13 +17,16 @@ from torch.utils.data.graph import traverse_dps
 
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, SampleReader
 from dlio_torch.errors import DataError
 from dlio_torch.trace.spans import NULL
 
 
 def sampler_of(rank: int = 0, world_size: int = 1) -> BatchSampler:
-    return BatchSampler(num_samples=42, batch_size=2, order="shuffled", seed=5, rank=rank, world_size=world_size)
+    return BatchSampler(
+        SamplerSpec(batch_size=2, order="shuffled", seed=5, rank=rank, world_size=world_size), num_samples=42
+    )
 
 
 def expected(epoch: int, rank: int = 0, world_size: int = 1) -> list[list[int]]:
@@ -135,7 +138,7 @@ def test_the_graph_can_be_walked_and_travels_to_a_worker(tmp_path: Path) -> None
 
 
 def test_a_damaged_file_comes_in_the_place_of_its_batch(tmp_path: Path) -> None:
-    batches = EpochBatches(BatchSampler(num_samples=42, batch_size=7))
+    batches = EpochBatches(BatchSampler(SamplerSpec(batch_size=7), num_samples=42))
     pipe = pipe_of(tmp_path, batches)
     for path in tmp_path.rglob("train_0000002.raw"):
         os.truncate(path, 5)

@@ -23,6 +23,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.codecs import decoded, fletcher32
@@ -40,7 +41,8 @@ def test_gives_the_bytes_of_the_library(layout: str, tmp_path: Path) -> None:
         ORDERS, [(0, 1), (1, 2)], [{}, {"transfer_size": 100, "prefetch_bytes": 1}]
     ):
         sampler = BatchSampler(
-            num_samples=manifest.num_samples, batch_size=4, order=order, seed=3, stride=5, rank=rank, world_size=world
+            SamplerSpec(batch_size=4, order=order, seed=3, stride=5, rank=rank, world_size=world),
+            num_samples=manifest.num_samples,
         )
         got = decoupled(fmt, manifest, sampler, **options)
         for epoch in range(2):
@@ -194,7 +196,7 @@ def test_hdf5_arrays_without_a_place_of_their_own(case: str, tmp_path: Path) -> 
     loader = BatchLoader(
         LoaderConfig(engine="decoupled"),
         DecoupledSource(fmt, manifest, NULL),
-        BatchSampler(num_samples=21, batch_size=7),
+        BatchSampler(SamplerSpec(batch_size=7), num_samples=21),
     )
     assert np.concatenate([batch["data"].numpy() for batch in loader.epoch(0)]).tobytes() == want.tobytes()
     loader.close()
@@ -207,7 +209,7 @@ def test_checksums_of_chunks_are_compared(tmp_path: Path) -> None:
         at = array.id.get_chunk_info(0).byte_offset
     fmt = registry.create(DatasetConfig(format="hdf5", fields=[FieldConfig(shape=[5, 301])]), 1)
     manifest = Manifest("train", 0, FileCounts([21]), tmp_path, ["x.h5"], ".h5")
-    sampler = BatchSampler(num_samples=21, batch_size=7)
+    sampler = BatchSampler(SamplerSpec(batch_size=7), num_samples=21)
     loader = BatchLoader(LoaderConfig(engine="decoupled"), DecoupledSource(fmt, manifest, NULL), sampler)
     assert np.concatenate([batch["data"].numpy() for batch in loader.epoch(0)]).tobytes() == content.tobytes()
     loader.close()

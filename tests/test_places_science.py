@@ -25,6 +25,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import Batch
@@ -91,12 +92,7 @@ def assert_same(want: list[Batch], got: list[Batch]) -> None:
 def test_gives_the_bytes_of_the_library(name: str, order: str, options: dict[str, Any], sets: dict[str, Made]) -> None:
     fmt, manifest = sets[name]
     sampler = BatchSampler(
-        num_samples=manifest.num_samples,
-        batch_size=4,
-        order=order,
-        seed=3,
-        rank=1,
-        world_size=2,  # type: ignore[arg-type]
+        SamplerSpec(batch_size=4, order=order, seed=3, rank=1, world_size=2), num_samples=manifest.num_samples
     )
     got = loader_of(fmt, manifest, sampler, **options)
     for epoch in range(2):
@@ -106,7 +102,7 @@ def test_gives_the_bytes_of_the_library(name: str, order: str, options: dict[str
 
 def test_worker_processes_give_them_too(sets: dict[str, Made]) -> None:
     fmt, manifest = sets["volumes"]
-    sampler = BatchSampler(num_samples=21, batch_size=3)
+    sampler = BatchSampler(SamplerSpec(batch_size=3), num_samples=21)
     got = loader_of(fmt, manifest, sampler, num_workers=2, multiprocessing_context="fork")
     want = list(faithful(fmt, manifest, sampler).epoch(0))
     assert_same(want, [{key: tensor.clone() for key, tensor in batch.items()} for batch in got.epoch(0)])
@@ -181,7 +177,9 @@ def test_a_chunk_that_several_patches_of_a_batch_touch_is_read_once(tmp_path: Pa
     fmt, manifest = volume_set(tmp_path, 8, arrays=[VolumeArrayConfig("whole", "uint16", [14, 12, 15], 0.5)])
     with h5py.File(f"{manifest.path(0)}.whole.h5") as file:
         stored = file["whole"].id.get_storage_size()
-    engine, mover = watched(fmt, manifest, BatchSampler(num_samples=8, batch_size=4), prefetch_bytes=1, read_threads=1)
+    engine, mover = watched(
+        fmt, manifest, BatchSampler(SamplerSpec(batch_size=4), num_samples=8), prefetch_bytes=1, read_threads=1
+    )
     assert len(list(engine.start(0, 0))) == 2
     engine.close()
     assert (mover.reads, mover.read_bytes) == (2, 2 * stored)
@@ -196,7 +194,7 @@ def test_volumes_of_others_that_are_stored_as_they_are(chunks: tuple[int, ...] |
             content = file[array.name][:]
         with h5py.File(path, "w") as file:
             file.create_dataset(array.name, data=content, chunks=chunks)
-    sampler = BatchSampler(num_samples=60, batch_size=2, order="shuffled", seed=1)
+    sampler = BatchSampler(SamplerSpec(batch_size=2, order="shuffled", seed=1), num_samples=60)
     got = loader_of(fmt, manifest, sampler, prefetch_bytes=1)
     for epoch in range(2):
         assert_same(list(faithful(fmt, manifest, sampler).epoch(epoch)), list(got.epoch(epoch)))
@@ -206,7 +204,7 @@ def test_volumes_of_others_that_are_stored_as_they_are(chunks: tuple[int, ...] |
 def test_a_patch_outside_of_the_volume_is_named(tmp_path: Path) -> None:
     fmt, manifest = volume_set(tmp_path, 4)
     larger = registry.create(replace(fmt.config, volume=replace(VOLUMES, patch=[14, 12, 15])), fmt.seed)
-    loader = loader_of(larger, manifest, BatchSampler(num_samples=4, batch_size=4))
+    loader = loader_of(larger, manifest, BatchSampler(SamplerSpec(batch_size=4), num_samples=4))
     assert "not inside the volume" in good_and_bad(loader)[1][0]
     loader.close()
 
@@ -225,7 +223,7 @@ def test_a_list_is_read_as_far_as_its_coordinates_are_needed(tmp_path: Path) -> 
 def test_a_list_that_is_too_short_is_named(tmp_path: Path) -> None:
     fmt, manifest = volume_set(tmp_path, 8)
     longer = Manifest("train", 0, FileCounts([12]), manifest.path(0).parent, [manifest.path(0).name], fmt.suffix)
-    loader = loader_of(fmt, longer, BatchSampler(num_samples=12, batch_size=4))
+    loader = loader_of(fmt, longer, BatchSampler(SamplerSpec(batch_size=4), num_samples=12))
     good, bad = good_and_bad(loader)
     loader.close()
     assert (good, len(bad)) == (8, 1)
@@ -256,7 +254,7 @@ def test_tables_that_point_nowhere_are_told(
         content[column][-1] = content["first"][-1] + value if column == "first" else value
         rows[:] = content
     alone = Manifest("train", 0, FileCounts([7]), tmp_path, ["x.h5"], ".h5")
-    loader = loader_of(fmt, alone, BatchSampler(num_samples=7, batch_size=1))
+    loader = loader_of(fmt, alone, BatchSampler(SamplerSpec(batch_size=1), num_samples=7))
     good, bad = good_and_bad(loader)
     loader.close()
     assert good == 6
@@ -278,7 +276,7 @@ def copied(request: pytest.FixtureRequest, sets: dict[str, Made], tmp_path: Path
 
 
 def outcome(fmt: Format, manifest: Manifest) -> list[str]:
-    loader = loader_of(fmt, manifest, BatchSampler(num_samples=21, batch_size=7))
+    loader = loader_of(fmt, manifest, BatchSampler(SamplerSpec(batch_size=7), num_samples=21))
     found = good_and_bad(loader)[1]
     loader.close()
     return found

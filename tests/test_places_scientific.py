@@ -21,6 +21,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
@@ -34,7 +35,7 @@ from dlio_torch.trace.spans import NULL
 def test_gives_the_bytes_of_the_library(layout: str, tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, layout)
     for order, options in (("shuffled", {}), ("random_blocks", {"transfer_size": 100, "prefetch_bytes": 1})):
-        sampler = BatchSampler(num_samples=manifest.num_samples, batch_size=4, order=order, seed=3)
+        sampler = BatchSampler(SamplerSpec(batch_size=4, order=order, seed=3), num_samples=manifest.num_samples)
         want = list(faithful(fmt, manifest, sampler).epoch(1))
         loader = decoupled(fmt, manifest, sampler, **options)
         got = list(loader.epoch(1))
@@ -71,7 +72,7 @@ def test_damage_is_told_in_one_line(layout: str, tmp_path: Path) -> None:
 def batch_of(fmt: Format, path: Path, samples: int, how: str = "decoupled") -> Batch:
     """The samples of a file in one batch, by the decoupled engine or by the format's library."""
     manifest = Manifest("train", 0, FileCounts([samples]), path.parent, [path.name], fmt.suffix)
-    sampler = BatchSampler(num_samples=samples, batch_size=samples, order="shuffled", seed=3)
+    sampler = BatchSampler(SamplerSpec(batch_size=samples, order="shuffled", seed=3), num_samples=samples)
     if how == "faithful":
         return next(faithful(fmt, manifest, sampler).epoch(0))
     loader = BatchLoader(LoaderConfig(engine="decoupled"), DecoupledSource(fmt, manifest, NULL), sampler)

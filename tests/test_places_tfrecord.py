@@ -25,6 +25,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
@@ -118,7 +119,7 @@ def outcome(loader: Any) -> Any:
 def both(root: Path, records: list[bytes], order: Any = "sequential", **options: Any) -> tuple[Any, Any]:
     """What comes by the faithful path, and by the decoupled engine."""
     fmt, manifest = written(root, records, TfrecordConfig(float_lists=["w"], **options))
-    sampler = BatchSampler(num_samples=len(records), batch_size=len(records), order=order, seed=2)
+    sampler = BatchSampler(SamplerSpec(batch_size=len(records), order=order, seed=2), num_samples=len(records))
     loader = BatchLoader(LoaderConfig(engine="decoupled"), DecoupledSource(fmt, manifest, NULL), sampler)
     return outcome(faithful(fmt, manifest, sampler)), outcome(loader)
 

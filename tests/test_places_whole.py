@@ -22,6 +22,7 @@ from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
@@ -85,7 +86,7 @@ def test_checksums_of_members_that_are_read_whole_are_compared(samples: int, tmp
     content = bytearray(path.read_bytes())
     content[at] ^= 1
     path.write_bytes(content)
-    loader = decoupled(fmt, manifests["train"], BatchSampler(num_samples=samples, batch_size=1))
+    loader = decoupled(fmt, manifests["train"], BatchSampler(SamplerSpec(batch_size=1), num_samples=samples))
     with pytest.raises(DataError, match="checksum"):
         next(loader.epoch(0))
     loader.close()

@@ -15,6 +15,7 @@ from torchdata.nodes import SamplerWrapper
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError
 
 ORDERS = ["sequential", "shuffled", "random_blocks", "strided"]
@@ -22,8 +23,13 @@ ONCE = ["sequential", "shuffled", "strided"]
 PARTITIONS = ["batches", "slices", "files", "none"]
 
 
+def sampler_of(**options: Any) -> BatchSampler:
+    data = {name: options.pop(name) for name in ("num_samples", "file_counts") if name in options}
+    return BatchSampler(SamplerSpec(**options), **data)
+
+
 def ranks_of(world: int, **options: Any) -> list[BatchSampler]:
-    return [BatchSampler(rank=rank, world_size=world, **options) for rank in range(world)]
+    return [sampler_of(rank=rank, world_size=world, **options) for rank in range(world)]
 
 
 def epoch_of(sampler: BatchSampler, epoch: int = 0) -> list[list[int]]:
@@ -171,7 +177,7 @@ def test_orders_really_differ() -> None:
     seen = {}
     for order in ORDERS:
         for seed in (1, 2):
-            sampler = BatchSampler(num_samples=400, order=order, stride=7, batch_size=4, seed=seed)
+            sampler = BatchSampler(SamplerSpec(order=order, stride=7, batch_size=4, seed=seed), num_samples=400)
             for epoch in (0, 1):
                 seen[order, seed, epoch] = str(epoch_of(sampler, epoch))
     for order in ORDERS:
@@ -197,14 +203,14 @@ def test_slices_of_two_ranks() -> None:
 
 @given(st.integers(1, 300), st.integers(1, 320))
 def test_strided_is_every_sth_then_the_next_start(samples: int, stride: int) -> None:
-    read = [i for [i] in BatchSampler(num_samples=samples, order="strided", stride=stride, batch_size=1)]
+    read = [i for [i] in BatchSampler(SamplerSpec(order="strided", stride=stride, batch_size=1), num_samples=samples)]
     assert read == [i for start in range(min(stride, samples)) for i in range(start, samples, stride)]
 
 
 def test_shuffled_batches_cut_one_permutation() -> None:
     samplers = ranks_of(4, num_samples=96, order="shuffled", batch_size=3)
     together = [i for parts in zip(*samplers, strict=True) for part in parts for i in part]
-    alone = BatchSampler(num_samples=96, order="shuffled", batch_size=96)
+    alone = BatchSampler(SamplerSpec(order="shuffled", batch_size=96), num_samples=96)
     assert together == next(iter(alone))
     assert sorted(together) == list(range(96))
     assert together != list(range(96))
@@ -224,7 +230,7 @@ def test_random_blocks_scatter_one_global_block(world: int, batch: int, epoch: i
 
 
 def test_random_starts_are_uniform_over_the_starts_that_fit() -> None:
-    sampler = BatchSampler(num_samples=10, order="random_blocks", batch_size=4, steps=7000)
+    sampler = BatchSampler(SamplerSpec(order="random_blocks", batch_size=4, steps=7000), num_samples=10)
     starts = np.bincount([batch[0] for batch in sampler], minlength=7)
     assert len(starts) == 7
     # Binomial with mean 1000 and deviation 29; the seed is fixed, so this does not flicker.
@@ -246,9 +252,9 @@ def test_global_batch_is_divided() -> None:
         assert [len(next(iter(sampler))) for sampler in samplers] == [each] * world
         assert len(samplers[0]) == 4
     with pytest.raises(ConfigError, match=r"train\.batch_size=12 .* 5 ranks; use 10 or 15"):
-        BatchSampler(num_samples=48, batch_size=12, batch_scope="global", world_size=5)
+        BatchSampler(SamplerSpec(batch_size=12, batch_scope="global", world_size=5), num_samples=48)
     with pytest.raises(ConfigError, match=r"cannot be divided by 5 ranks; use 5, or"):
-        BatchSampler(num_samples=48, batch_size=3, batch_scope="global", world_size=5)
+        BatchSampler(SamplerSpec(batch_size=3, batch_scope="global", world_size=5), num_samples=48)
 
 
 @pytest.mark.parametrize(
@@ -274,29 +280,29 @@ def test_global_batch_is_divided() -> None:
 )
 def test_what_the_data_cannot_give_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        BatchSampler(**options)
+        sampler_of(**options)
     assert "\n" not in str(caught.value)
 
 
 def test_steps_limit_an_epoch_and_repeat_random_blocks() -> None:
-    assert len(list(BatchSampler(num_samples=100, batch_size=2, steps=7))) == 7
-    assert len(list(BatchSampler(num_samples=100, batch_size=2, steps=150, order="random_blocks"))) == 150
+    assert len(list(BatchSampler(SamplerSpec(batch_size=2, steps=7), num_samples=100))) == 7
+    assert len(list(BatchSampler(SamplerSpec(batch_size=2, steps=150, order="random_blocks"), num_samples=100))) == 150
 
 
 def test_padding_may_repeat_a_small_share() -> None:
-    assert list(BatchSampler(num_samples=2, batch_size=5, tail="pad")) == [[0, 1, 0, 1, 0]]
+    assert list(BatchSampler(SamplerSpec(batch_size=5, tail="pad"), num_samples=2)) == [[0, 1, 0, 1, 0]]
 
 
 def test_a_position_of_another_pattern_is_refused() -> None:
-    state = BatchSampler(num_samples=10, batch_size=2).state_dict()
+    state = BatchSampler(SamplerSpec(batch_size=2), num_samples=10).state_dict()
     with pytest.raises(ConfigError, match=r"world size 1.*world size 2"):
-        BatchSampler(num_samples=10, batch_size=2, world_size=2).load_state_dict(state)
+        BatchSampler(SamplerSpec(batch_size=2, world_size=2), num_samples=10).load_state_dict(state)
 
 
 def test_another_epoch_forgets_the_position() -> None:
-    sampler = BatchSampler(num_samples=10, batch_size=2)
+    sampler = BatchSampler(SamplerSpec(batch_size=2), num_samples=10)
     next(iter(sampler))
-    fresh = BatchSampler(num_samples=10, batch_size=2)
+    fresh = BatchSampler(SamplerSpec(batch_size=2), num_samples=10)
     fresh.load_state_dict(sampler.state_dict())
     fresh.set_epoch(1)
     assert len(list(fresh)) == 5
@@ -307,7 +313,9 @@ def test_a_million_samples_take_no_memory() -> None:
 
     def take(num_samples: int) -> None:
         for order in ("sequential", "strided", "random_blocks"):
-            sampler = BatchSampler(num_samples=num_samples, order=order, stride=64, batch_size=32, steps=100)
+            sampler = BatchSampler(
+                SamplerSpec(order=order, stride=64, batch_size=32, steps=100), num_samples=num_samples
+            )
             assert sum(len(batch) for batch in sampler) == 3200
 
     take(10**4)  # what is imported at the first use is not the sampler's
@@ -328,7 +336,7 @@ class Numbers(Dataset[int]):
 
 
 def test_dataloader_reads_in_this_order() -> None:
-    sampler = BatchSampler(num_samples=40, order="shuffled", batch_size=4)
+    sampler = BatchSampler(SamplerSpec(order="shuffled", batch_size=4), num_samples=40)
     assert [batch.tolist() for batch in DataLoader(Numbers(), batch_sampler=sampler)] == list(sampler)
 
 
@@ -337,13 +345,13 @@ def test_dataloader_reads_in_this_order() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stateful_dataloader_resumes(workers: int) -> None:
     def loader() -> Any:
-        sampler = BatchSampler(num_samples=40, order="shuffled", batch_size=4)
+        sampler = BatchSampler(SamplerSpec(order="shuffled", batch_size=4), num_samples=40)
         sampler.set_epoch(2)
         return StatefulDataLoader(
             Numbers(), batch_sampler=sampler, num_workers=workers, multiprocessing_context="fork" if workers else None
         )
 
-    expected = epoch_of(BatchSampler(num_samples=40, order="shuffled", batch_size=4), 2)
+    expected = epoch_of(BatchSampler(SamplerSpec(order="shuffled", batch_size=4), num_samples=40), 2)
     first = loader()
     iterator = iter(first)
     begin = [next(iterator).tolist() for _ in range(3)]
@@ -358,9 +366,11 @@ def test_stateful_dataloader_resumes(workers: int) -> None:
 
 def test_torchdata_nodes_resume() -> None:
     def node() -> Any:
-        return SamplerWrapper(BatchSampler(num_samples=40, order="shuffled", batch_size=4), initial_epoch=2)
+        return SamplerWrapper(
+            BatchSampler(SamplerSpec(order="shuffled", batch_size=4), num_samples=40), initial_epoch=2
+        )
 
-    expected = epoch_of(BatchSampler(num_samples=40, order="shuffled", batch_size=4), 2)
+    expected = epoch_of(BatchSampler(SamplerSpec(order="shuffled", batch_size=4), num_samples=40), 2)
     first = node()
     first.reset()
     begin = [next(first) for _ in range(3)]

@@ -23,6 +23,7 @@ from dlio_torch.data.order.permutation import Permutation
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import LanesSpec, SamplerSpec
 from dlio_torch.formats.core import registry
 
 STREAM = "access=stream access.order=shuffled access.partition=files"
@@ -68,7 +69,7 @@ def test_the_orders_of_seeds_stay(options: str) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_lanes_keep_their_order(rank: int) -> None:
-    plan = LanesPlan(20_000, rows=1, batch_size=1, steps=1, seed=7, rank=rank, world_size=2)
+    plan = LanesPlan(20_000, LanesSpec(rows=1, batch_size=1, steps=1, seed=7, rank=rank, world_size=2))
     samples = plan.samples(0)
     for number in range(2):
         expected = np.random.default_rng([7, rank, 0, number]).permutation(20_000)
@@ -108,7 +109,7 @@ def test_an_index_does_not_grow_with_ranks_and_what_they_read(options: str, grow
 
 def test_shares_of_files_that_differ_are_reckoned_as_one_by_one() -> None:
     counts = [(7 * number) % 5 + 1 for number in range(23)]
-    one = BatchSampler(file_counts=counts, partition="files", batch_size=2, rank=2, world_size=4)
+    one = BatchSampler(SamplerSpec(partition="files", batch_size=2, rank=2, world_size=4), file_counts=counts)
     before = sum(counts[:12])
     assert one.share == range(before, before + sum(counts[12:18]))
 
@@ -152,7 +153,9 @@ def test_ranks_share_a_computed_permutation(data: st.DataObject) -> None:
 
 def test_a_quarter_of_a_billion_samples_take_a_rank_nothing() -> None:
     def first() -> object:
-        sampler = BatchSampler(num_samples=1 << 28, order="shuffled", batch_size=16, rank=8191, world_size=8192)
+        sampler = BatchSampler(
+            SamplerSpec(order="shuffled", batch_size=16, rank=8191, world_size=8192), num_samples=1 << 28
+        )
         batches = iter(sampler)
         return sampler, batches, next(batches)
 

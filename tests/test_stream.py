@@ -24,6 +24,7 @@ from dlio_torch.config.validate import validate
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.sources import Loading
 from dlio_torch.data.order.access_patterns import drawn, in_batches, interleaved
+from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.pipeline import pattern_pipes, stream
 from dlio_torch.data.pipeline.round_robin import Turns
@@ -61,7 +62,9 @@ def plans(draw: st.DrawFn, world_size: int | None = None) -> dict[str, Any]:
 
 def of_all_ranks(options: dict[str, Any], **more: Any) -> list[StreamPlan]:
     try:
-        return [StreamPlan(**{**options, **more, "rank": rank}) for rank in range(options["world_size"])]
+        given = {name: value for name, value in {**options, **more}.items() if name != "file_counts"}
+        specs = [StreamSpec(**given, rank=rank) for rank in range(options["world_size"])]
+        return [StreamPlan(options["file_counts"], spec) for spec in specs]
     except ConfigError as error:
         assume("is larger than" not in str(error))
         raise
@@ -245,7 +248,7 @@ def test_shards_are_disjoint_and_complete(options: dict[str, Any], number: int) 
 def test_files_are_dealt_once_or_anew_in_each_epoch() -> None:
     def dealt(shard: str) -> list[set[int]]:
         options: dict[str, Any] = {"order": "shuffled", "shard": shard, "world_size": 4, "batch_size": 1}
-        return [set(StreamPlan([1] * 64, **options).files(number, 0)) for number in range(3)]
+        return [set(StreamPlan([1] * 64, StreamSpec(**options)).files(number, 0)) for number in range(3)]
 
     once, anew = dealt("before_shuffle"), dealt("after_shuffle")
     assert once[0] == once[1] == once[2] == set(range(0, 64, 4))
@@ -264,13 +267,13 @@ def test_order_depends_on_seed_and_epoch_alone(options: dict[str, Any], epoch: i
 def test_epochs_seeds_and_ranks_differ(pool: int) -> None:
     def sequence(epoch: int = 0, **options: Any) -> list[int]:
         given = {"order": "shuffled", "partition": "none", "pool": pool, "world_size": 2, "batch_size": 4}
-        return flat(StreamPlan([8] * 12, **{**given, **options}).batches(epoch))
+        return flat(StreamPlan([8] * 12, StreamSpec(**{**given, **options})).batches(epoch))
 
     assert len({tuple(sequence(**o)) for o in ({}, {"epoch": 1}, {"seed": 1}, {"rank": 1})}) == 4
 
 
 def test_sequential_is_the_order_of_the_files() -> None:
-    assert flat(StreamPlan([3, 2, 4], batch_size=3).batches(5)) == list(range(9))
+    assert flat(StreamPlan([3, 2, 4], StreamSpec(batch_size=3)).batches(5)) == list(range(9))
 
 
 @settings(deadline=None)
@@ -290,7 +293,7 @@ def test_resuming_gives_the_rest(options: dict[str, Any], steps: int, step: int)
 
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 20))
 def test_repeat_goes_through_whole_passes(samples: int, steps: int, pool: int) -> None:
-    plan = StreamPlan([samples, 1], batch_size=1, order="shuffled", pool=pool, repeat=True, steps=steps)
+    plan = StreamPlan([samples, 1], StreamSpec(batch_size=1, order="shuffled", pool=pool, repeat=True, steps=steps))
     sequence = flat(batch for epoch in range(4) for batch in plan.batches(epoch))
     size = samples + 1
     for at in range(0, len(sequence) - size + 1, size):
@@ -298,20 +301,22 @@ def test_repeat_goes_through_whole_passes(samples: int, steps: int, pool: int) -
 
 
 def test_what_is_kept_in_memory_is_known_beforehand() -> None:
-    assert StreamPlan([40, 9], batch_size=1, pool=7, parts=3).held_samples == 21
-    assert StreamPlan([4, 9], batch_size=1, pool=7, parts=3).held_samples == 13  # there are no more
-    assert StreamPlan([4, 9, 9], batch_size=1, interleave=2, whole=True).held_samples == 18
+    assert StreamPlan([40, 9], StreamSpec(batch_size=1, pool=7, parts=3)).held_samples == 21
+    assert StreamPlan([4, 9], StreamSpec(batch_size=1, pool=7, parts=3)).held_samples == 13  # there are no more
+    assert StreamPlan([4, 9, 9], StreamSpec(batch_size=1, interleave=2, whole=True)).held_samples == 18
 
 
 def test_what_the_data_cannot_give_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.steps=9, but the data give 2 step"):
-        StreamPlan([4, 4], batch_size=4, steps=9)
+        StreamPlan([4, 4], StreamSpec(batch_size=4, steps=9))
     with pytest.raises(ConfigError, match=r"access\.partition=files with 2 file\(s\) for 3 ranks"):
-        StreamPlan([4, 4], batch_size=1, world_size=3)
+        StreamPlan([4, 4], StreamSpec(batch_size=1, world_size=3))
     with pytest.raises(ConfigError, match=r"train\.batch_size=9 is larger than what the files"):
-        StreamPlan([4, 4], batch_size=9)
+        StreamPlan([4, 4], StreamSpec(batch_size=9))
     with pytest.raises(ConfigError, match="the saved position is one of"):
-        StreamPlan([4], batch_size=1).load_state_dict(StreamPlan([4], batch_size=2).state_dict())
+        StreamPlan([4], StreamSpec(batch_size=1)).load_state_dict(
+            StreamPlan([4], StreamSpec(batch_size=2)).state_dict()
+        )
 
 
 # --- pipes ---------------------------------------------------------------------------------------
@@ -393,7 +398,7 @@ def test_a_file_with_other_samples_than_the_data_set_is_refused(there: int, said
     manifest, fmt = CountingFormat([4, 4]).manifest(), CountingFormat([4, there])
     fmt.counts_known = known
     config = configured({"pattern": "stream", "partition": "none"}, {"batch_size": 4})
-    plan = StreamPlan([4, 4], batch_size=4, partition="none")
+    plan = StreamPlan([4, 4], StreamSpec(batch_size=4, partition="none"))
     loader = BatchLoader(config.loader, Loading(config, fmt, NULL).source(manifest, plan, 1), plan)
     with pytest.raises(DataError, match=said.replace("5", "5" if known else "more than 4")):
         list(loader.epoch(0))
@@ -439,7 +444,7 @@ def stream_of(threads: int, preprocess: Any) -> tuple[BatchLoader, StreamPlan]:
         {"batch_size": 1},
         {"read_threads": threads, "prefetch_batches": threads},
     )
-    plan = StreamPlan(UNEVEN, batch_size=1, partition="none")
+    plan = StreamPlan(UNEVEN, StreamSpec(batch_size=1, partition="none"))
     loading = Loading(config, fmt, NULL, preprocess=preprocess, verify=config.verify)
     return BatchLoader(config.loader, loading.source(fmt.manifest(), plan, 1), plan), plan
 
@@ -497,7 +502,7 @@ def test_evaluation_samples_are_read_into_memory_too() -> None:
 
 def test_pipes_can_be_pickled() -> None:
     fmt = CountingFormat(UNEVEN)
-    plan = StreamPlan(UNEVEN, batch_size=2, pool=3, interleave=2, order="shuffled")
+    plan = StreamPlan(UNEVEN, StreamSpec(batch_size=2, pool=3, interleave=2, order="shuffled"))
     dataset = stream.StreamDataset(fmt, fmt.manifest(), NULL, verify=True)
     batches = stream.RecordBatches(plan, stream.StreamStart(plan, dataset))
     again = pickle.loads(pickle.dumps(batches.assemble_batches(fmt.specs(), check=dataset.check)))

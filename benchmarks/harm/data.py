@@ -22,6 +22,7 @@ from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.adios2.options import Adios2Config
 from dlio_torch.formats.core.format import Format
@@ -209,7 +210,7 @@ def _stream(fmt: Format, path: Path) -> None:
 
 
 def _decoupled(fmt: Format, manifest: Manifest) -> None:
-    sampler = BatchSampler(num_samples=manifest.num_samples, batch_size=min(SAMPLES, manifest.num_samples))
+    sampler = BatchSampler(SamplerSpec(batch_size=min(SAMPLES, manifest.num_samples)), num_samples=manifest.num_samples)
     source = DecoupledSource(fmt, manifest, NULL)
     loader = BatchLoader(LoaderConfig(engine="decoupled", timeout_s=20.0), source, sampler)
     try:

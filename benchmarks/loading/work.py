@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.storage.local.eviction import evict, why_cached
 from dlio_torch.storage.local.page_cache import cached_share
 
@@ -60,7 +61,7 @@ class Work:
     def sampler(self) -> BatchSampler:
         """Gives the numbers of the samples of each batch."""
         order: Any = self.order
-        return BatchSampler(num_samples=self.samples, batch_size=self.batch, order=order, seed=1)
+        return BatchSampler(SamplerSpec(batch_size=self.batch, order=order, seed=1), num_samples=self.samples)
 
 
 def write_raw(path: Path, work: Work) -> None:

@@ -14,6 +14,7 @@ from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec, StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 
 BATCH = 32
@@ -44,7 +45,7 @@ def existing(names: Sequence[str], counts: Sequence[int]) -> Manifest:
 
 def epoch(order: Any, count: int) -> tuple[BatchSampler, Any]:
     """A sampler of ``count`` samples in its first epoch, of which a batch was taken."""
-    sampler = BatchSampler(num_samples=count, batch_size=BATCH, order=order, seed=1)
+    sampler = BatchSampler(SamplerSpec(batch_size=BATCH, order=order, seed=1), num_samples=count)
     sampler.set_epoch(0)
     batches = iter(sampler)
     next(batches)
@@ -53,11 +54,8 @@ def epoch(order: Any, count: int) -> tuple[BatchSampler, Any]:
 
 def stream(count: int) -> StreamPlan:
     """The plan of a stream of one-sample files."""
-    return StreamPlan(
-        generated(count).counts(), partition="files", shard="before_shuffle", whole=False, interleave=1, pool=0,
-        repeat=False, tail="drop", parts=1, order="shuffled", batch_size=BATCH, batch_scope="rank", seed=1, rank=0,
-        world_size=1, steps=0,
-    )  # fmt: skip
+    spec = StreamSpec(order="shuffled", batch_size=BATCH, seed=1)
+    return StreamPlan(generated(count).counts(), spec)
 
 
 def located(count: int) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
-from dlio_torch.data.order.sampler import rank_batch
+from dlio_torch.data.order.specification import rank_batch
 from dlio_torch.dist.hvd_elastic import ElasticCommunicator, RankLost, RanksChanged, run_elastic
 from dlio_torch.errors import ConfigError, DlioError, ThresholdMissed
 from dlio_torch.run.alike import same_on_all

@@ -152,7 +152,7 @@ class Loading:
         from dlio_torch.data.engines.mpiio.dataset import MpiDataset
 
         assert isinstance(plan, BatchSampler)  # validate() has refused others
-        alone = plan.world_size < meeting.comm.size  # one rank alone evaluates
+        alone = plan.spec.world_size < meeting.comm.size  # one rank alone evaluates
         return MpiDataset(
             self._format,
             manifest,
@@ -196,7 +196,7 @@ def _wanted(sampler: Plan, epochs: int) -> list[int]:
     """Every sample that this rank will ask for, by number: what is read into memory."""
     share = sampler.share
     wanted = np.zeros(len(share), np.bool_)
-    if isinstance(sampler, BatchSampler) and sampler.order in ("sequential", "strided"):
+    if isinstance(sampler, BatchSampler) and sampler.spec.order in ("sequential", "strided"):
         epochs = min(epochs, 1)  # each of them is as the first
     for epoch in range(epochs):
         wanted[sampler.expected(epoch) - share.start] = True

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from dlio_torch.data.order.access_patterns import filled_lanes
 from dlio_torch.data.order.orders import pieces
 from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
-from dlio_torch.data.order.sampler import BatchScope, rank_batch
+from dlio_torch.data.order.specification import LanesSpec
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.format import Format
@@ -32,67 +32,38 @@ class LanesPlan(PipePlan):
 
     Args:
         num_samples: samples of the data set.
-        order: ``shuffled``, or ``sequential`` for the order of sample numbers.
-        rows: rows that a lane takes from its sample in a step.
-        random_steps: steps, from the first one on, in which a lane cuts a new sample at a random row.
-        probe: sample 0 is read once before the first batch, for its shape.
+        spec: order, rows and batches.
         rows_of: rows of a sample, from its number; needed for the contents of batches, not for the reading.
-        batch_size: lanes, of one rank or of all ranks together.
-        batch_scope: what ``batch_size`` counts.
-        seed: seed of the order.
-        rank: number of this process.
-        world_size: number of processes.
-        parts: loader workers of a rank, at least 1.
-        steps: steps of an epoch.
-        batch_key: configuration key of ``batch_size``, for messages.
-        steps_key: configuration key of ``steps``, for messages.
 
     Attributes:
-        rows, random_steps, probe: as given.
+        rows, random_steps, probe: as in the specification.
         patience: samples that may be too short in a row; with more of them, all are.
 
     Raises:
         ConfigError: no number of steps is given, though lanes have no end.
     """
 
-    def __init__(
-        self,
-        num_samples: int,
-        *,
-        rows: int,
-        batch_size: int,
-        steps: int,
-        order: Literal["sequential", "shuffled"] = "shuffled",
-        random_steps: int = 0,
-        probe: bool = False,
-        rows_of: Callable[[int], int] | None = None,
-        batch_scope: BatchScope = "rank",
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        parts: int = 1,
-        batch_key: str = "train.batch_size",
-        steps_key: str = "train.steps",
-    ) -> None:
-        if steps < 1:
+    def __init__(self, num_samples: int, spec: LanesSpec, rows_of: Callable[[int], int] | None = None) -> None:
+        if spec.steps < 1:
             raise ConfigError(
-                f"{steps_key}={steps} with access.pattern=lanes, which has no end of an epoch",
-                hint=f"set {steps_key} to the steps of an epoch",
+                f"{spec.steps_key}={spec.steps} with access.pattern=lanes, which has no end of an epoch",
+                hint=f"set {spec.steps_key} to the steps of an epoch",
             )
         super().__init__(
             num_samples=num_samples,
-            batch_size=rank_batch(batch_size, batch_scope, world_size, batch_key),
-            steps=steps,
+            batch_size=spec.rank_batch_size(),
+            steps=spec.steps,
             endless=True,
-            parts=parts,
-            pattern=f"lanes, {order}, rows {rows}, random steps {random_steps}, seed {seed}, world size {world_size}",
+            parts=spec.parts,
+            pattern=f"lanes, {spec.order}, rows {spec.rows}, random steps {spec.random_steps}, seed {spec.seed}, "
+            f"world size {spec.world_size}",
         )
-        self.held_samples = parts * self.batch_size
-        self.rows, self.random_steps, self.probe = rows, random_steps, probe
+        self.held_samples = spec.parts * self.batch_size
+        self.rows, self.random_steps, self.probe = spec.rows, spec.random_steps, spec.probe
         # The first of one shuffle and the last of the next may be the same sample, all others too short.
         self.patience = 2 * num_samples
-        self._shuffled = order == "shuffled"
-        self._key = [seed, rank]
+        self._shuffled = spec.order == "shuffled"
+        self._key = [spec.seed, spec.rank]
         self._rows_of = rows_of
 
     def samples(self, part: int) -> Iterator[int]:

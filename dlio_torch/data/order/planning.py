@@ -12,6 +12,7 @@ from dlio_torch.data.order.held_plan import HeldPlan
 from dlio_torch.data.order.lanes_plan import LanesPlan, RowsOf
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import LanesSpec, SamplerSpec, StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.formats.core.format import Format
 
@@ -105,8 +106,7 @@ def _sampler(
     }
     parts = max(1, config.loader.num_workers)
     if access.pattern == "stream":
-        return StreamPlan(
-            manifest.counts(),
+        stream = StreamSpec(
             partition=access.partition,  # type: ignore[arg-type]  # validate() has refused others
             shard=access.shard,
             whole=access.unit == "file",
@@ -119,23 +119,17 @@ def _sampler(
             parts=parts,
             **common,
         )
+        return StreamPlan(manifest.counts(), stream)
     if access.pattern == "lanes":
-        lengths = RowsOf(fmt, manifest.first_sample) if fmt is not None else None
-        return LanesPlan(
-            manifest.num_samples,
+        lanes = LanesSpec(
             rows=access.lane_rows,
             random_steps=access.lane_random_steps,
             probe=access.lane_probe,
-            rows_of=lengths,
             parts=parts,
             **common,
         )
-    by_file = access.partition == "files"
-    return BatchSampler(
-        num_samples=None if by_file else manifest.num_samples,
-        file_counts=manifest.counts() if by_file else None,
-        partition=access.partition,
-        stride=access.stride,
-        tail=access.tail,
-        **common,
-    )
+        return LanesPlan(manifest.num_samples, lanes, RowsOf(fmt, manifest.first_sample) if fmt is not None else None)
+    spec = SamplerSpec(partition=access.partition, stride=access.stride, tail=access.tail, **common)
+    if access.partition == "files":
+        return BatchSampler(spec, file_counts=manifest.counts())
+    return BatchSampler(spec, num_samples=manifest.num_samples)

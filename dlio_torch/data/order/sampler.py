@@ -22,7 +22,7 @@ partition      share of rank r                      batch of rank r in step t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -30,12 +30,8 @@ from torch.utils.data import Sampler
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.order import orders
 from dlio_torch.data.order.orders import Indices
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError
-
-Order = Literal["sequential", "shuffled", "random_blocks", "strided"]
-Partition = Literal["batches", "slices", "files", "none"]
-Tail = Literal["drop", "pad"]
-BatchScope = Literal["rank", "global"]
 
 
 class BatchSampler(Sampler[list[int]]):
@@ -63,73 +59,42 @@ class BatchSampler(Sampler[list[int]]):
     With ``partition=files``, ``shuffled`` permutes all samples of the rank's files together.
 
     Args:
+        spec: order, partition and batches.
         num_samples: samples of the data set, for partitions other than ``files``.
         file_counts: samples of each file in the order of indices; replaces ``num_samples``.
-        order: see above.
-        partition: see the module.
-        stride: distance of consecutive reads of ``order=strided``, at least 1.
-        tail: see above.
-        batch_size: samples of a batch, of one rank or of all ranks together.
-        batch_scope: what ``batch_size`` counts.
-        seed: seed of the order, at least 0.
-        rank: number of this process.
-        world_size: number of processes.
-        steps: steps of an epoch; 0: as many as the data give.
-        batch_key: configuration key of ``batch_size``, for messages.
-        steps_key: configuration key of ``steps``, for messages.
+
+    Attributes:
+        spec: as given.
+        num_samples: samples of the data set.
+        batch_size: samples of a batch of this rank.
 
     Raises:
         ConfigError: no such batches exist; names the key, its value and what the data give.
     """
 
     def __init__(
-        self,
-        *,
-        num_samples: int | None = None,
-        file_counts: Sequence[int] | None = None,
-        order: Order = "sequential",
-        partition: Partition = "batches",
-        stride: int = 1,
-        tail: Tail = "drop",
-        batch_size: int,
-        batch_scope: BatchScope = "rank",
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        steps: int = 0,
-        batch_key: str = "train.batch_size",
-        steps_key: str = "train.steps",
+        self, spec: SamplerSpec, *, num_samples: int | None = None, file_counts: Sequence[int] | None = None
     ) -> None:
         if (num_samples is None) == (file_counts is None):
             raise ValueError("give either num_samples or file_counts")
-        if partition == "files" and file_counts is None:
+        if spec.partition == "files" and file_counts is None:
             raise ValueError("partition='files' needs file_counts")
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank {rank} is not below world_size {world_size}")
         counts = FileCounts.of(file_counts) if file_counts is not None else None
+        self.spec = spec
         self.num_samples = counts.total if counts is not None else int(num_samples or 0)
-        self.order = order
-        self.partition = partition
-        self.stride = stride
-        self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.batch_size = rank_batch(batch_size, batch_scope, world_size, batch_key)
-        """Samples of a batch of this rank."""
-        if stride < 1:
-            raise ConfigError(f"access.stride={stride} is not a distance", hint="use 1 or more")
+        self.batch_size = spec.rank_batch_size()
+        if spec.stride < 1:
+            raise ConfigError(f"access.stride={spec.stride} is not a distance", hint="use 1 or more")
         if self.num_samples < 1:
             raise ConfigError("the data set holds no samples", hint="raise dataset.samples_per_file")
         self._first, end, smallest, largest = self._share(counts)
         self._count = end - self._first
         # The samples that one step takes from a share.
-        self._span = self.batch_size * (world_size if partition == "batches" else 1)
-        self._steps = self._number_of_steps(
-            smallest, largest, tail=tail, steps=steps, batch_key=batch_key, batch_size=batch_size, steps_key=steps_key
-        )
+        self._span = self.batch_size * (spec.world_size if spec.partition == "batches" else 1)
+        self._steps = self._number_of_steps(smallest, largest)
         self._pattern = (
-            f"{self.num_samples} samples, {order}, {partition}, stride {stride}, {tail}, "
-            f"batch {self.batch_size}, seed {seed}, world size {world_size}, {self._steps} steps"
+            f"{self.num_samples} samples, {spec.order}, {spec.partition}, stride {spec.stride}, {spec.tail}, "
+            f"batch {self.batch_size}, seed {spec.seed}, world size {spec.world_size}, {self._steps} steps"
         )
         self._epoch = 0
         self._step = 0  # the next batch to yield
@@ -209,24 +174,24 @@ class BatchSampler(Sampler[list[int]]):
 
     @property
     def _own_share(self) -> bool:
-        return self.partition in ("slices", "files")
+        return self.spec.partition in ("slices", "files")
 
     def _share(self, counts: FileCounts | None) -> tuple[int, int, int, int]:
         """First sample of this rank's share and the one behind its last; samples of the smallest share and the largest.
 
         Nothing is reckoned for each of the other ranks, unless files differ.
         """
-        ranks = self.world_size
+        ranks = self.spec.world_size
         if not self._own_share:
             return 0, self.num_samples, self.num_samples, self.num_samples
-        if self.partition == "slices" or counts is None:
+        if self.spec.partition == "slices" or counts is None:
             counts = FileCounts([1], self.num_samples)
         elif len(counts) < ranks:
             raise ConfigError(
                 f"access.partition=files with {len(counts)} file(s) for {ranks} ranks leaves ranks without data",
                 hint=f"use at most {len(counts)} ranks, raise dataset.num_files, or access.partition=slices",
             )
-        mine = np.array([self.rank, self.rank + 1], np.int64)
+        mine = np.array([self.spec.rank, self.spec.rank + 1], np.int64)
         first, end = counts.before_all(_borders(len(counts), ranks, mine)).tolist()
         if counts.alike:
             smallest, largest = counts.before(len(counts) // ranks), counts.before(-(-len(counts) // ranks))
@@ -237,30 +202,29 @@ class BatchSampler(Sampler[list[int]]):
             empty = int(sizes.argmin()) if not smallest else None
         if empty is not None:
             raise ConfigError(
-                f"access.partition={self.partition} leaves rank {empty} of {ranks} without a sample "
+                f"access.partition={self.spec.partition} leaves rank {empty} of {ranks} without a sample "
                 f"({self.num_samples} samples in all)",
                 hint="use fewer ranks or more samples",
             )
         return first, end, smallest, largest
 
-    def _number_of_steps(
-        self, smallest: int, largest: int, *, tail: Tail, steps: int, batch_key: str, batch_size: int, steps_key: str
-    ) -> int:
+    def _number_of_steps(self, smallest: int, largest: int) -> int:
+        spec, steps, drop = self.spec, self.spec.steps, self.spec.tail == "drop"
         who = "the smallest share of a rank" if self._own_share else "the data set"
-        if self._span > smallest and (tail == "drop" or self.order == "random_blocks"):
-            each = f" ({self._span} on {self.world_size} ranks)" if self._span != batch_size else ""
-            pad = " or access.tail=pad" if self.order != "random_blocks" else ""
+        if self._span > smallest and (drop or spec.order == "random_blocks"):
+            each = f" ({self._span} on {spec.world_size} ranks)" if self._span != spec.batch_size else ""
+            pad = " or access.tail=pad" if spec.order != "random_blocks" else ""
             raise ConfigError(
-                f"{batch_key}={batch_size}{each} is larger than {who}, {smallest} sample(s)",
-                hint=f"use a smaller {batch_key}, fewer ranks, more samples{pad}",
+                f"{spec.batch_key}={spec.batch_size}{each} is larger than {who}, {smallest} sample(s)",
+                hint=f"use a smaller {spec.batch_key}, fewer ranks, more samples{pad}",
             )
-        if self.order == "random_blocks":
+        if spec.order == "random_blocks":
             return steps or smallest // self._span
-        available = smallest // self._span if tail == "drop" else -(-largest // self._span)
+        available = smallest // self._span if drop else -(-largest // self._span)
         if steps > available:
             raise ConfigError(
-                f"{steps_key}={steps}, but the data give {available} step(s) in an epoch",
-                hint=f"use {steps_key}=0 for all of them, more samples, or more epochs",
+                f"{spec.steps_key}={steps}, but the data give {available} step(s) in an epoch",
+                hint=f"use {spec.steps_key}=0 for all of them, more samples, or more epochs",
             )
         return steps or available
 
@@ -268,30 +232,14 @@ class BatchSampler(Sampler[list[int]]):
 
     def batch_maker(self, epoch: int) -> orders.BatchMaker:
         """Gives the indices of each step of ``epoch``: cheaper than :meth:`batch` for many steps."""
-        part = self.rank * self.batch_size if self.partition == "batches" else 0
+        part = self.spec.rank * self.batch_size if self.spec.partition == "batches" else 0
         positions = orders.Positions(self._span, part, self.batch_size, self._count)
-        key = [self.seed, epoch, self._first]
-        if self.order == "random_blocks":
+        key = [self.spec.seed, epoch, self._first]
+        if self.spec.order == "random_blocks":
             return orders.RandomBlocks(key, self._first, positions, self._steps)
-        if self.order == "shuffled":
+        if self.spec.order == "shuffled":
             return orders.shuffled(key, self._first, positions, self._steps)
-        return orders.Strided(self._first, positions, self.stride if self.order == "strided" else 1)
-
-
-def rank_batch(batch_size: int, scope: BatchScope, world_size: int, key: str) -> int:
-    """Samples of one rank's batch; raises ConfigError if a global batch cannot be cut into equal ones."""
-    if batch_size < 1:
-        raise ConfigError(f"{key}={batch_size} is not a batch", hint="use 1 or more")
-    if scope == "rank":
-        return batch_size
-    if batch_size % world_size:
-        below = batch_size // world_size * world_size
-        near = " or ".join(str(n) for n in (below, below + world_size) if n)
-        raise ConfigError(
-            f"{key}={batch_size} counts the samples of all ranks and cannot be divided by {world_size} ranks",
-            hint=f"use {near}, or train.batch_scope=rank",
-        )
-    return batch_size // world_size
+        return orders.Strided(self._first, positions, self.spec.stride if self.spec.order == "strided" else 1)
 
 
 def _borders(count: int, parts: int, numbers: Indices) -> Indices:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.order.access_patterns import drawn, generator, in_batches, interleaved
 from dlio_torch.data.order.orders import permuted
 from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
-from dlio_torch.data.order.sampler import BatchScope, Tail, rank_batch
+from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.errors import ConfigError
 
 Numbers = npt.NDArray[np.int64]
@@ -42,99 +41,70 @@ class StreamPlan(PipePlan):
 
     Args:
         file_counts: samples of each file.
-        order: ``sequential``, or ``shuffled``: files, and with ``whole`` the samples inside a file as well.
-        partition: ``files`` or ``none``.
-        shard: see above.
-        whole: files are read whole.
-        interleave: files that a part reads in turn.
-        interleave_prefetch: files that a part has begun before their turn; with ``interleave_buffer``.
-        interleave_buffer: records that a thread of each file keeps ready; 0: no such threads.
-        pool: samples in the shuffle pool of a part; 0: no pool.
-        repeat: see the module.
-        tail: see above.
-        batch_size: samples of a batch, of one rank or of all ranks together.
-        batch_scope: what ``batch_size`` counts.
-        seed: seed of every order.
-        rank: number of this process.
-        world_size: number of processes.
-        parts: loader workers of a rank, at least 1.
-        steps: steps of an epoch; 0: as many as one pass gives.
-        batch_key: configuration key of ``batch_size``, for messages.
-        steps_key: configuration key of ``steps``, for messages.
+        spec: order, shards and batches.
+
+    Attributes:
+        interleave, interleave_buffer: as in the specification.
+        interleave_prefetch: likewise; 0 without threads for it.
+        pool: samples in the shuffle pool of a part, at least 1.
 
     Raises:
         ConfigError: no such batches exist; names the key, its value and what the data give.
     """
 
-    def __init__(
-        self,
-        file_counts: Sequence[int],
-        *,
-        batch_size: int,
-        order: Literal["sequential", "shuffled"] = "sequential",
-        partition: Literal["files", "none"] = "files",
-        shard: Literal["before_shuffle", "after_shuffle"] = "before_shuffle",
-        whole: bool = False,
-        interleave: int = 1,
-        interleave_prefetch: int = 0,
-        interleave_buffer: int = 0,
-        pool: int = 0,
-        repeat: bool = False,
-        tail: Tail = "drop",
-        batch_scope: BatchScope = "rank",
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        parts: int = 1,
-        steps: int = 0,
-        batch_key: str = "train.batch_size",
-        steps_key: str = "train.steps",
-    ) -> None:
-        if shard == "after_shuffle" and order != "shuffled":
-            raise ValueError("shard='after_shuffle' needs order='shuffled'")
-        self.interleave, self.interleave_buffer = interleave, interleave_buffer
-        self.interleave_prefetch = interleave_prefetch if interleave_buffer else 0
+    def __init__(self, file_counts: Sequence[int], spec: StreamSpec) -> None:
+        self.interleave, self.interleave_buffer = spec.interleave, spec.interleave_buffer
+        self.interleave_prefetch = spec.interleave_prefetch if spec.interleave_buffer else 0
         self._counts = FileCounts.of(file_counts)
-        begun = interleave + self.interleave_prefetch
-        ready = begun * (interleave_buffer + 1) if interleave_buffer else 0
-        self.held_samples = parts * (begun * self._counts.largest() if whole else pool + ready)
-        if not repeat:
-            self.held_samples = min(self.held_samples, self._counts.total)
-        self.pool = max(1, pool)
-        self._shuffled = order == "shuffled"
-        self._by_files = partition == "files"
-        self._redealt = self._by_files and shard == "after_shuffle"
-        self._permuted = whole and self._shuffled
-        self._pad = tail == "pad" and not repeat
-        self._seed, self._rank, self._world_size = seed, rank, world_size
-        size = rank_batch(batch_size, batch_scope, world_size, batch_key)
-        if self._by_files and len(file_counts) < world_size:
+        self.held_samples = self._held_samples(spec)
+        self.pool = max(1, spec.pool)
+        self._shuffled = spec.order == "shuffled"
+        self._by_files = spec.partition == "files"
+        self._redealt = self._by_files and spec.shard == "after_shuffle"
+        self._permuted = spec.whole and self._shuffled
+        self._pad = spec.tail == "pad" and not spec.repeat
+        self._seed, self._rank, self._world_size = spec.seed, spec.rank, spec.world_size
+        size = spec.rank_batch_size()
+        if self._by_files and len(file_counts) < spec.world_size:
             raise ConfigError(
-                f"access.partition=files with {len(file_counts)} file(s) for {world_size} ranks "
+                f"access.partition=files with {len(file_counts)} file(s) for {spec.world_size} ranks "
                 "leaves ranks without data",
                 hint=f"use at most {len(file_counts)} ranks, or raise dataset.num_files",
             )
-        given = self._steps_of_a_pass(size, parts)
-        if not repeat and steps > given:
-            raise ConfigError(
-                f"{steps_key}={steps}, but the data give {given} step(s) in an epoch",
-                hint=f"use {steps_key}=0 for all of them, access.repeat=true, or more samples",
-            )
-        if not (steps or given):
-            raise ConfigError(
-                f"{batch_key}={batch_size} is larger than what the files of a rank, or of a loader worker, hold",
-                hint=f"use a smaller {batch_key}, more files or samples, access.tail=pad, or access.repeat=true "
-                f"with {steps_key}",
-            )
+        given = self._steps_given(spec, size)
         super().__init__(
             num_samples=self._counts.total,
             batch_size=size,
-            steps=steps or given,
-            endless=repeat,
-            parts=parts,
-            pattern=f"stream, {order}, {partition}, {shard}, whole {whole}, interleave {interleave}, pool {pool}, "
-            f"repeat {repeat}, {tail}, seed {seed}, world size {world_size}",
+            steps=spec.steps or given,
+            endless=spec.repeat,
+            parts=spec.parts,
+            pattern=f"stream, {spec.order}, {spec.partition}, {spec.shard}, whole {spec.whole}, "
+            f"interleave {spec.interleave}, pool {spec.pool}, repeat {spec.repeat}, {spec.tail}, seed {spec.seed}, "
+            f"world size {spec.world_size}",
         )
+
+    def _held_samples(self, spec: StreamSpec) -> int:
+        begun = spec.interleave + self.interleave_prefetch
+        ready = begun * (spec.interleave_buffer + 1) if spec.interleave_buffer else 0
+        held = spec.parts * (begun * self._counts.largest() if spec.whole else spec.pool + ready)
+        return held if spec.repeat else min(held, self._counts.total)
+
+    def _steps_given(self, spec: StreamSpec, size: int) -> int:
+        """Steps that one pass gives; raises where they are too few, or none."""
+        given = self._steps_of_a_pass(size, spec.parts)
+        if not spec.repeat and spec.steps > given:
+            raise ConfigError(
+                f"{spec.steps_key}={spec.steps}, but the data give {given} step(s) in an epoch",
+                hint=f"use {spec.steps_key}=0 for all of them, access.repeat=true, or more samples",
+            )
+        if not (spec.steps or given):
+            raise ConfigError(
+                f"{spec.batch_key}={spec.batch_size} is larger than what the files of a rank, or of a loader worker, "
+                "hold",
+                hint=f"use a smaller {spec.batch_key}, more files or samples, access.tail=pad, or access.repeat=true "
+                f"with {spec.steps_key}",
+            )
+        return given
 
     # --- files ------------------------------------------------------------------------------------
 

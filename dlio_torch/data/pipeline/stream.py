@@ -39,7 +39,8 @@ Piece = tuple[int, int, "range | Numbers"]
 class StreamFiles(IterDataPipe[Piece]):
     """The files of one part of a plan; iterated over again, those of the next pass.
 
-    >>> list(StreamFiles(StreamPlan([2, 2, 2], batch_size=1), epoch=0, part=0))
+    >>> from dlio_torch.data.order.specification import StreamSpec
+    >>> list(StreamFiles(StreamPlan([2, 2, 2], StreamSpec(batch_size=1)), epoch=0, part=0))
     [(0, 0, range(0, 2)), (1, 2, range(0, 2)), (2, 4, range(0, 2))]
     """
 

@@ -22,6 +22,7 @@ from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.orders import BatchMaker
 from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
@@ -148,7 +149,8 @@ class DecoupledEngine:
     def _room(self) -> int | None:
         """Batches that may be planned at once, so that their files can all be open; ``None``: as many as one likes."""
         plan, files = self._sampler, self._source.manifest.num_files
-        if isinstance(plan, PipePlan) or getattr(plan, "order", "") not in _SCATTERED or files <= self._files.limit:
+        scattered = isinstance(plan, BatchSampler) and plan.spec.order in _SCATTERED
+        if not scattered or files <= self._files.limit:
             return None
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         each = self._source.fmt.files_per_sample()

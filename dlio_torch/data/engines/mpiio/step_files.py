@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dlio_torch.data.dataset.manifest import Manifest
@@ -46,22 +48,15 @@ class NeededFiles:
 
 def everyone(sampler: BatchSampler) -> list[BatchSampler]:
     """Samplers that together give what all ranks read in each step, in the order of ranks."""
-    if sampler.partition == "none":
+    spec, steps = sampler.spec, len(sampler)
+    if spec.partition == "none":
         return [sampler]  # all ranks read the same
-    ranks = sampler.world_size
-    whole = sampler.partition == "batches"
-    return [
-        BatchSampler(
-            num_samples=sampler.num_samples,
-            order=sampler.order,
-            partition=sampler.partition,
-            stride=sampler.stride,
-            tail="pad",  # the steps are known already
-            batch_size=sampler.batch_size * (ranks if whole else 1),
-            seed=sampler.seed,
-            rank=rank,
-            world_size=1 if whole else ranks,
-            steps=len(sampler),
-        )
-        for rank in range(1 if whole else ranks)
-    ]
+    ranks = spec.world_size
+    size = sampler.batch_size
+    # The steps are known already, whatever becomes of the rest.
+    spec = replace(spec, batch_scope="rank", batch_size=size, tail="pad", steps=steps)
+    if spec.partition == "batches":
+        whole = replace(spec, batch_size=size * ranks, rank=0, world_size=1)
+        return [BatchSampler(whole, num_samples=sampler.num_samples)]
+    each = (replace(spec, rank=rank) for rank in range(ranks))
+    return [BatchSampler(one, num_samples=sampler.num_samples) for one in each]
