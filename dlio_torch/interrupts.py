@@ -8,7 +8,6 @@ was told to ignore (``nohup``, a job of a shell's background) stays ignored.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import signal
@@ -18,6 +17,8 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
+
+from dlio_torch.environment.private_names import run_exit_handlers
 
 PATIENCE_S = 5.0
 """For the clean-up that a first signal began, before a further one cuts it short."""
@@ -120,7 +121,7 @@ def leave_program(exit_code: int) -> NoReturn:
     deadline.daemon = True
     deadline.start()
     with contextlib.suppress(BaseException):
-        atexit._run_exitfuncs()
+        run_exit_handlers()
     _end_at_once(exit_code)
 
 

@@ -13,6 +13,7 @@ import statistics
 import time
 from typing import Any, Protocol, cast
 
+from dlio_torch.environment.private_names import gpu_sleep
 from dlio_torch.errors import MissingPackageError, PreconditionError
 
 # An interrupt has to wait for the kernels in the queue, two of these at most.
@@ -86,7 +87,7 @@ class CudaQueue:
         while left > 0:
             part = min(left, SLICE_NS)
             with self._cuda.stream(self._stream):
-                self._cuda._sleep(max(1, round(part * self.cycles_per_ns)))
+                gpu_sleep(self._cuda, max(1, round(part * self.cycles_per_ns)))
             waiting.append(self._record())
             left -= part
             if len(waiting) == 2:
@@ -111,7 +112,7 @@ class CudaQueue:
             start = time.monotonic_ns()
             begin = self._record()
             with self._cuda.stream(self._stream):
-                self._cuda._sleep(_PROBE_CYCLES)
+                gpu_sleep(self._cuda, _PROBE_CYCLES)
             end = self._record()
             end.synchronize()
             host_ns = time.monotonic_ns() - start

@@ -15,10 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import resource_tracker
 from typing import NoReturn
 
 import psutil
+
+from dlio_torch.environment.private_names import resource_tracker_pid
 
 ERROR = "dlio_torch: error: "
 """Begins the line that says why a run has failed, as on the command line."""
@@ -44,8 +45,7 @@ def end_children(grace_s: float = 0.3) -> None:
     Python's resource tracker is spared: it ends by itself after it has removed the shared memory
     that the others left.
     """
-    tracker = getattr(resource_tracker, "_resource_tracker", None)
-    spared = getattr(tracker, "_pid", None)
+    spared = resource_tracker_pid()
     try:
         children = [child for child in psutil.Process().children(recursive=True) if child.pid != spared]
     except psutil.Error:

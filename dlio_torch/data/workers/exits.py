@@ -17,6 +17,7 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.workers.open_files import EXIT_CODE, OpenFiles
 from dlio_torch.data.workers.transfer import LOWER
 from dlio_torch.environment.oom import OomKills
+from dlio_torch.environment.private_names import is_handler_of_loaders
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
 from dlio_torch.units import format_size
@@ -124,8 +125,7 @@ class WorkerSignals:
     def install(cls, limits: WorkerLimits) -> None:
         """Wrap torch's handler, once it is there; it stays as torch's does."""
         handler = signal.getsignal(signal.SIGCHLD)
-        # torch's is a nested function of this module.
-        if getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling":
+        if is_handler_of_loaders(handler):
             signal.signal(signal.SIGCHLD, cls(handler, limits))
 
     @staticmethod

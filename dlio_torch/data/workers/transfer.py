@@ -12,13 +12,14 @@ import os
 import re
 import sys
 import traceback
-from multiprocessing import queues, util
+from multiprocessing import util
 from typing import Any
 
 import torch
 
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.workers.open_files import TooManyFiles
+from dlio_torch.environment.private_names import on_transfer_error
 from dlio_torch.errors import DlioError
 from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
 from dlio_torch.syserrors import NO_SPACE, errno_of, refused, say
@@ -28,7 +29,6 @@ LOWER = "lower loader.num_workers, loader.prefetch_factor or train.batch_size"
 _BEFORE_FOLDERS = -50  # Python sends what queues hold at -5, and removes temporary folders at -100
 _RAISE = f"raise the size of {SHARED_MEMORY}"
 _TORCH = re.compile(r"\((\d+)\)$")  # its texts end with the number that the system gave
-_SAID_BY_PYTHON = queues.Queue._on_queue_feeder_error  # type: ignore[attr-defined]
 
 
 def shared_numbers(count: int) -> torch.Tensor:
@@ -62,15 +62,14 @@ def drop_frames(error: BaseException) -> None:
 
 def report_failures() -> None:
     """In a worker: answer for every queue of this process."""
-    # Python's own executors replace this method for the same purpose.
-    queues.Queue._on_queue_feeder_error = _not_handed_over  # type: ignore[attr-defined]
+    on_transfer_error(_not_handed_over)
 
 
 def _not_handed_over(queue: Any, error: Exception, item: Any) -> None:
     cause = _cause(error)
     number = errno_of(cause)
-    if number is None:  # nothing that the system refuses: a bug, of which Python shows the traceback
-        _SAID_BY_PYTHON(error, item)
+    if number is None:  # nothing that the system refuses: a bug
+        traceback.print_exception(error)
         os._exit(1)
     what = f"a batch of a loader worker (pid {os.getpid()}) could not be handed over"
     refusal: DlioError

@@ -30,6 +30,7 @@ from dlio_torch.data.workers.exits import WorkerLimits, death_of
 from dlio_torch.data.workers.open_files import is_too_many
 from dlio_torch.data.workers.process import InWorker, remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker, no_batch
+from dlio_torch.environment import private_names
 from dlio_torch.errors import DlioError, RunFailed
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 _WATCH_S = 0.2  # between two looks at the workers
 _ENDING_S = 1.0  # that threads and processes have to end by themselves
-_THREADS = ("_thread", "_read_thread", "_sort_thread")
 
 
 def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> NodesEngine:
@@ -155,11 +155,10 @@ class _Running(Iterator[Fetched]):
         self._early: BaseException | None = None  # ended a thread before all of them were started
         with self._threads_noted():
             self._items = iter(tn.Loader(node, restart_on_stop_iteration=False))
-        self._parts = list(_parts(node))
-        runners = [runner for part in self._parts for runner in getattr(part, "_workers", ())]
-        threads = [getattr(part, name, None) for part in self._parts for name in _THREADS]
+        self._parts = list(private_names.running_nodes(node))
+        runners = [runner for part in self._parts for runner in private_names.node_workers(part)]
         self._workers: list[BaseProcess] = [runner for runner in runners if config.num_workers]
-        self._threads: list[threading.Thread] = [thread for thread in threads if thread is not None]
+        self._threads = [thread for part in self._parts for thread in private_names.node_threads(part)]
         self._threads += [runner for runner in runners if not config.num_workers]
         self._timeout_s = config.timeout_s
         self._limits = limits
@@ -167,7 +166,7 @@ class _Running(Iterator[Fetched]):
         self._over = threading.Event()
         for thread in self._threads:
             # A thread that takes a batch from a worker that dies prints a traceback, and that is all it does.
-            thread._invoke_excepthook = self._note  # type: ignore[attr-defined]
+            private_names.on_error_of_thread(thread, self._note)
         self._watch: threading.Thread | None = None
         if self._threads:  # else the trainer's thread reads
             self._watch = threading.Thread(target=self._look, name="watch of nodes", daemon=True)
@@ -200,19 +199,17 @@ class _Running(Iterator[Fetched]):
         # Threads first: one may be taking a batch from a worker.
         _join(self._threads)
         for part in self._parts:
-            if self._workers and hasattr(part, "_mp_stop"):
-                part._mp_stop.set()
+            if self._workers:
+                private_names.ask_node_workers_to_stop(part)
         _join(self._workers)
         for worker in self._workers:
             if worker.is_alive():
                 worker.kill()
                 worker.join()
         for part in self._parts:
-            part._shutdown()
-            part._workers = []  # collected in a process that is forked later, it would look for its workers there
-            for name in ("_in_q", "_intermed_q") if self._workers else ():
-                if hasattr(part, name):
-                    _close(getattr(part, name))
+            private_names.end_node(part)
+            for queue in private_names.node_queues(part) if self._workers else ():
+                private_names.close_queue(queue)
         remove_segments(self._workers)
         for worker in self._workers:
             worker.close()
@@ -280,29 +277,7 @@ class _Running(Iterator[Fetched]):
     def _stop(self) -> None:
         """Ask all parts to end: who waits for an item is told that there are no more."""
         for part in self._parts:
-            for name in ("_stop_event", "_stop"):
-                event = getattr(part, name, None)
-                if event is not None:
-                    event.set()
-
-
-def _parts(node: Any) -> Iterator[Any]:
-    """What runs the nodes of a chain: the iterators that own the threads and processes."""
-    while node is not None:
-        running = getattr(node, "_it", None)
-        while isinstance(running, tn.BaseNode):
-            running = running._it
-        if running is not None:
-            yield running
-        node = getattr(node, "source", None)
-
-
-def _close(queue: Any) -> None:
-    """Close both ends of a queue: until it is collected, epochs later, it would keep the one that nobody wrote to."""
-    queue.cancel_join_thread()
-    queue.close()
-    if getattr(queue, "_thread", None) is None:  # else the thread that writes closes it
-        queue._writer.close()
+            private_names.ask_node_to_stop(part)
 
 
 def _join(runners: Sequence[threading.Thread] | Sequence[BaseProcess]) -> None:

@@ -11,7 +11,6 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
-from torch.utils.data._utils import signal_handling
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from dlio_torch.config.schema import LoaderConfig
@@ -26,6 +25,7 @@ from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.exits import WorkerLimits, WorkerSignals
 from dlio_torch.data.workers.process import remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker
+from dlio_torch.environment import private_names
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.batch_loader import Source
@@ -99,7 +99,7 @@ class DataLoaderEngine:
     @property
     def workers(self) -> list[BaseProcess]:
         """See ``loader.Engine``."""
-        return [worker for one in self._running for worker in getattr(one, "_workers", ())]
+        return [worker for one in self._running for worker in private_names.loader_workers(one)]
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """See ``loader.Engine``."""
@@ -138,25 +138,28 @@ def _shut_down(iterator: Any) -> None:
 
     Torch waits five seconds for each worker, one after another.
     """
-    if iterator._worker_pids_set:  # from here on the end of a worker is no failure
-        iterator._worker_pids_set = False
-        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
-    if any(worker.exitcode for worker in iterator._workers):
+    private_names.forget_loader_workers(iterator)
+    workers = private_names.loader_workers(iterator)
+    if any(worker.exitcode for worker in workers):
         # One that was killed may have held the lock of the event by which torch tells workers to end: nobody would ever
         # get it.  So the others are killed, too, and torch sets an event that nobody else has.
-        for worker in iterator._workers:
-            worker.kill()
-        for worker in iterator._workers:
+        _kill(workers)
+        for worker in workers:
             worker.join()
-        iterator._workers_done_event = threading.Event()
-    late = threading.Timer(_ENDING_S, lambda: [worker.kill() for worker in iterator._workers])
+        private_names.replace_end_of_workers(iterator)
+    late = threading.Timer(_ENDING_S, _kill, [workers])
     late.start()
     try:
-        iterator._shutdown_workers()
+        private_names.end_loader_workers(iterator)
     finally:
         late.cancel()
         late.join()
-    remove_segments(iterator._workers)
+    remove_segments(workers)
+
+
+def _kill(workers: Sequence[BaseProcess]) -> None:
+    for worker in workers:
+        worker.kill()
 
 
 def together(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int], None]:
