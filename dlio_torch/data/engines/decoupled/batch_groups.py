@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -48,47 +47,69 @@ class DecoupledSource:
     verify: bool = False
 
 
+@dataclass(frozen=True)
+class GroupSpec:
+    """Which groups the batches of an epoch are put into.
+
+    Attributes:
+        steps: the steps whose batches are wanted.
+        each: batches of a group.
+        batch_bytes: bytes of a batch in the mean.
+        share: which of how many shares of the groups these are.
+        ahead: groups of which the system is told before they are read, where the cache is cold.
+    """
+
+    steps: range
+    each: int
+    batch_bytes: float
+    share: tuple[int, int] = (0, 1)
+    ahead: int = 0
+
+    def __len__(self) -> int:
+        """Groups of this share."""
+        return len(range(self.share[0], -(-len(self.steps) // self.each), self.share[1]))
+
+    def steps_of(self, number: int) -> range:
+        """The steps of a group of this share."""
+        first = (number * self.share[1] + self.share[0]) * self.each
+        return self.steps[first : first + self.each]
+
+
+@dataclass(frozen=True)
+class GroupTools:
+    """What groups are made with; those of an engine serve all its epochs.
+
+    Attributes:
+        planner: finds the places of samples.
+        reading: moves bytes.
+        blocks: memory.
+    """
+
+    planner: Planner
+    reading: Reading
+    blocks: BlockPool
+
+
 class BatchGroups:
     """The groups of one epoch; see ``epoch.Groups``.
 
     Args:
         source: what is read.
-        steps: the steps whose batches are wanted.
-        each: batches of a group.
-        batch_bytes: of a batch in the mean.
+        spec: which groups.
         maker: gives the sample numbers of a step.
-        planner: finds their places.
-        reading: moves bytes.
-        blocks: memory.
-        share: which of how many shares of the groups these are.
-        ahead: groups of which the system is told before they are read, where the cache is cold.
+        tools: what they are made with.
     """
 
-    def __init__(
-        self,
-        source: DecoupledSource,
-        steps: range,
-        each: int,
-        batch_bytes: float,
-        maker: BatchMaker,
-        planner: Planner,
-        reading: Reading,
-        blocks: BlockPool,
-        share: tuple[int, int] = (0, 1),
-        ahead: int = 0,
-    ) -> None:
+    def __init__(self, source: DecoupledSource, spec: GroupSpec, maker: BatchMaker, tools: GroupTools) -> None:
         self._source = source
-        steps_of = self._steps_of = partial(_steps_of, steps, each, share)
-        self._batch_bytes = batch_bytes
+        self._spec = spec
+        self._groups = len(spec)
         self._maker = maker
-        self._planner = planner
-        self._reading = reading
-        self._blocks = blocks
+        self._planner, self._reading, self._blocks = tools.planner, tools.reading, tools.blocks
         self._making = Making(source.recorder)
-        self._groups = len(range(share[0], -(-len(steps) // each), share[1]))
         # Nothing here refers back to the groups: what they hold is free as soon as nobody makes them any more.
-        plans = Plans(planner, lambda number: [maker(step) for step in steps_of(number)], self._groups)
-        self._ahead = Ahead(plans, self._groups, ahead, reading.mover)
+        plans = Plans(tools.planner, lambda number: [maker(step) for step in spec.steps_of(number)], self._groups)
+        self._ahead = Ahead(plans, self._groups, spec.ahead, tools.reading.mover)
 
     def __len__(self) -> int:
         """Groups."""
@@ -96,11 +117,11 @@ class BatchGroups:
 
     def size(self, number: int) -> int:
         """Bytes of a group, in the mean."""
-        return round(len(self._steps_of(number)) * self._batch_bytes)
+        return round(len(self._spec.steps_of(number)) * self._spec.batch_bytes)
 
     def make(self, number: int, share: Share) -> list[Fetched]:
         """The batches of a group; one that cannot be read is a failure, whatever the others are."""
-        begun, steps = self._making.begin(), self._steps_of(number)
+        begun, steps = self._making.begin(), self._spec.steps_of(number)
         try:
             return self._made(lambda: self._ahead.take(number), share, begun)
         except DlioError as error:
@@ -147,12 +168,6 @@ class BatchGroups:
             if source.verify:
                 check_contents(batch, source.fmt, source.manifest)
             yield batch
-
-
-def _steps_of(steps: range, each: int, share: tuple[int, int], number: int) -> range:
-    """The steps of a group of a share."""
-    first = (number * share[1] + share[0]) * each
-    return steps[first : first + each]
 
 
 def batches_of(plan: Plan, memory: Memory) -> list[Batch]:

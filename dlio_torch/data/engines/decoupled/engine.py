@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import resource
 import time
+from dataclasses import replace
 from itertools import islice
 from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
+from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Blocks
 from dlio_torch.data.engines.decoupled.epoch import Epoch
 from dlio_torch.data.engines.decoupled.facts import THREADS
@@ -121,7 +122,8 @@ class DecoupledEngine:
         return self._epoch
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
-        plan, source, means = self._sampler, self._source, (self._planner, self._reading, self.blocks)
+        plan, source = self._sampler, self._source
+        tools = GroupTools(self._planner, self._reading, self.blocks)
         share, shares = self._share
         left = plan.left(epoch, step) if isinstance(plan, PipePlan) else None  # steps of each share
         steps = range(step, len(plan)) if left is None else range(min(left[share], _ENDLESS))
@@ -135,16 +137,18 @@ class DecoupledEngine:
         if room is not None:
             told = max(1, min(told, room // each - self._threads))
         if not isinstance(plan, PipePlan):
-            return BatchGroups(source, steps, each, size, plan.batch_maker(epoch), *means, self._share, told)
+            spec = GroupSpec(steps, each, size, self._share, told)
+            return BatchGroups(source, spec, plan.batch_maker(epoch), tools)
         each = min(each, _STREAMED)
         part, done = plan.places(epoch, step)[share]
+        spec = GroupSpec(steps, each, size)
         if isinstance(plan, LanesPlan):
             threads, limit = self._threads, self._config.prefetch_bytes
-            return LaneGroups(source, steps, each, size, plan, (part, done), threads, limit, *means)
+            return LaneGroups(source, spec, plan, (part, done), threads, limit, tools)
         if isinstance(plan, StreamPlan) and plan.keeps:
-            return KeptGroups(source, steps, each, size, plan.part_entries(epoch, part, done), *means)
+            return KeptGroups(source, spec, plan.part_entries(epoch, part, done), tools)
         batches = PlannedBatches(islice(plan.part_batches(epoch, part), done, None), 0, each * _GROUPS_KEPT)
-        return BatchGroups(source, steps, each, size, batches, *means, ahead=told)
+        return BatchGroups(source, replace(spec, ahead=told), batches, tools)
 
     def _room(self) -> int | None:
         """Batches that may be planned at once, so that their files can all be open; ``None``: as many as one likes."""

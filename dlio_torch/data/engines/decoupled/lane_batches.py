@@ -10,11 +10,8 @@ import numpy as np
 
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.provenance import Begun
-from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
-from dlio_torch.data.engines.decoupled.block_pool import BlockPool
+from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
 from dlio_torch.data.engines.decoupled.epoch import Share
-from dlio_torch.data.engines.decoupled.group_plan import Planner
-from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.incoming_samples import Bringer
 from dlio_torch.data.engines.decoupled.lane_schedule import Lanes, Turns
 from dlio_torch.data.engines.decoupled.streams import PlannedBatches
@@ -31,45 +28,36 @@ class LaneGroups(BatchGroups):
 
     Args:
         source: what is read.
-        steps: the steps whose batches are wanted.
-        each: batches of a group.
-        batch_bytes: of a batch.
+        spec: which groups.
         plan: which samples.
         place: part of the plan, and its batches before the first one that is wanted.
-        cut: the arrays of a lane.
-        threads: that make groups.
+        threads: reader threads, which make groups.
         limit: bytes that are read ahead.
-        planner: finds places.
-        reading: moves bytes.
-        blocks: memory.
+        tools: what groups are made with.
     """
 
     def __init__(
         self,
         source: DecoupledSource,
-        steps: range,
-        each: int,
-        batch_bytes: float,
+        spec: GroupSpec,
         plan: LanesPlan,
         place: tuple[int, int],
         threads: int,
         limit: int,
-        planner: Planner,
-        reading: Reading,
-        blocks: BlockPool,
+        tools: GroupTools,
     ) -> None:
         whole, cut = source.fmt.specs(), plan.cut(source.fmt.specs())
         # Samples are preprocessed and checked where they are read, as whole ones.
         lanes = replace(source, preprocess=None, verify=False)
         batches = PlannedBatches(iter(()), 0, 1)  # it is asked for turns instead
-        super().__init__(lanes, steps, each, batch_bytes, batches, planner.of(cut), reading, blocks)
+        super().__init__(lanes, spec, batches, replace(tools, planner=tools.planner.of(cut)))
         bytes_of = [[math.prod(spec.shape) * spec.dtype.itemsize for spec in specs] for specs in (whole, cut)]
         self._sizes = np.array(bytes_of[1], np.int64)  # bytes that a lane has in a batch, of each array
         self._strides = np.array(bytes_of[0], np.int64) * [spec.variable for spec in whole]  # from row to row
         handful = int(min(_HANDFUL_BYTES, limit // (threads + 1)) // max(1.0, source.fmt.sample_bytes()))
         handful = max(1, min(handful, _HANDFUL, plan.num_samples))
-        self._bringer = Bringer(source, planner, reading)
-        self._turns = Turns(plan, *place, len(steps), each, self._bringer, handful, threads)
+        self._bringer = Bringer(source, tools.planner, tools.reading)
+        self._turns = Turns(plan, *place, len(spec.steps), spec.each, self._bringer, handful, threads)
 
     def make(self, number: int, share: Share) -> list[Fetched]:
         """See :class:`BatchGroups`; a sample that cannot be read costs all batches that need it."""

@@ -16,12 +16,9 @@ import numpy as np
 
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.provenance import Begun
-from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource
-from dlio_torch.data.engines.decoupled.block_pool import BlockPool
+from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
 from dlio_torch.data.engines.decoupled.buffer_pool import Ints, Shelf
 from dlio_torch.data.engines.decoupled.epoch import Share
-from dlio_torch.data.engines.decoupled.group_plan import Planner
-from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DlioError
 from dlio_torch.native.memory import address_of
@@ -132,29 +129,15 @@ class KeptGroups(BatchGroups):
 
     Args:
         source: what is read.
-        steps: the steps whose batches are wanted.
-        each: batches of a group.
-        batch_bytes: of a batch in the mean.
+        spec: which groups.
         entries: the batches, and what comes into memory for each.
-        planner: finds places.
-        reading: moves bytes.
-        blocks: memory.
+        tools: what they are made with.
     """
 
-    def __init__(
-        self,
-        source: DecoupledSource,
-        steps: range,
-        each: int,
-        batch_bytes: float,
-        entries: Entries,
-        planner: Planner,
-        reading: Reading,
-        blocks: BlockPool,
-    ) -> None:
+    def __init__(self, source: DecoupledSource, spec: GroupSpec, entries: Entries, tools: GroupTools) -> None:
         batches = PlannedBatches(iter(()), 0, 1)  # it is asked for turns instead
-        super().__init__(source, steps, each, batch_bytes, batches, planner, reading, blocks)
-        self._turns = _Turns(entries, steps, each)
+        super().__init__(source, spec, batches, tools)
+        self._turns = _Turns(entries, spec.steps, spec.each)
         self._shelf = Shelf()
 
     def make(self, number: int, share: Share) -> list[Fetched]:
