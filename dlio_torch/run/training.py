@@ -39,6 +39,7 @@ from dlio_torch.train.result import Seen
 from dlio_torch.train.steps import StepLog
 from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
 from dlio_torch.train.trainer import Trainer
+from dlio_torch.train.trainer_parts import Hooks, Instruments, Stages, Start
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
@@ -143,21 +144,18 @@ def train(
         trainer = Trainer(
             config.train,
             run.comm,
-            loader=loaders.train,
-            eval_loader=loaders.eval,
-            copies=copies,
-            emulator=emulator,
-            checkpointer=checkpointer,
-            log=log,
-            recorder=recorder,
-            profiler=profiler,
-            progress=update,
-            restore=config.checkpoint.restore or resumed is not None,
-            came=_counted(loaders.sampler, first) if config.verify else None,
-            before_epoch=_before_epoch(config, keeper, stager),
-            first=first,
-            evaluated=None if resumed is None else (resumed.place.evaluations, resumed.place.eval_steps),
-            after_step=after_step,
+            Stages(loaders.train, loaders.eval, copies, emulator, checkpointer),
+            Instruments(log, recorder, profiler, update),
+            Start(
+                first,
+                evaluated=None if resumed is None else (resumed.place.evaluations, resumed.place.eval_steps),
+                restore=config.checkpoint.restore or resumed is not None,
+            ),
+            Hooks(
+                samples_seen=_counted(loaders.sampler, first) if config.verify else None,
+                before_epoch=_before_epoch(config, keeper, stager),
+                after_step=after_step,
+            ),
         )
         result = trainer.run()
     if meeting is not None:  # the ranks close their files together: not where one has failed

@@ -13,26 +13,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dlio_torch.compute.emulate import Emulator
 from dlio_torch.config.schema import TrainConfig
-from dlio_torch.data.engines.batch_loader import Batches, BatchLoader
+from dlio_torch.data.engines.batch_loader import Batches
 from dlio_torch.dist.base import Communicator
 from dlio_torch.environment.cores import idle_core_s
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
-from dlio_torch.trace.profiler import ProfilerSession
-from dlio_torch.trace.spans import Recorder
-from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.order import OrderChecksum
 from dlio_torch.train.position import Place
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
 from dlio_torch.train.step_spans import record_spans
-from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP, StepLog
-from dlio_torch.train.to_device import DeviceCopies
+from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP
+from dlio_torch.train.trainer_parts import Hooks, Instruments, Stages, Start
 
 _ROOM = 256  # steps
-Progress = Callable[[int, int], None]
 # Step of the epoch and of the run, readings of the clock, samples and bytes: what becomes a record; and the
 # number of the batch.
 _Step = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
@@ -44,78 +39,52 @@ class Trainer:
     Args:
         config: the options of ``train``.
         comm: the ranks.
-        loader: training batches.
-        eval_loader: evaluation batches; ``None`` if this run evaluates nothing.
-        copies: takes batches to the GPU; ``None``: they stay where the loader put them.
-        emulator: spends the compute time.
-        checkpointer: saves and restores.
-        log: takes a record of each step.
-        recorder: takes the spans, after the loop.
-        profiler: torch.profiler around the first steps.
-        progress: called now and then with steps done and steps to do.
-        restore: read a checkpoint before the first step.
-        came: called at the end of each epoch with its number and those of the samples that came; raises where some
-            did not come as often as they should.
-        before_epoch: called on all ranks before an epoch, with its number, from the second one on; what it takes
-            is a pause.
-        first: the epoch to begin with (from 1), and its steps that were done before; the loader begins there, too.
-            Where these are all of them, only the evaluation of that epoch is left.
-        evaluated: of a run that goes on after a checkpoint, evaluations that were begun before it, and their steps;
-            one that was due after its step comes first.
-        after_step: called on all ranks after each step, with the epoch, its steps so far, and whether all are done.
+        stages: what a step goes through.
+        instruments: what records it.
+        start: where the loop begins.
+        hooks: what is called besides.
     """
 
     def __init__(
         self,
         config: TrainConfig,
         comm: Communicator,
-        *,
-        loader: BatchLoader,
-        eval_loader: BatchLoader | None,
-        copies: DeviceCopies | None,
-        emulator: Emulator,
-        checkpointer: Checkpointer,
-        log: StepLog,
-        recorder: Recorder,
-        profiler: ProfilerSession,
-        progress: Progress,
-        restore: bool = False,
-        came: Callable[[int, Seen], None] | None = None,
-        before_epoch: Callable[[int], object] | None = None,
-        first: tuple[int, int] = (1, 0),
-        evaluated: tuple[int, int] | None = None,
-        after_step: Callable[[int, int, bool], object] | None = None,
+        stages: Stages,
+        instruments: Instruments,
+        start: Start,
+        hooks: Hooks,
     ) -> None:
+        emulator, loader, first = stages.emulator, stages.loader, start.first
         self._config = config
         self._comm = comm
         self._loader = loader
-        self._eval_loader = eval_loader if config.eval_ranks == "all" or comm.rank == 0 else None
-        self._copies = copies
+        self._eval_loader = stages.eval_loader if config.eval_ranks == "all" or comm.rank == 0 else None
+        self._copies = stages.copies
         self._emulator = emulator
         # Nothing is asked of an emulator that is off, so nothing counts as requested.
         off = emulator.mode == "none"
         self._requested_ns = _nothing if off else emulator.requested_ns
         self._requested_eval_ns = _nothing if off else emulator.requested_eval_ns
-        self._checkpointer = checkpointer
-        self._log = log
-        self._recorder = recorder
-        self._profiler = profiler
-        self._progress = progress
-        self._restore = restore
-        self._came = came
-        self._before_epoch = before_epoch
+        self._checkpointer = stages.checkpointer
+        self._log = instruments.log
+        self._recorder = instruments.recorder
+        self._profiler = instruments.profiler
+        self._progress = instruments.progress
+        self._restore = start.restore
+        self._samples_seen = hooks.samples_seen
+        self._before_epoch = hooks.before_epoch
         reduces = config.allreduce_bytes > 0
         self._reduce = comm.gradient_reducer(config.allreduce_bytes).step if reduces else None
         self._first = first
-        self._after_step = after_step
+        self._after_step = hooks.after_step
         self._before = (first[0] - 1) * len(loader) + first[1]
         self._done = self._before  # training steps of the whole run
         # As long as spans are recorded: of each training step the number of its batch, and the end of its compute.
         self._numbers, self._computed_ns = array("q"), array("q")
         self._order = OrderChecksum(comm.rank, comm.world_size)
         self._room = 0  # steps for whose spans the recorder has kept room
-        self._evaluates_first = evaluated is not None
-        self._eval_epoch, self._eval_done = evaluated or (0, 0)
+        self._evaluates_first = start.evaluated is not None
+        self._eval_epoch, self._eval_done = start.evaluated or (0, 0)
 
     def run(self) -> TrainResult:
         """Train all epochs.
@@ -171,7 +140,7 @@ class Trainer:
                     result.pauses.append((paused, time.perf_counter_ns()))
                 self._comm.barrier()
                 before, idle, began = tree_counters(begins=True), idle_core_s(), time.perf_counter_ns()
-                seen: list[Seen] | None = [] if self._came is not None else None
+                seen: list[Seen] | None = [] if self._samples_seen is not None else None
                 if epoch == self._first[0] and self._first[1]:
                     every_steps = self._config.eval_every_steps
                     if every_steps and self._evaluates_first and self._done % every_steps == 0:
@@ -189,8 +158,8 @@ class Trainer:
                 first = self._first[1] + 1 if epoch == self._first[0] else 1
                 order = self._order.end()
                 result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, idle, order, first))
-                if self._came is not None and seen is not None:
-                    self._came(epoch, np.concatenate([np.zeros(0, np.int64), *seen]))
+                if self._samples_seen is not None and seen is not None:
+                    self._samples_seen(epoch, np.concatenate([np.zeros(0, np.int64), *seen]))
                     result.pauses.append((ended, time.perf_counter_ns()))
 
     def _epoch(self, epoch: int, seen: list[Seen] | None, result: TrainResult) -> None:
