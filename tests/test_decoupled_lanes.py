@@ -23,10 +23,10 @@ from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, Config, FieldConfig, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
-from dlio_torch.data.engines.decoupled.buffer_pool import Shelf
+from dlio_torch.data.engines.decoupled.buffer_pool import BufferPool
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
-from dlio_torch.data.engines.decoupled.incoming_samples import Handful, Incoming, one_by_one
-from dlio_torch.data.engines.decoupled.lane_schedule import Turns
+from dlio_torch.data.engines.decoupled.incoming_samples import Incoming, SampleWindow, one_by_one
+from dlio_torch.data.engines.decoupled.lane_schedule import LaneSchedule
 from dlio_torch.data.order.access_patterns import filled_lanes
 from dlio_torch.data.order.lanes_plan import LanesPlan, RowsOf
 from dlio_torch.data.order.specification import LanesSpec
@@ -126,7 +126,7 @@ def asked_for(plan: LanesPlan, steps: int) -> list[int]:
     st.integers(1, 3),
 )
 def test_turns_are_the_model_whatever_the_lengths(
-    lengths: list[int], lanes: int, rows: int, begin: int, each: int, handful: int, ahead: int
+    lengths: list[int], lanes: int, rows: int, begin: int, each: int, window: int, ahead: int
 ) -> None:
     """Lanes as the faithful path fills them; each sample is read once for each time that a lane asks for it."""
     plan = LanesPlan(len(lengths), LanesSpec(rows=rows, batch_size=lanes, steps=1))
@@ -134,26 +134,24 @@ def test_turns_are_the_model_whatever_the_lengths(
     want = []
     with suppress(DataError):  # all are too short
         want = list(islice(steps, begin, begin + 8))
-    bringer = Lengths(lengths)
-    turns = Turns(plan, 0, begin, 8, each, bringer, handful, ahead)  # type: ignore[arg-type]
+    reader = Lengths(lengths)
+    schedule = LaneSchedule(plan, 0, begin, 8, each, reader, window, ahead)  # type: ignore[arg-type]
     got: list[Any] = []
     for number in range(-(-8 // each)):
-        turn = turns(number, one_by_one)
-        assert all(bool(step.lanes) == bool(want) == (step.error is None) for step in turn.steps)
-        got += [[(one.number, first) for one, first in step.lanes] for step in turn.steps if step.lanes]
-        assert all(one in bringer.whole for step in turn.steps for one, _ in step.lanes)
-        assert not bringer.given.intersection(id(one) for step in turn.steps for one, _ in step.lanes)
-        turns.made(number, turn)
-        assert not bringer.given.intersection(map(id, turns._current))
+        group = schedule(number, one_by_one)
+        assert all(bool(step.lanes) == bool(want) == (step.error is None) for step in group.steps)
+        got += [[(one.number, first) for one, first in step.lanes] for step in group.steps if step.lanes]
+        assert all(one in reader.whole for step in group.steps for one, _ in step.lanes)
+        assert not reader.given.intersection(id(one) for step in group.steps for one, _ in step.lanes)
+        schedule.made(number, group)
+        assert not reader.given.intersection(map(id, schedule._current))
     assert got == want
-    assert len(set(map(id, bringer.whole))) == len(bringer.whole)
-    assert len(bringer.whole) - len(bringer.given) <= lanes + handful * (
-        ahead + 1
-    )  # what lanes hold, and what comes next
+    assert len(set(map(id, reader.whole))) == len(reader.whole)
+    assert len(reader.whole) - len(reader.given) <= lanes + window * (ahead + 1)  # what lanes hold, and what comes next
 
 
 class Lengths:
-    """In the place of a bringer: knows lengths, and reads nothing."""
+    """In the place of a reader: knows lengths, and reads nothing."""
 
     def __init__(self, lengths: list[int]) -> None:
         self.lengths = lengths
@@ -161,14 +159,14 @@ class Lengths:
         self.given: set[int] = set()
         self._kept: list[Incoming] = []  # so that no other has the same id
 
-    def find(self, handful: Handful) -> None:
-        for one in handful.samples:
+    def find(self, window: SampleWindow) -> None:
+        for one in window.samples:
             one.rows = self.lengths[one.number]
 
-    def read(self, handful: Handful, share: Any) -> None:
-        if handful.whole:
-            self.whole += handful.samples
-        handful.done.set()
+    def read(self, window: SampleWindow, share: Any) -> None:
+        if window.whole:
+            self.whole += window.samples
+        window.done.set()
 
     def take_back(self, samples: Any) -> None:
         self._kept += samples
@@ -225,9 +223,9 @@ def test_nobody_need_collect_what_an_epoch_has_held(large: Data) -> None:
         engine, _ = engine_of(large, planned(large, rows=20))
         for epoch in range(3):
             next(engine.start(epoch, 0))
-            assert sum(type(one) is Shelf for one in gc.get_objects()) == 1
+            assert sum(type(one) is BufferPool for one in gc.get_objects()) == 1
         engine.close()
-        assert not any(type(one) is Shelf for one in gc.get_objects())
+        assert not any(type(one) is BufferPool for one in gc.get_objects())
     finally:
         gc.enable()
 

@@ -19,7 +19,7 @@ from dlio_torch.config.schema import Config, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
-from dlio_torch.data.order.pipe_plan import turns
+from dlio_torch.data.order.pipe_plan import round_robin
 from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError
@@ -123,7 +123,7 @@ def test_what_workers_have_left_is_all_there_is(
     for batches, (_, done) in zip(own, places, strict=True):
         for _ in range(done):
             next(batches)
-    assert [next(own[worker]) for worker in islice(turns(left), 99)] == list(islice(plan.onward(epoch, step), 99))
+    assert [next(own[worker]) for worker in islice(round_robin(left), 99)] == list(islice(plan.onward(epoch, step), 99))
 
 
 @pytest.mark.parametrize("pattern", ["stream", "lanes"])

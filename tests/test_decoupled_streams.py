@@ -17,7 +17,7 @@ from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
-from dlio_torch.data.engines.decoupled.buffer_pool import Shelf
+from dlio_torch.data.engines.decoupled.buffer_pool import BufferPool
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.engines.decoupled.streams import PlannedBatches
 from dlio_torch.data.order.specification import StreamSpec
@@ -161,14 +161,14 @@ def test_planned_batches_are_known_again_for_a_while() -> None:
 
 
 def test_places_of_samples_are_used_again() -> None:
-    shelf = Shelf()
+    buffers = BufferPool()
     sizes = np.array([40, 1000, 41, 0, 70000])
-    first = shelf.take(sizes)
+    first = buffers.take(sizes)
     assert len(set(first.tolist())) == 5
-    shelf.give(first, sizes)
-    again = shelf.take(sizes)
+    buffers.give(first, sizes)
+    again = buffers.take(sizes)
     assert set(again.tolist()) == set(first.tolist())
-    more = shelf.take(np.full(3000, 1000))
+    more = buffers.take(np.full(3000, 1000))
     every = np.sort(np.concatenate([more, again[1:2]]))
     assert (np.diff(every) >= 1000).all()
 

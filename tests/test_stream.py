@@ -27,7 +27,7 @@ from dlio_torch.data.order.access_patterns import drawn, in_batches, interleaved
 from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.pipeline import pattern_pipes, stream
-from dlio_torch.data.pipeline.round_robin import Turns
+from dlio_torch.data.pipeline.round_robin import RoundRobin
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX
 from dlio_torch.trace.spans import NULL
@@ -518,7 +518,7 @@ def test_batches_hold_what_was_read() -> None:
 
 
 def test_turns_deal_in_order_whoever_asks_first_and_end() -> None:
-    turns = Turns(range(5), 3)
+    turns = RoundRobin(range(5), 3)
     asked: SimpleQueue[int] = SimpleQueue()
     thread = threading.Thread(target=lambda: [asked.put(item) for item in turns.share(1)], daemon=True)
     thread.start()
@@ -532,7 +532,7 @@ def test_turns_deal_in_order_whoever_asks_first_and_end() -> None:
     assert list(third) == []
     thread.join(30)
     assert not thread.is_alive()
-    waiting = Turns(range(9), 2)
+    waiting = RoundRobin(range(9), 2)
     other = threading.Thread(target=lambda: list(waiting.share(1)), daemon=True)
     other.start()
     waiting.end()

@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.provenance import Making
+from dlio_torch.data.dataset.provenance import BatchRecorder
 from dlio_torch.data.dataset.verification import check_contents, check_count
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
@@ -215,7 +215,7 @@ class CatchingDataset(Dataset[Fetched]):
 
     def __init__(self, inner: BatchSource, recorder: Recorder = NULL) -> None:
         self._inner = inner
-        self._making = Making(recorder)
+        self._batch_recorder = BatchRecorder(recorder)
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -230,9 +230,9 @@ class CatchingDataset(Dataset[Fetched]):
 
     def __getitems__(self, indices: Sequence[int]) -> Fetched:
         """The batch, with its number where that is recorded; or the error in its place."""
-        begun = self._making.begin()
+        begun = self._batch_recorder.begin()
         try:
-            return self._making.end(begun, self._inner.__getitems__(indices))
+            return self._batch_recorder.end(begun, self._inner.__getitems__(indices))
         except DlioError as error:
             return failed(error)
 

@@ -38,12 +38,12 @@ _WHO: int | None = getattr(resource, "RUSAGE_THREAD", None)
 
 # What a thread has used so far: CPU time, kernel time and time in the run queue in ns (-1: not told), bytes
 # from block devices.
-_Use = tuple[int, int, int, int]
-Begun = tuple[int, _Use | None]
+_ThreadUse = tuple[int, int, int, int]
+BatchStart = tuple[int, _ThreadUse | None]
 
 
-class Making:
-    """Records the making of batches; for any number of threads, and for the processes that inherit or unpickle it.
+class BatchRecorder:
+    """Records how batches are made; for any number of threads, and for the processes that inherit or unpickle it.
 
     Args:
         recorder: takes the spans; one that is off costs nothing.
@@ -53,14 +53,14 @@ class Making:
         self._recorder = recorder
         self._local = threading.local()
 
-    def begin(self) -> Begun | None:
+    def begin(self) -> BatchStart | None:
         """Call before anything is done for a batch."""
         if not self._recorder.enabled:
             return None
         use = self._use()
         return time.perf_counter_ns(), use
 
-    def end(self, begun: Begun | None, batch: Batch) -> Fetched:
+    def end(self, begun: BatchStart | None, batch: Batch) -> Fetched:
         """Call with the finished batch; gives it with its number, where that is recorded."""
         if begun is None:
             return Fetched(batch)
@@ -76,7 +76,7 @@ class Making:
                 add("asleep", start, max(start, end - delay - cpu), bytes=device)
         return Fetched(batch, number)
 
-    def _use(self) -> _Use | None:
+    def _use(self) -> _ThreadUse | None:
         if _WHO is None:  # no Linux
             return None
         # CPU time first: reading it brings the kernel's other figures of this thread up to date.

@@ -46,7 +46,7 @@ class Plan(Protocol):
         """Numbers of the samples that the rank gets in ``epoch`` from step ``first`` on, ascending, repeated."""
 
 
-def turns(batches: Sequence[int]) -> Iterator[int]:
+def round_robin(batches: Sequence[int]) -> Iterator[int]:
     """The part that each batch of a rank comes from.
 
     Args:
@@ -107,7 +107,7 @@ class PipePlan(ABC):
     def onward(self, epoch: int, step: int = 0) -> Iterator[list[int]]:
         """As :meth:`batches`; if ``endless``, those of the epochs behind it follow."""
         parts = [self.part_batches(epoch, part) for part in range(self.parts)]
-        everything = (next(parts[part]) for part in turns(self.part_lengths(epoch)))
+        everything = (next(parts[part]) for part in round_robin(self.part_lengths(epoch)))
         return islice(everything, self.begin(epoch) + step, None if self.endless else self._steps)
 
     def begin(self, epoch: int) -> int:
@@ -124,7 +124,7 @@ class PipePlan(ABC):
 
     def places(self, epoch: int, step: int) -> list[tuple[int, int]]:
         """For each loader worker, its part and how many of the part's batches come before ``step``."""
-        order = turns(self.part_lengths(epoch))
+        order = round_robin(self.part_lengths(epoch))
         given = [0] * self.parts
         for part in islice(order, step + (epoch * self._steps if self.endless else 0)):
             given[part] += 1
@@ -137,7 +137,7 @@ class PipePlan(ABC):
         """For each loader worker, the batches that it gives from ``step`` on; :data:`ENDLESS` for all epochs."""
         lengths = self.part_lengths(epoch)
         if not self.endless:
-            lengths = np.bincount(list(islice(turns(lengths), step, self._steps)), minlength=self.parts).tolist()
+            lengths = np.bincount(list(islice(round_robin(lengths), step, self._steps)), minlength=self.parts).tolist()
         return [lengths[part] for part, _ in self.places(epoch, step)]
 
     def state_dict(self) -> dict[str, Any]:

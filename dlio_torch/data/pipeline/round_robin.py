@@ -16,8 +16,8 @@ from dlio_torch.trace.spans import NULL, Recorder
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
-    """Deals the items of ``source``: item k goes to share ``k % shares``, whose thread reads it when it is due.
+class RoundRobin(Generic[T]):
+    """Distributes the items of ``source``: item k goes to share ``k % shares``, whose thread reads it when it is due.
 
     Args:
         source: iterated over by whichever thread has the first turn.

@@ -19,12 +19,12 @@ from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.map_dataset import SampleDataset
-from dlio_torch.data.dataset.provenance import Making
+from dlio_torch.data.dataset.provenance import BatchRecorder
 from dlio_torch.data.order.access_patterns import in_batches
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
 from dlio_torch.data.pipeline.pattern_pipes import Interleave, ShufflePool
-from dlio_torch.data.pipeline.round_robin import Turns
+from dlio_torch.data.pipeline.round_robin import RoundRobin
 from dlio_torch.data.workers.transfer import shared_numbers
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
@@ -214,7 +214,7 @@ class BatchAssembler(IterDataPipe[Fetched]):
         self._source = source
         self._specs = list(specs)
         self._recorder = recorder
-        self._making = Making(recorder)
+        self._batch_recorder = BatchRecorder(recorder)
         self._preprocess = preprocess
         self._check = check
 
@@ -222,15 +222,15 @@ class BatchAssembler(IterDataPipe[Fetched]):
         return self._run()
 
     def _run(self) -> Iterator[Fetched]:
-        making = self._making
+        recorder = self._batch_recorder
         try:
             source = iter(self._source)
             while True:
-                begun = making.begin()
+                begun = recorder.begin()
                 records = next(source, None)
                 if records is None:
                     return
-                yield making.end(begun, self._assemble(records))
+                yield recorder.end(begun, self._assemble(records))
         except DlioError as error:
             yield failed(error)
 
@@ -257,7 +257,7 @@ class _Share(IterDataPipe[list[Record]]):
         self._number = number
 
     def __iter__(self) -> Iterator[list[Record]]:
-        return self._stream.turns.share(self._number)
+        return self._stream.round_robin.share(self._number)
 
 
 class PipeStream:
@@ -280,7 +280,7 @@ class PipeStream:
         self._batches = batches
         self._threads = threads
         self._recorder = recorder
-        self.turns: Turns[list[Record]] = Turns(batches, threads, recorder)
+        self.round_robin: RoundRobin[list[Record]] = RoundRobin(batches, threads, recorder)
         shares = [_Share(self, number) for number in range(threads)] if threads > 1 else [batches]
         self.pipes = [assemble(share) for share in shares]
         """The pipe of each thread."""
@@ -289,8 +289,8 @@ class PipeStream:
         """The next iteration of all pipes is ``epoch``, from batch ``step`` on."""
         self.end()
         self._batches.begin(epoch, step)
-        self.turns = Turns(self._batches, self._threads, self._recorder)
+        self.round_robin = RoundRobin(self._batches, self._threads, self._recorder)
 
     def end(self) -> None:
         """Let no thread wait for another any more."""
-        self.turns.end()
+        self.round_robin.end()

@@ -13,7 +13,7 @@ import numpy as np
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.provenance import Begun, Making
+from dlio_torch.data.dataset.provenance import BatchRecorder, BatchStart
 from dlio_torch.data.dataset.verification import check_contents
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Memory
 from dlio_torch.data.engines.decoupled.epoch import Share
@@ -106,7 +106,7 @@ class BatchGroups:
         self._groups = len(spec)
         self._maker = maker
         self._planner, self._reading, self._blocks = tools.planner, tools.reading, tools.blocks
-        self._making = Making(source.recorder)
+        self._batch_recorder = BatchRecorder(source.recorder)
         # Nothing here refers back to the groups: what they hold is free as soon as nobody makes them any more.
         plans = Plans(tools.planner, lambda number: [maker(step) for step in spec.steps_of(number)], self._groups)
         self._ahead = Ahead(plans, self._groups, spec.ahead, tools.reading.mover)
@@ -121,7 +121,7 @@ class BatchGroups:
 
     def make(self, number: int, share: Share) -> list[Fetched]:
         """The batches of a group; one that cannot be read is a failure, whatever the others are."""
-        begun, steps = self._making.begin(), self._spec.steps_of(number)
+        begun, steps = self._batch_recorder.begin(), self._spec.steps_of(number)
         try:
             return self._made(lambda: self._ahead.take(number), share, begun)
         except DlioError as error:
@@ -131,24 +131,24 @@ class BatchGroups:
 
     def _alone(self, step: int, share: Share) -> list[Fetched]:
         try:
-            return self._made(lambda: self._planner([self._maker(step)]), share, self._making.begin())
+            return self._made(lambda: self._planner([self._maker(step)]), share, self._batch_recorder.begin())
         except DlioError as error:
             return [failed(error)]
 
-    def _made(self, planned: Callable[[], Plan], share: Share, begun: Begun | None) -> list[Fetched]:
+    def _made(self, planned: Callable[[], Plan], share: Share, begun: BatchStart | None) -> list[Fetched]:
         plan = planned()
         memory = self._blocks.take(plan.size)
         share(self._reading.parts(plan, memory))
         return self._cut(plan, memory, begun)
 
-    def _cut(self, plan: Plan, memory: Memory, begun: Begun | None) -> list[Fetched]:
+    def _cut(self, plan: Plan, memory: Memory, begun: BatchStart | None) -> list[Fetched]:
         """The batches of a plan whose block is full."""
-        making = self._making
+        recorder = self._batch_recorder
         made: list[Fetched] = []
         for batch in self._batches(plan, memory):
             # The first one has all of the reading: the others cost no more than what is done for them alone.
-            made.append(making.end(begun, batch))
-            begun = making.begin()
+            made.append(recorder.end(begun, batch))
+            begun = recorder.begin()
         return made
 
     def _batches(self, plan: Plan, memory: Memory) -> Iterator[Batch]:

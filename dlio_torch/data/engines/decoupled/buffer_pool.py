@@ -14,10 +14,10 @@ _SLAB = 1 << 20  # bytes of one allocation, at least one place
 _STEPS = 4  # sizes of places between one power of two and the next
 
 
-class Shelf:
-    """Places for samples, given again when they come back; for any number of threads.
+class BufferPool:
+    """Buffers for single samples, used again when they are given back; for any number of threads.
 
-    Sizes are rounded up by a quarter at most, so that samples of about the same size share places.
+    Sizes are rounded up by a quarter at most, so that samples of about the same size use the same buffers.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Samples on their way into lanes: read whole, each into memory of its own, handful by handful.
+"""Samples on their way into lanes: read whole, each into a buffer of its own, window by window.
 
 How long a sample is, its file tells before it is read; so lanes can be dealt while samples are still coming.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from dlio_torch.data.dataset.verification import check_contents
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource, batches_of
-from dlio_torch.data.engines.decoupled.buffer_pool import Ints, Shelf
+from dlio_torch.data.engines.decoupled.buffer_pool import BufferPool, Ints
 from dlio_torch.data.engines.decoupled.epoch import Part, Share
 from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
@@ -30,7 +30,7 @@ class Incoming:
 
     Attributes:
         number: of the sample.
-        rows: rows of its shortest array; valid once its handful is known.
+        rows: rows of its shortest array; valid once its window is known.
         error: why it cannot be read.
         address: of its memory.
         sizes: bytes of its arrays; empty: it has no memory.
@@ -46,7 +46,7 @@ class Incoming:
 
 
 @dataclass(eq=False)
-class Handful:
+class SampleWindow:
     """Samples that are read together.
 
     Attributes:
@@ -70,7 +70,7 @@ def one_by_one(parts: Sequence[Part]) -> None:
         part()
 
 
-class Bringer:
+class IncomingReader:
     """Finds the lengths of samples, and reads them; for any number of threads.
 
     Args:
@@ -83,52 +83,52 @@ class Bringer:
         self._source = source
         self._planner = planner
         self._reading = reading
-        self._shelf = Shelf()
+        self._buffers = BufferPool()
         specs = source.fmt.specs()
         self._row_bytes = np.array([math.prod(spec.shape) * spec.dtype.itemsize for spec in specs], np.int64)
         self._cut = [number for number, spec in enumerate(specs) if spec.variable]
         self._lengths = np.full(source.manifest.num_samples, -1, np.int64)  # those that were found without reading
 
-    def find(self, handful: Handful) -> None:
-        """Find the lengths of a handful; the files that its samples lie in stay open until they are read."""
-        find = self._placed if handful.whole else self._measured
+    def find(self, window: SampleWindow) -> None:
+        """Find the lengths of a window; the files that its samples lie in stay open until they are read."""
+        find = self._placed if window.whole else self._measured
         try:
-            handful.plans = find(handful.samples)
+            window.plans = find(window.samples)
         except DlioError:
-            for one in handful.samples:  # a damaged file costs its own samples alone
+            for one in window.samples:  # a damaged file costs its own samples alone
                 try:
-                    handful.plans += find([one])
+                    window.plans += find([one])
                 except DlioError as error:
                     one.error = error.with_traceback(None)
         except BaseException as error:
-            self._failed(handful, error)
+            self._failed(window, error)
 
-    def read(self, handful: Handful, share: Share) -> None:
-        """Read a handful whose lengths were found."""
+    def read(self, window: SampleWindow, share: Share) -> None:
+        """Read a window whose lengths were found."""
         try:
-            for samples, plan in handful.plans:
+            for samples, plan in window.plans:
                 self._read(samples, plan, share)
         except BaseException as error:
-            self._failed(handful, error)
+            self._failed(window, error)
         finally:
-            handful.plans = []  # files need not stay open for them
-            handful.done.set()
+            window.plans = []  # files need not stay open for them
+            window.done.set()
 
     def take_back(self, samples: Sequence[Incoming]) -> None:
         """The memory of these samples is free."""
         kept = [one for one in samples if one.sizes]
         if kept:
-            self._shelf.give(
+            self._buffers.give(
                 np.array([one.address for one in kept], np.int64), np.array([sum(one.sizes) for one in kept], np.int64)
             )
 
     @staticmethod
-    def _failed(handful: Handful, error: BaseException) -> None:
-        for one in handful.samples:
+    def _failed(window: SampleWindow, error: BaseException) -> None:
+        for one in window.samples:
             one.error = one.error or error
 
     def _placed(self, samples: Sequence[Incoming]) -> list[tuple[Sequence[Incoming], Plan]]:
-        plan, addresses, sizes = self._planner.apart(_numbers(samples), self._shelf.take)
+        plan, addresses, sizes = self._planner.apart(_numbers(samples), self._buffers.take)
         rows = self._rows(sizes).tolist()
         for one, length, address, each in zip(samples, rows, addresses.tolist(), sizes.tolist(), strict=True):
             one.rows, one.address, one.sizes = length, address, each

@@ -9,18 +9,18 @@ from dataclasses import replace
 import numpy as np
 
 from dlio_torch.data.dataset.fetched import Fetched, failed
-from dlio_torch.data.dataset.provenance import Begun
+from dlio_torch.data.dataset.provenance import BatchStart
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
 from dlio_torch.data.engines.decoupled.epoch import Share
-from dlio_torch.data.engines.decoupled.incoming_samples import Bringer
-from dlio_torch.data.engines.decoupled.lane_schedule import Lanes, Turns
+from dlio_torch.data.engines.decoupled.incoming_samples import IncomingReader
+from dlio_torch.data.engines.decoupled.lane_schedule import Lanes, LaneSchedule
 from dlio_torch.data.engines.decoupled.streams import PlannedBatches
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.errors import DlioError
 from dlio_torch.native.memory import address_of
 
-_HANDFUL_BYTES = 1 << 20  # small samples are read together up to this size
-_HANDFUL = 64  # and up to this number
+_WINDOW_BYTES = 1 << 20  # small samples are read together up to this size
+_WINDOW_SAMPLES = 64  # and up to this number
 
 
 class LaneGroups(BatchGroups):
@@ -49,37 +49,37 @@ class LaneGroups(BatchGroups):
         whole, cut = source.fmt.specs(), plan.cut(source.fmt.specs())
         # Samples are preprocessed and checked where they are read, as whole ones.
         lanes = replace(source, preprocess=None, verify=False)
-        batches = PlannedBatches(iter(()), 0, 1)  # it is asked for turns instead
+        batches = PlannedBatches(iter(()), 0, 1)  # the schedule says what a group is made of
         super().__init__(lanes, spec, batches, replace(tools, planner=tools.planner.of(cut)))
         bytes_of = [[math.prod(spec.shape) * spec.dtype.itemsize for spec in specs] for specs in (whole, cut)]
         self._sizes = np.array(bytes_of[1], np.int64)  # bytes that a lane has in a batch, of each array
         self._strides = np.array(bytes_of[0], np.int64) * [spec.variable for spec in whole]  # from row to row
-        handful = int(min(_HANDFUL_BYTES, limit // (threads + 1)) // max(1.0, source.fmt.sample_bytes()))
-        handful = max(1, min(handful, _HANDFUL, plan.num_samples))
-        self._bringer = Bringer(source, tools.planner, tools.reading)
-        self._turns = Turns(plan, *place, len(spec.steps), spec.each, self._bringer, handful, threads)
+        window = int(min(_WINDOW_BYTES, limit // (threads + 1)) // max(1.0, source.fmt.sample_bytes()))
+        window = max(1, min(window, _WINDOW_SAMPLES, plan.num_samples))
+        self._reader = IncomingReader(source, tools.planner, tools.reading)
+        self._schedule = LaneSchedule(plan, *place, len(spec.steps), spec.each, self._reader, window, threads)
 
     def make(self, number: int, share: Share) -> list[Fetched]:
         """See :class:`BatchGroups`; a sample that cannot be read costs all batches that need it."""
-        begun = self._making.begin()
-        turn = self._turns(number, share)
+        begun = self._batch_recorder.begin()
+        group = self._schedule(number, share)
         try:
-            errors = [step.failure() for step in turn.steps]
+            errors = [step.failure() for step in group.steps]
             if not any(errors):
-                return self._put_together([step.lanes for step in turn.steps], share, begun)
+                return self._put_together([step.lanes for step in group.steps], share, begun)
             made: list[Fetched] = []
-            for step, error in zip(turn.steps, errors, strict=True):
+            for step, error in zip(group.steps, errors, strict=True):
                 if error is None:
-                    made += self._put_together([step.lanes], share, self._making.begin())
+                    made += self._put_together([step.lanes], share, self._batch_recorder.begin())
                     continue
                 if not isinstance(error, DlioError):
                     raise error
                 made.append(failed(error))
             return made
         finally:
-            self._turns.made(number, turn)
+            self._schedule.made(number, group)
 
-    def _put_together(self, steps: Sequence[Lanes], share: Share, begun: Begun | None) -> list[Fetched]:
+    def _put_together(self, steps: Sequence[Lanes], share: Share, begun: BatchStart | None) -> list[Fetched]:
         lanes = [lane for step in steps for lane in step]
         batches = [np.array([one.number for one, _ in step], np.int64) for step in steps]
         whole = np.array([one.sizes for one, _ in lanes], np.int64)

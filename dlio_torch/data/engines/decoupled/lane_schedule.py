@@ -1,8 +1,8 @@
-"""The turns of lanes: which batch is made of which rows of which samples, and what is to be read for it.
+"""The schedule of lanes: which batch is made of which rows of which samples, and what is to be read for it.
 
 Which lane goes on with which sample follows from lengths, which files tell before samples are read: groups of
-batches are dealt one after another by that alone.  Who waits for the turn of a group reads samples that are asked
-for next.
+batches are scheduled one after another by that alone.  A thread that waits for its group reads samples that lanes
+ask for next.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlio_torch.data.engines.decoupled.epoch import Share
-from dlio_torch.data.engines.decoupled.incoming_samples import Bringer, Incoming, one_by_one
-from dlio_torch.data.engines.decoupled.prefetch_queue import Supply
+from dlio_torch.data.engines.decoupled.incoming_samples import Incoming, IncomingReader, one_by_one
+from dlio_torch.data.engines.decoupled.prefetch_queue import PrefetchQueue
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.errors import DlioError
 
@@ -45,8 +45,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What a group does.
+class ScheduledGroup:
+    """What a group of batches is made of.
 
     Attributes:
         steps: of each batch.
@@ -57,8 +57,8 @@ class Turn:
     left: Sequence[Incoming]
 
 
-class Turns:
-    """Deals the turns of groups in their order, and has samples brought.
+class LaneSchedule:
+    """Schedules groups in their order, and prefetches samples.
 
     Args:
         plan: which samples.
@@ -66,74 +66,82 @@ class Turns:
         begin: steps of these lanes before the first one that is wanted.
         steps: how many are wanted.
         each: steps of a group.
-        bringer: reads samples.
-        handful: samples that are read together.
-        ahead: handfuls that are read before a lane asks for them.
+        reader: reads samples.
+        window: samples that are read together.
+        ahead: windows that are read before a lane asks for them.
     """
 
-    # Nothing here refers back to a turn's maker: what an epoch holds is free as soon as nobody makes groups any more.
+    # Nothing here refers back to what makes a group: what an epoch holds is free as soon as the last group is made.
 
     def __init__(
-        self, plan: LanesPlan, part: int, begin: int, steps: int, each: int, bringer: Bringer, handful: int, ahead: int
+        self,
+        plan: LanesPlan,
+        part: int,
+        begin: int,
+        steps: int,
+        each: int,
+        reader: IncomingReader,
+        window: int,
+        ahead: int,
     ) -> None:
-        self._bringer = bringer
-        self._supply = Supply(plan.samples(part), bringer, handful, ahead, whole=not begin)
+        self._reader = reader
+        self._queue = PrefetchQueue(plan.samples(part), reader, window, ahead, whole=not begin)
         self._entered: list[Incoming] = []  # since the step before
-        samples = _noted(self._supply.samples(), self._entered)
+        samples = _noted(self._queue.samples(), self._entered)
         self._steps = plan.steps(samples, part, _rows)
         self._before, self._left, self._each = begin, steps, each
-        self._change = self._supply.change
-        self._next = 0  # the group whose turn it is
+        self._change = self._queue.change
+        self._next = 0  # the group that comes next
         self._broken = ""  # what went wrong with a group, so that those behind it cannot be dealt
         self._error: DlioError | None = None  # why there are no more steps
         self._current: list[Incoming] = []  # in the lanes
         self._over = 0  # all groups before this one are made
         self._made: dict[int, Sequence[Incoming]] = {}  # what the groups behind it, which are made, have left
 
-    def __call__(self, number: int, share: Share) -> Turn:
-        """The turn of a group; brings samples until it comes."""
-        supply = self._supply
+    def __call__(self, number: int, share: Share) -> ScheduledGroup:
+        """What a group is made of; fetches samples until those before it are scheduled."""
+        queue = self._queue
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._broken or self._next == number or supply.has_room())
+                self._change.wait_for(lambda: self._broken or self._next == number or queue.has_room())
                 if self._broken:
                     raise RuntimeError(f"lanes of an earlier batch could not be filled: {self._broken}")
                 if self._next == number:
                     break
-                handful = supply.claim()
-            supply.bring(handful, share)
+                window = queue.claim()
+            queue.fetch(window, share)
         try:
-            supply.share = share
-            turn = self._deal()
+            queue.share = share
+            group = self._schedule_next()
         except BaseException as error:
             with self._change:
                 self._broken = repr(error)
                 self._change.notify_all()
             raise
         finally:
-            supply.share = one_by_one
+            queue.share = one_by_one
         with self._change:
             self._next += 1
             self._change.notify_all()
-        return turn
+        return group
 
-    def made(self, number: int, turn: Turn) -> None:
+    def made(self, number: int, group: ScheduledGroup) -> None:
         """A group is made: what it and those before have left is not needed any more."""
         free: list[Incoming] = []
         with self._change:
-            self._made[number] = turn.left
+            self._made[number] = group.left
             while self._over in self._made:
                 free += self._made.pop(self._over)
                 self._over += 1
-        self._bringer.take_back(free)
+        self._reader.take_back(free)
 
-    def _deal(self) -> Turn:
+    def _schedule_next(self) -> ScheduledGroup:
         had = self._current
         steps = [self._step() for _ in range(min(self._each, self._left))]
         self._left -= len(steps)
         seen = [*had, *(one for step in steps for one in (*step.entered, *(one for one, _ in step.lanes)))]
         goes_on = {id(one) for one in self._current}
-        return Turn(steps, [one for key, one in {id(one): one for one in seen}.items() if key not in goes_on])
+        return ScheduledGroup(steps, [one for key, one in {id(one): one for one in seen}.items() if key not in goes_on])
 
     def _step(self) -> Step:
         lanes: Lanes = ()
@@ -143,7 +151,7 @@ class Turns:
                 lanes = next(self._steps)
             except DlioError as error:
                 self._error = error.with_traceback(None)  # which would refer back to here
-        self._supply.read([one for one, _ in lanes if one.done is None])
+        self._queue.read([one for one, _ in lanes if one.done is None])
         self._current = [one for one, _ in lanes]
         entered = self._entered.copy()
         self._entered.clear()
@@ -157,7 +165,7 @@ class Turns:
         if self._before:
             self._before = 0
             with self._change:
-                self._supply.whole = True
+                self._queue.whole = True
 
 
 def _noted(samples: Iterator[Incoming], asked: list[Incoming]) -> Iterator[Incoming]:

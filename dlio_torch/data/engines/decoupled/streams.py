@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dlio_torch.data.dataset.fetched import Fetched, failed
-from dlio_torch.data.dataset.provenance import Begun
+from dlio_torch.data.dataset.provenance import BatchStart
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
-from dlio_torch.data.engines.decoupled.buffer_pool import Ints, Shelf
+from dlio_torch.data.engines.decoupled.buffer_pool import BufferPool, Ints
 from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DlioError
@@ -73,8 +73,8 @@ class _Fill:
 
 
 @dataclass(frozen=True)
-class _Turn:
-    """What a group does: first ``fill``, then ``batches`` out of what it and earlier groups have filled.
+class _ScheduledGroup:
+    """What a group is made of: first ``fill``, then ``batches`` out of what it and earlier groups have filled.
 
     Attributes:
         fill: see above.
@@ -87,8 +87,8 @@ class _Turn:
     sources: Sequence[Sequence[tuple[_Fill, int]]]
 
 
-class _Turns:
-    """Deals the turns of groups, whoever asks first."""
+class _Schedule:
+    """Schedules groups in their order, for any thread that asks."""
 
     def __init__(self, entries: Entries, steps: range, each: int) -> None:
         self._entries = entries
@@ -96,17 +96,17 @@ class _Turns:
         self._each = each
         self._lock = threading.Lock()
         self._next = 0
-        self._waiting: dict[int, _Turn] = {}
+        self._waiting: dict[int, _ScheduledGroup] = {}
         self._held: dict[int, list[tuple[_Fill, int]]] = {}  # what is in memory of each sample
 
-    def __call__(self, number: int) -> _Turn:
+    def __call__(self, number: int) -> _ScheduledGroup:
         with self._lock:
             while number >= self._next:
                 self._waiting[self._next] = self._deal()
                 self._next += 1
             return self._waiting.pop(number)
 
-    def _deal(self) -> _Turn:
+    def _deal(self) -> _ScheduledGroup:
         pairs = [next(self._entries) for _ in range(min(self._each, self._left))]
         self._left -= len(pairs)
         entered = [sample for _, entries in pairs for sample in entries]
@@ -114,7 +114,7 @@ class _Turns:
         for position, sample in enumerate(entered):
             self._held.setdefault(sample, []).append((fill, position))
         sources = [[self._pop(sample) for sample in batch] for batch, _ in pairs]
-        return _Turn(fill, [np.array(batch, np.int64) for batch, _ in pairs], sources)
+        return _ScheduledGroup(fill, [np.array(batch, np.int64) for batch, _ in pairs], sources)
 
     def _pop(self, sample: int) -> tuple[_Fill, int]:
         held = self._held[sample]
@@ -135,26 +135,26 @@ class KeptGroups(BatchGroups):
     """
 
     def __init__(self, source: DecoupledSource, spec: GroupSpec, entries: Entries, tools: GroupTools) -> None:
-        batches = PlannedBatches(iter(()), 0, 1)  # it is asked for turns instead
+        batches = PlannedBatches(iter(()), 0, 1)  # the schedule says what a group is made of
         super().__init__(source, spec, batches, tools)
-        self._turns = _Turns(entries, spec.steps, spec.each)
-        self._shelf = Shelf()
+        self._schedule = _Schedule(entries, spec.steps, spec.each)
+        self._buffers = BufferPool()
 
     def make(self, number: int, share: Share) -> list[Fetched]:
         """See :class:`BatchGroups`; samples that cannot be read cost every batch that needs one of their group."""
-        begun = self._making.begin()
-        turn = self._turns(number)
-        self._fill(turn.fill, share)
+        begun = self._batch_recorder.begin()
+        group = self._schedule(number)
+        self._fill(group.fill, share)
         # Earlier groups have been begun earlier, and wait only for those before them.
-        for fill in {id(fill): fill for sources in turn.sources for fill, _ in sources}.values():
+        for fill in {id(fill): fill for sources in group.sources for fill, _ in sources}.values():
             fill.done.wait()
         made: list[Fetched] = []
-        good = [not any(fill.error is not None for fill, _ in sources) for sources in turn.sources]
+        good = [not any(fill.error is not None for fill, _ in sources) for sources in group.sources]
         if all(good):
-            return self._put_together(turn.batches, turn.sources, share, begun)
-        for batch, sources, whole in zip(turn.batches, turn.sources, good, strict=True):
+            return self._put_together(group.batches, group.sources, share, begun)
+        for batch, sources, whole in zip(group.batches, group.sources, good, strict=True):
             if whole:
-                made += self._put_together([batch], [sources], share, self._making.begin())
+                made += self._put_together([batch], [sources], share, self._batch_recorder.begin())
                 continue
             error = next(fill.error for fill, _ in sources if fill.error is not None)
             if not isinstance(error, DlioError):
@@ -165,7 +165,7 @@ class KeptGroups(BatchGroups):
     def _fill(self, fill: _Fill, share: Share) -> None:
         try:
             if len(fill.indices):
-                plan, fill.addresses, fill.sizes = self._planner.apart(fill.indices, self._shelf.take)
+                plan, fill.addresses, fill.sizes = self._planner.apart(fill.indices, self._buffers.take)
                 share(self._reading.parts_at(plan, 0))
         except BaseException as error:
             fill.error = error
@@ -177,7 +177,7 @@ class KeptGroups(BatchGroups):
         batches: Sequence[Indices],
         sources: Sequence[Sequence[tuple[_Fill, int]]],
         share: Share,
-        begun: Begun | None,
+        begun: BatchStart | None,
     ) -> list[Fetched]:
         addresses, sizes = self._found([one for each in sources for one in each])
         plan = self._planner.together(batches, sizes)
@@ -190,7 +190,7 @@ class KeptGroups(BatchGroups):
                 (addresses[:, None] + begins).reshape(-1), np.ascontiguousarray(sizes).reshape(-1), to.reshape(-1)
             )
         )
-        self._shelf.give(addresses, sizes.sum(axis=1))
+        self._buffers.give(addresses, sizes.sum(axis=1))
         return self._cut(plan, memory, begun)
 
     def _found(self, sources: Sequence[tuple[_Fill, int]]) -> tuple[Ints, Ints]:

@@ -32,7 +32,7 @@ from dlio_torch.data.engines.decoupled.shared_memory import Region, SharedMemory
 from dlio_torch.data.engines.decoupled.transfer import Inbox, Sent, send
 from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine, over_iterable
-from dlio_torch.data.order.pipe_plan import PipePlan, turns
+from dlio_torch.data.order.pipe_plan import PipePlan, round_robin
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.workers.exits import WorkerLimits
 from dlio_torch.native.places import open_mover
@@ -82,7 +82,7 @@ class WorkersEngine:
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """Batches of ``epoch`` from ``step`` on."""
         self._stop()
-        order = None if self._plan is None else turns(self._plan.left(epoch, step))
+        order = None if self._plan is None else round_robin(self._plan.left(epoch, step))
         return _Items(self._loaders.start(epoch, step), self, self._groups.run, order)
 
     def open(self, sent: Sent) -> list[Fetched]:

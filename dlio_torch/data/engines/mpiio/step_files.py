@@ -27,7 +27,7 @@ class NeededFiles:
         self._manifest = manifest
         self._by_step = by_step
         self._size = sampler.batch_size
-        self._samplers = everyone(sampler) if manifest.num_files > 1 else []
+        self._samplers = samplers_of_all_ranks(sampler) if manifest.num_files > 1 else []
         self._makers: list[BatchMaker] = []
 
     def begin(self, epoch: int) -> None:
@@ -46,7 +46,7 @@ class NeededFiles:
         return [np.unique(files[:, position]).tolist() for position in range(self._size)]
 
 
-def everyone(sampler: BatchSampler) -> list[BatchSampler]:
+def samplers_of_all_ranks(sampler: BatchSampler) -> list[BatchSampler]:
     """Samplers that together give what all ranks read in each step, in the order of ranks."""
     spec, steps = sampler.spec, len(sampler)
     if spec.partition == "none":
