@@ -39,7 +39,7 @@ from dlio_torch.train.result import Seen
 from dlio_torch.train.steps import StepLog
 from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
 from dlio_torch.train.trainer import Trainer
-from dlio_torch.train.trainer_parts import Hooks, Instruments, Stages, Start
+from dlio_torch.train.trainer_parts import Hooks, Instruments, LoopStart, Stages
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
@@ -146,7 +146,7 @@ def train(
             run.comm,
             Stages(loaders.train, loaders.eval, copies, emulator, checkpointer),
             Instruments(log, recorder, profiler, update),
-            Start(
+            LoopStart(
                 first,
                 evaluated=None if resumed is None else (resumed.place.evaluations, resumed.place.eval_steps),
                 restore=config.checkpoint.restore or resumed is not None,

@@ -25,7 +25,7 @@ from dlio_torch.train.position import Place
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
 from dlio_torch.train.step_spans import record_spans
 from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP
-from dlio_torch.train.trainer_parts import Hooks, Instruments, Stages, Start
+from dlio_torch.train.trainer_parts import Hooks, Instruments, LoopStart, Stages
 
 _ROOM = 256  # steps
 # Step of the epoch and of the run, readings of the clock, samples and bytes: what becomes a record; and the
@@ -51,7 +51,7 @@ class Trainer:
         comm: Communicator,
         stages: Stages,
         instruments: Instruments,
-        start: Start,
+        start: LoopStart,
         hooks: Hooks,
     ) -> None:
         emulator, loader, first = stages.emulator, stages.loader, start.first

@@ -54,7 +54,7 @@ class Instruments:
 
 
 @dataclass(frozen=True)
-class Start:
+class LoopStart:
     """Where the loop begins.
 
     Attributes:
