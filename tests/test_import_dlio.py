@@ -310,6 +310,42 @@ def test_steps_that_the_data_do_not_give_are_left_out(tmp_path: Path) -> None:
     assert "the data give 2 steps an epoch to 2 rank(s)" in few["train.total_training_steps"]
 
 
+@pytest.mark.parametrize(("written", "cycle"), [("", 1), (", read_threads: 1", 1), (", read_threads: 5", 5)])
+def test_num_parallel_reads_is_a_parallel_interleave_even_of_one_file(written: str, cycle: int, tmp_path: Path) -> None:
+    """TensorFlow 2.21, traced with ``TFRecordDataset(num_parallel_reads=N)``: 3N files are opened by 3N threads."""
+    text = COSMOFLOW.replace(", read_threads: 4", written)
+    access = composed(text, tmp_path).config.access
+    assert (access.interleave, access.interleave_prefetch, access.interleave_buffer) == (cycle, 2 * cycle, 2)
+    assert not any("overlap" in line or "read_threads" in line for line in converted(text).report())
+
+
+def test_no_parallel_reads_at_all_are_none_that_tensorflow_takes(tmp_path: Path) -> None:
+    text = COSMOFLOW.replace("read_threads: 4", "read_threads: 0")
+    assert composed(text, tmp_path).config.access.interleave_prefetch == 2
+    assert any("TensorFlow refuses num_parallel_reads=0" in line for line in converted(text).differences)
+    with pytest.raises(ConfigError, match=r"access\.interleave_prefetch=80000"):
+        converted(COSMOFLOW.replace("read_threads: 4", "read_threads: 40000"))
+
+
+@pytest.mark.parametrize("name", ["resnet50", "cosmoflow", "bert"])
+@pytest.mark.parametrize("scale", ["laptop", "tiny"])
+def test_each_of_two_ranks_has_the_files_that_it_begins(name: str, scale: str, tmp_path: Path) -> None:
+    config = composed(WORKLOADS[name], tmp_path, f"scale={scale}").config
+    assert config.dataset.num_files >= 2 * (config.access.interleave + config.access.interleave_prefetch)
+
+
+def test_tfrecord_of_dali_is_read_by_one_thread(tmp_path: Path) -> None:
+    text = COSMOFLOW.replace("data_loader: tensorflow", "data_loader: native_dali")
+    access = composed(text, tmp_path).config.access
+    assert (access.pattern, access.interleave, access.interleave_prefetch, access.interleave_buffer) == (
+        "stream",
+        1,
+        0,
+        0,
+    )
+    assert "has one thread" in reasons(converted(text))["reader.read_threads"]
+
+
 def test_old_names_of_keys_are_read(tmp_path: Path) -> None:
     config = composed(BERT, tmp_path).config
     assert config.dataset.fields[0].shape == [2500]

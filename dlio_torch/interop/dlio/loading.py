@@ -21,7 +21,7 @@ def loading(work: Workload, recipe: Recipe, form: str) -> None:
     files = work.choice("reader.file_shuffle", choices=_SHUFFLES, default="off")
     samples = work.choice("reader.sample_shuffle", choices=_SHUFFLES, default="off")
     if form == "tfrecord" and kind.value not in _TORCH:
-        _stream(work, recipe, threads, files, samples)
+        _stream(work, recipe, kind, threads, files, samples)
     else:
         _numbers(work, recipe, files, samples)
     if form == "tfrecord" and kind.value in _TORCH:
@@ -68,8 +68,10 @@ def _numbers(work: Workload, recipe: Recipe, files: Value[str], samples: Value[s
         work.note(size.origin, "DLIO uses it for tfrecord only: other formats are permuted as a whole")
 
 
-def _stream(work: Workload, recipe: Recipe, threads: Value[int], files: Value[str], samples: Value[str]) -> None:
-    """TFRecordDataset: files dealt to ranks, read from start to end, several in turn, through a shuffle pool."""
+def _stream(
+    work: Workload, recipe: Recipe, kind: Value[str], threads: Value[int], files: Value[str], samples: Value[str]
+) -> None:
+    """TFRecord files: dealt to ranks, read from start to end, through a shuffle pool (reader/tf_reader.py)."""
     recipe.set("access.pattern", "stream", "TFRecord files are read from start to end")
     many = recipe.get("dataset.num_files") > 1
     recipe.set(
@@ -81,14 +83,31 @@ def _stream(work: Workload, recipe: Recipe, threads: Value[int], files: Value[st
     if many and files.value != "off":
         recipe.set("access.shard", "after_shuffle", "DLIO permutes the list of files, then deals it")
     _tail(work, recipe)
-    if threads.value > 1:
-        recipe.set("access.interleave", threads, f"{threads.origin}: files in turn, one record from each")
+    if kind.value == "tensorflow":
+        _interleave(recipe, threads)
+    elif threads.given and threads.value > 1:
+        work.note(threads.origin, "DALI's reader of TFRecord files has one thread, which reads one file after another")
     size = work.integer("reader.shuffle_size", default=1024)
     if samples.value != "off" and size.value:
         recipe.set("access.shuffle_pool", size, f"{size.origin}, {samples.origin}")
     elif size.given:
         work.note(size.origin, "it counts with sample_shuffle only, which is off")
     _seeds(work, recipe, files, samples)
+
+
+def _interleave(recipe: Recipe, threads: Value[int]) -> None:
+    """``TFRecordDataset(num_parallel_reads=read_threads)``, which interleaves even one file at a time by threads.
+
+    Source: tensorflow/tensorflow, python/data/ops/readers.py: ``_create_dataset_reader`` makes a
+    ``ParallelInterleaveDataset`` of any number but None, whose defaults are twice ``cycle_length`` files begun before
+    their turn and twice ``block_length`` records ready of each file.
+    """
+    cycle = max(1, threads.value)
+    if not threads.value:
+        recipe.differs(f"{threads.origin}=0: TensorFlow refuses num_parallel_reads=0; here it is 1")
+    recipe.set("access.interleave", cycle, f"{threads.origin}: files in turn, one record from each")
+    recipe.set("access.interleave_prefetch", 2 * cycle, f"2 x {threads.origin}: files that TensorFlow begins early")
+    recipe.set("access.interleave_buffer", 2, "TensorFlow's default: records that the thread of a file keeps ready")
 
 
 def _tail(work: Workload, recipe: Recipe) -> None:
@@ -141,10 +160,6 @@ def _threads(
     """Tf.data and DALI read with threads of the rank's own process."""
     if form == "tfrecord":
         recipe.set("loader.read_threads", 1, f"{kind.origin}: {kind.value} reads ahead in the rank's own process")
-        if threads.value > 1:
-            recipe.differs(
-                f"{threads.origin}={threads.value} reads overlap in tf.data; here one thread takes the files in turn"
-            )
     else:
         recipe.set("loader.read_threads", max(1, threads.value), f"{threads.origin}: threads of {kind.value}")
     recipe.set("loader.prefetch_batches", max(1, ahead.value), ahead.origin)

@@ -36,7 +36,8 @@ def _samples(recipe: Recipe, name: str, tree: Tree) -> None:
     stream = recipe.get("access.pattern") == "stream"
     need = min(files * per_file, _RANKS * recipe.get("train.batch_size"))
     room = max(1, int(_DATA[name] // _record(recipe)))
-    abreast = min(files, _RANKS * recipe.get("access.interleave", 1)) if stream else 1
+    begun = recipe.get("access.interleave", 1) + recipe.get("access.interleave_prefetch", 0)
+    abreast = min(files, _RANKS * begun) if stream else 1
     data = DatasetConfig(num_files=files, samples_per_file=per_file)
     made = scale(Config(dataset=data, scale=_limited(limits)), fixed=())[0].dataset
     # More steps come from larger files, not from more of them.
