@@ -278,8 +278,8 @@ def test_unet3d(tmp_path: Path) -> None:
 def test_tfrecord_of_tensorflow_is_a_stream(tmp_path: Path) -> None:
     config = composed(COSMOFLOW, tmp_path).config
     access = config.access
-    assert (access.pattern, access.partition, access.shard) == ("stream", "files", "after_shuffle")
-    assert (access.order, access.interleave, access.shuffle_pool) == ("shuffled", 4, 2)
+    assert (access.pattern, access.partition, access.shard) == ("stream", "files", "before_shuffle")
+    assert (access.order, access.interleave, access.shuffle_pool) == ("sequential", 4, 2)
     assert (config.loader.num_workers, config.loader.read_threads, config.loader.prefetch_batches) == (0, 1, 2)
     config = composed(RESNET50, tmp_path).config
     assert (config.access.order, config.access.shuffle_pool, config.access.interleave) == ("sequential", 0, 8)
@@ -332,6 +332,19 @@ def test_no_parallel_reads_at_all_are_none_that_tensorflow_takes(tmp_path: Path)
 def test_each_of_two_ranks_has_the_files_that_it_begins(name: str, scale: str, tmp_path: Path) -> None:
     config = composed(WORKLOADS[name], tmp_path, f"scale={scale}").config
     assert config.dataset.num_files >= 2 * (config.access.interleave + config.access.interleave_prefetch)
+
+
+@pytest.mark.parametrize("kind", ["tensorflow", "native_dali"])
+@pytest.mark.parametrize("shuffle", ["seed", "random"])
+def test_a_shuffle_of_tfrecord_files_has_no_effect_in_dlio(kind: str, shuffle: str, tmp_path: Path) -> None:
+    """``tf.data.Dataset.list_files(files, shuffle=False)`` delivers a permuted list in the order of names."""
+    text = COSMOFLOW.replace("file_shuffle: seed", f"file_shuffle: {shuffle}")
+    text = text.replace("data_loader: tensorflow", f"data_loader: {kind}")
+    access = composed(text, tmp_path).config.access
+    assert (access.order, access.shard, access.shuffle_pool) == ("sequential", "before_shuffle", 2)
+    made = converted(text)
+    assert "no effect in DLIO" in reasons(made)["reader.file_shuffle"]
+    assert not any("draws a new order" in line for line in made.differences)
 
 
 def test_tfrecord_of_dali_is_read_by_one_thread(tmp_path: Path) -> None:

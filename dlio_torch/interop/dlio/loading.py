@@ -79,9 +79,12 @@ def _stream(
         "files" if many else "none",
         "files are dealt to the ranks" if many else "every rank reads the one file",
     )
-    recipe.set("access.order", "sequential" if files.value == "off" else "shuffled", files.origin)
-    if many and files.value != "off":
-        recipe.set("access.shard", "after_shuffle", "DLIO permutes the list of files, then deals it")
+    # main.py sorts the list of files. file_shuffle permutes it for tf_reader.py, whose tf.data.Dataset.list_files sorts
+    # it again (tensorflow/core/kernels/matching_files_op.cc), and not for DALI (utils/config.py: reconfigure).
+    recipe.set("access.order", "sequential", "DLIO reads TFRecord files in the order of their names")
+    if files.value != "off":
+        sorts = "tf.data's list_files sorts the files again" if kind.value == "tensorflow" else "DALI's list is sorted"
+        work.note(files.origin, f"it has no effect in DLIO: {sorts}")
     _tail(work, recipe)
     if kind.value == "tensorflow":
         _interleave(recipe, threads)
@@ -92,7 +95,7 @@ def _stream(
         recipe.set("access.shuffle_pool", size, f"{size.origin}, {samples.origin}")
     elif size.given:
         work.note(size.origin, "it counts with sample_shuffle only, which is off")
-    _seeds(work, recipe, files, samples)
+    _seeds(work, recipe, samples)
 
 
 def _interleave(recipe: Recipe, threads: Value[int]) -> None:
@@ -122,15 +125,15 @@ def _tail(work: Workload, recipe: Recipe) -> None:
     )
 
 
-def _seeds(work: Workload, recipe: Recipe, files: Value[str], samples: Value[str]) -> None:
+def _seeds(work: Workload, recipe: Recipe, *orders: Value[str]) -> None:
     seed = work.integer("train.seed", default=123)
     if seed.given:
         recipe.set("seed", seed)
-    for order in (files, samples):
+    for order in orders:
         if order.value == "random":
             recipe.differs(f"{order.origin}: random draws a new order in each run; here the seed repeats it")
     change = work.flag("train.seed_change_epoch", default=True)
-    if not change.value and (files.value != "off" or samples.value != "off"):
+    if not change.value and any(order.value != "off" for order in orders):
         work.note(change.origin, "every epoch has an order of its own")
 
 
