@@ -56,8 +56,12 @@ GIVES_WAY: dict[str, tuple[list[str], dict[str, object]]] = {
         {"loader.prefetch_factor": None, "dataset.hdf5.driver": "sec2", "dataset.hdf5.open_arrays": "each_read"},
     ),
     "batches ahead of a stream's workers": (
-        ["recipe=bert", "loader=workers", "loader.engine=decoupled"],
+        ["recipe=cosmoflow", "loader=workers", "loader.engine=decoupled"],
         {"loader.prefetch_factor": None, "loader.prefetch_batches": 1},
+    ),
+    "threads of interleaved files": (
+        ["recipe=bert", "loader=decoupled"],
+        {"access.interleave_prefetch": 0, "access.interleave_buffer": 0},
     ),
 }
 
@@ -77,7 +81,8 @@ def test_options_of_other_engines_give_way_and_are_told(case: str, tmp_path: Pat
 
 
 def test_workers_of_a_stream_stay(tmp_path: Path) -> None:
-    found = compose(["recipe=mlperf_cosmoflow", "loader.engine=decoupled"], cwd=tmp_path)
+    stream = ["recipe=minimal", "dataset=tfrecord", "access=stream", "loader=workers", "loader.num_workers=4"]
+    found = compose([*stream, "loader.engine=decoupled"], cwd=tmp_path)
     assert found.config.loader.num_workers == 4
     assert [line.partition("=")[0] for line in found.adjusted] == ["loader.prefetch_factor"]
 

@@ -79,9 +79,19 @@ def test_workers_outlive_an_epoch_where_the_application_s_do() -> None:
         "cosmoflow_hdf5": True,
         "deepcam": False,
         "megatron_gpt": True,
-        "mlperf_cosmoflow": True,
         "unet3d": True,
     }
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper", "tiny"])
+@pytest.mark.parametrize(("recipe", "threads"), [("resnet50", 8), ("bert", 1), ("mlperf_cosmoflow", 4)])
+def test_tfrecord_of_dlio_is_read_by_a_parallel_interleave(recipe: str, threads: int, scale: str) -> None:
+    """TensorFlow 2.21, traced with ``TFRecordDataset(num_parallel_reads=N)``, N=1 too: 3N threads open 3N files."""
+    config = compose([f"recipe={recipe}", f"scale={scale}"]).config
+    access = config.access
+    assert (access.interleave, access.interleave_prefetch, access.interleave_buffer) == (threads, 2 * threads, 2)
+    assert (config.loader.num_workers, config.loader.read_threads) == (0, 1)
+    assert config.dataset.num_files > 3 * threads
 
 
 def test_the_workers_of_a_recipe_are_torch_s_own_by_default() -> None:
