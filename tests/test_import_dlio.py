@@ -319,6 +319,20 @@ def test_num_parallel_reads_is_a_parallel_interleave_even_of_one_file(written: s
     assert not any("overlap" in line or "read_threads" in line for line in converted(text).report())
 
 
+# Recipe -> the workload that it follows, and its variant.
+SHIPPED = {"resnet50": (RESNET50, "h100"), "mlperf_cosmoflow": (COSMOFLOW, "h100"), "bert": (BERT, "v100")}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_recipe_reads_tfrecord_files_as_its_workload_does(name: str, tmp_path: Path) -> None:
+    text, accelerator = SHIPPED[name]
+    imported = composed(text, tmp_path).config
+    shipped = compose([f"recipe={name}", "scale=paper", f"accelerator={accelerator}"], environ={}).config
+    assert shipped.access == imported.access
+    assert shipped.loader == imported.loader
+    assert shipped.train.batch_size == imported.train.batch_size
+
+
 def test_no_parallel_reads_at_all_are_none_that_tensorflow_takes(tmp_path: Path) -> None:
     text = COSMOFLOW.replace("read_threads: 4", "read_threads: 0")
     assert composed(text, tmp_path).config.access.interleave_prefetch == 2
