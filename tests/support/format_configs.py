@@ -1,0 +1,38 @@
+"""Configurations that the built-in formats can work with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.formats.core import registry
+from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
+from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
+
+ANY = DatasetConfig(
+    fields=[FieldConfig("image", "float32", [16, 12]), FieldConfig("labels", "uint8", [16, 12])],
+    volume=VolumeConfig(
+        shape=[40, 48, 48],
+        patch=[5, 7, 4],
+        arrays=[
+            VolumeArrayConfig("stack", "int64", [16, 16, 16], 0.2),
+            VolumeArrayConfig("raw", "uint8", [16, 12, 16], 0.8),
+        ],
+    ),
+    larcv3=Larcv3Config(
+        producers=[ProducerConfig("a", "label", 2742, 175), ProducerConfig("b", "charge", 6641, 124)],
+        image_shape=[256, 256],
+        voxels_mean=2000,
+        voxels_stdev=500,
+    ),
+)
+"""Options that a built-in format can work with; a new format is tested with them as it is registered."""
+
+IMAGE = replace(ANY, samples_per_file=1, fields=[FieldConfig("image", "uint8", [16, 12, 3])])
+OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": replace(ANY, fields=ANY.fields[:1])}
+"""Options of formats that take no others."""
+
+ONE_SAMPLE = ("jpeg", "png")  # a file never holds more
+
+CONFIGS = {name: replace(OTHERS.get(name, ANY), format=name) for name in registry.BUILTIN}
+WITHOUT_FILES = ("synthetic",)
