@@ -11,8 +11,8 @@ calls     operation, file, offset and bytes of each recorded call on data and ch
           thread of a process makes them, else as a multiset for each rank and role (trainer, worker)
 ========  ===========================================================================================================
 
-Where something differs, the first checkout runs once more: what differs between two runs of the same code is named
-``varies``, and is no difference between the two.
+Where something differs, both checkouts run once more: what differs between two runs of the same code is named
+``varies``, and is no difference between the two.  Advice is left out of the summary: it depends on the times of a run.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ NAME = "same_behaviour"
 PARTS = ("order", "data", "summary", "calls")
 _ROOT = Path(__file__).parent.parent
 _TIME = re.compile(r"\d{8}-\d{6}(-\d+)?")
+_RANK = re.compile(r"^rank \d+ failed: ")  # a rank may be the first to hear of another's error
 _LIMIT_S = 600
 _LOADER = "loader.num_workers"
 
@@ -99,14 +100,16 @@ def run(arguments: Namespace) -> Iterator[Part]:
             )
 
 
-_TITLE = "`same`, `differs`, or `varies`: two runs of the first checkout differ, too."
+_TITLE = "`same`, `differs`, or `varies`: two runs of the same checkout differ, too."
 
 
 def _row(way: Way, before: Path, after: Path, folder: Path) -> dict[str, str | int]:
     first, second = (outcome(way, checkout, folder / name) for checkout, name in ((before, "before"), (after, "after")))
     row: dict[str, str | int] = {"recipe": way.recipe, "workers": way.workers, "ranks": way.ranks}
     wrong = different(first, second)
-    again = different(first, outcome(way, before, folder / "again")) if wrong else {}
+    again: dict[str, str] = {}
+    for known, checkout in ((first, before), (second, after)) if wrong else ():
+        again |= different(known, outcome(way, checkout, folder / f"again-{len(list(folder.iterdir()))}"))
     row |= {name: "varies" if name in again else "differs" if name in wrong else "same" for name in PARTS}
     notes = [text for name, text in wrong.items() if name not in again] or ([first.refusal] if first.refusal else [])
     return {**row, "note": "; ".join(notes)}
@@ -142,7 +145,7 @@ def outcome(way: Way, checkout: Path, folder: Path) -> Outcome:
         lines = [line for line in done.stderr.splitlines() if "dlio_torch: error: " in line]
         if not lines:
             raise RuntimeError(f"{way}: {checkout} ended with {done.returncode}\n{done.stderr[-2000:]}")
-        return Outcome(lines[0].partition("error: ")[2], {})
+        return Outcome(_RANK.sub("", lines[0].partition("error: ")[2]), {})
     (results,) = (folder / "runs").glob("*/*/summary.json")
     return left_behind(results.parent, folder)
 
@@ -159,8 +162,8 @@ def left_behind(directory: Path, folder: Path) -> Outcome:
         str(path.relative_to(folder)): sorted(path.read_text(encoding="utf-8").splitlines())
         for path in sorted(folder.rglob("dlio_torch.sha256"))
     }
-    parts = {"order": summary["order"], "data": data, "summary": _keys(summary), "calls": _calls(directory, folder)}
-    return Outcome("", parts)
+    order, keys = summary["order"], _keys({key: value for key, value in summary.items() if key != "advice"})
+    return Outcome("", {"order": order, "data": data, "summary": keys, "calls": _calls(directory, folder)})
 
 
 def _keys(value: Any, prefix: str = "") -> list[str]:
