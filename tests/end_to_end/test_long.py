@@ -22,6 +22,7 @@ from ranks import clean_environ
 from dlio_torch import cli
 from dlio_torch.data.engines.sources import _wanted
 from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.environment.io import IoCounters
 from dlio_torch.formats.core.batch import Batch, batch_bytes
 from dlio_torch.native import build
@@ -122,7 +123,8 @@ def test_what_is_read_into_memory_is_found_without_asking_for_every_epoch(order:
             asked.append(epoch)
             return super().expected(epoch, first)
 
-    sampler = Counting(num_samples=10, order=order, batch_size=4, stride=2)  # type: ignore[arg-type]
+    spec = SamplerSpec(order=order, batch_size=4, stride=2)  # type: ignore[arg-type]
+    sampler = Counting(spec, num_samples=10)
     found = _wanted(sampler, 1_000_000)
     assert len(asked) <= most
     assert set(found) == (

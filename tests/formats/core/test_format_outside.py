@@ -88,7 +88,16 @@ def test_tuning_tries_what_its_facts_name(folder: Path) -> None:
 
 def test_it_keeps_the_contract(folder: Path) -> None:
     done = python(
-        folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(PACKAGE / "framed_contract.py")
+        folder,
+        "-m",
+        "pytest",
+        "-q",
+        "--noconftest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        str(PACKAGE / "framed_contract.py"),
     )
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout

@@ -322,12 +322,9 @@ def test_a_run_cold_in_each_epoch_reads_from_the_device_in_each(data: Path) -> N
     assert cache["warnings"] == []
     assert "cache: cold: 4.58 MiB evicted in " in ended.stderr
     assert "warning" not in ended.stdout
-    # What was done to the cache is neither among the recorded calls nor in any time.
+    # What was done to the cache is not among the recorded calls.
     assert summary["posix"]["io"]["classes"]["read"]["calls"] <= 4 * 16 * 3
-    spent = sum(one["seconds"] for one in cache["prepared"][1:])
     assert all(one["seconds"] > 0 for one in cache["prepared"])  # how long depends on the machine
-    apart = summary["shares"]["between_epochs"] * summary["train"]["elapsed_s"]
-    assert apart < spent
     assert summary["storage"]["why"] == "storage.limits=off"
 
 
