@@ -10,14 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dlio_torch.formats.core.facts import Axis, Call
+
 if TYPE_CHECKING:
     from dlio_torch.config.check import Fail
     from dlio_torch.config.schema import Config, LoaderConfig
-
-Axis = tuple[str, tuple[str, ...]]
-"""A key, and the values that are worth trying, as the command line takes them."""
-Call = tuple[str, str]
-"""Title and text of a call of a library."""
 
 
 @dataclass(frozen=True)

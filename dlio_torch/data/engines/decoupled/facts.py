@@ -7,8 +7,9 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from dlio_torch.data.engines.facts import Axis, Call, Demand, EngineFacts, Unused
+from dlio_torch.data.engines.facts import Demand, EngineFacts, Unused
 from dlio_torch.formats.core.call_text import call_text
+from dlio_torch.formats.core.facts import Axis, Call
 from dlio_torch.formats.core.tuning import sizes
 
 if TYPE_CHECKING:
