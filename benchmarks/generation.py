@@ -36,8 +36,8 @@ from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import payload, registry
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.numpy.options import NpzConfig
+from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.storage.local.raw_readers import fio_version
-from dlio_torch.trace.spans import NULL
 
 NAME = "generation"
 PLAIN = "plain writes"

@@ -32,12 +32,13 @@ from benchmarks.harness.rounds import Figures, Rounds, Stopwatch, Unavailable, i
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from benchmarks.peers.dlio import INSTALL, Dlio, Setting
 from dlio_torch.config.compose import compose
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.generation import generate
+from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.engines.assemble import assemble
+from dlio_torch.data.order.planning import plan_order
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.formats.core import registry
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 NAME = "peer_dlio"
 PEER = "dlio-benchmark"
@@ -181,8 +182,9 @@ def _train(words: list[str], results: Path, setting: Setting) -> Figures:
 def _load(words: list[str], setting: Setting) -> Figures:
     """The loader in this process, and nothing else."""
     config = compose(words).config
-    fmt = registry.create(config.dataset, config.seed, places=config.loader.engine == "decoupled")
-    loader = assemble(config, fmt, layout.generated(config, fmt), NULL, 0, 1).train
+    fmt = registry.create(config.dataset, config.seed, layout=config.loader.engine == "decoupled")
+    manifests = generated_manifests(config, fmt)
+    loader = assemble(config, fmt, manifests, plan_order(config, fmt, manifests, 0, 1), NULL).train
     try:
         watch = Stopwatch()
         for epoch in range(setting.epochs):

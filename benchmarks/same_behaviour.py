@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks.harness.command import alone
 from benchmarks.harness.tables import Missing, Part, Table
-from dlio_torch.trace.events import read_events
+from dlio_torch.iotrace.events.event_table import read_events
 
 NAME = "same_behaviour"
 PARTS = ("order", "data", "summary", "calls")

@@ -33,7 +33,7 @@ from benchmarks.soaking.cases import CASES, arguments
 from benchmarks.soaking.looking import FIGURES, Look, look
 from benchmarks.soaking.slopes import Slope, slope
 from dlio_torch.errors import RunFailed
-from dlio_torch.rundir import RunDir
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.units import parse_duration
 
 NAME = "soak"

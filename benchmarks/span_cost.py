@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, interleave, rounds_of
 from benchmarks.harness.tables import Row, Table
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.spans import NULL, RECORD, Recorder
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.spans import NULL, RECORD, Recorder
 
 NAME = "span_cost"
 LOOP = "empty loop"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_torch.trace.calls import CLASSES, READ, class_codes
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.posix import preload
+from dlio_torch.iotrace.events.call_names import CLASSES, READ, class_codes
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder import preload
 
 FILE_CALLS = "open,openat,read,pread64,readv,preadv,preadv2,write,pwrite64,writev,lseek,mmap,fsync,close"
 BARE = "none"

@@ -36,9 +36,9 @@ def main() -> int:
 
     code = command_line()
     if code in ENDED_BY_SIGNAL:
-        from dlio_torch.interrupts import leave_program
+        from dlio_torch.supervision.signals import exit_program
 
-        leave_program(code)
+        exit_program(code)
     return code
 
 

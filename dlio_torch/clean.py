@@ -1,8 +1,8 @@
-"""``clean``: removes what this tool made for a recipe, and what killed commands have left, and nothing else.
+"""``clean``: removes the files that this tool wrote for a recipe, and orphans of killed commands, and nothing else.
 
-A folder is touched where its marker (:mod:`dlio_torch.ownership.marker`) shows that the tool made it, and in it what
-the marker lists.  All else stays and is named: files that users have put there, links, mount points, what belongs to
-other users, what a process writes just now, folders of earlier versions, which have no list, and ``dataset.path``.
+In a folder, it removes the files that the marker lists (:mod:`dlio_torch.ownership.marker`).  Everything else stays and
+is named with the reason: files of users, links, mount points, files of other users, folders that a process is writing,
+folders of earlier versions, which have no list, and ``dataset.path``.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlio_torch import leftovers, runstate
 from dlio_torch.config.schema import Config
-from dlio_torch.data.dataset.description import LOCK
 from dlio_torch.errors import RunFailed, harmless
+from dlio_torch.files import locked_folder
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.job import files_of_job
 from dlio_torch.ownership.marker import Marker, NotOwned, Unlisted, read_marker_beside
-from dlio_torch.rundir import RunDir, folder_name
-from dlio_torch.storage.local import locked_folder
+from dlio_torch.ownership.names import LOCK
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.results_folder import folder_name
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.storage.stage_folder import KEPT
+from dlio_torch.supervision import orphan_files
 from dlio_torch.units import format_size
 
 _OLD = ("dlio_torch.json", "environment.json", "elastic.json", "study.yaml")
-"""Files of which earlier versions left one in each folder."""
+"""Files of earlier versions: each of their folders has one of these."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,17 @@ class Removal:
     """One file or folder to remove.
 
     Attributes:
-        path: what is removed; of a folder what is on its list, and the folder itself where nothing else is in it.
-        what: ``data``, ``run``, ``study``, ``copies`` or ``leftover``.
-        size_bytes: that are freed.
+        path: the file, or a folder: its listed files are removed, and the folder if it is empty then.
+        kind: ``data``, ``run``, ``study``, ``copies`` or ``orphan``.
+        size_bytes: bytes that are freed.
         files: number of files.
-        linked: of them those whose content has another name elsewhere, and stays.
-        marker: that counts for a folder; None: the one in it.
-        private: whether it is a temporary folder, in which everything is ours.
+        linked: number of files that have another hard link elsewhere, so that their content stays.
+        marker: marker of a folder; None: the marker in the folder.
+        private: whether it is a temporary folder, in which all files belong to this tool.
     """
 
     path: Path
-    what: str
+    kind: str
     size_bytes: int
     files: int = 1
     linked: int = 0
@@ -52,17 +54,17 @@ class Removal:
     private: bool = False
 
     def __str__(self) -> str:
-        linked = f"; {self.linked} have another name elsewhere, which stays" if self.linked else ""
-        return f"{self.what:<9} {self.path}: {self.files} files, {format_size(self.size_bytes)}{linked}"
+        linked = f"; {self.linked} have another hard link elsewhere, which stays" if self.linked else ""
+        return f"{self.kind:<9} {self.path}: {self.files} files, {format_size(self.size_bytes)}{linked}"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What ``clean`` would do.
+class RemovalPlan:
+    """The removals of ``clean``.
 
     Attributes:
-        removals: what can be removed.
-        refused: what has a fitting name or lies in a folder of this tool, and stays; with the reason.
+        removals: files and folders that can be removed.
+        refused: paths that stay although their name or folder fits, each with the reason.
     """
 
     removals: list[Removal] = field(default_factory=list)
@@ -70,20 +72,20 @@ class Plan:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that are freed."""
+        """Bytes that the removals free."""
         return sum(removal.size_bytes for removal in self.removals)
 
 
-def plan(config: Config, cwd: Path | None = None) -> Plan:
-    """Find the generated data, runs, studies, copies and half-written files of ``config.recipe``.
+def plan(config: Config, cwd: Path | None = None) -> RemovalPlan:
+    """Find the generated data, runs, studies, copies and unfinished files of ``config.recipe``.
 
-    Data are ``<dataset.root>/<recipe>-*``, runs ``<output.root>/<recipe>/*`` with the scripts of ``launch`` beside
-    them, studies ``<output.root>/sweeps/*/*``; copies lie in ``stage.dir``, of ``config`` and of the recipe's runs, as
-    far as it is on this machine.
+    Data are ``<dataset.root>/<recipe>-*``.  Runs are ``<output.root>/<recipe>/*``, with the scripts of ``launch`` next
+    to them.  Studies are ``<output.root>/sweeps/*/*``.  Copies lie in ``stage.dir`` of ``config`` and of the recipe's
+    runs, if that is on this machine.
 
     Args:
         config: a complete configuration; its amounts do not matter.
-        cwd: folder that relative paths start from; None: the current one.
+        cwd: start of relative paths; None: the current folder.
     """
     return _Search(config, cwd or Path.cwd()).plan()
 
@@ -94,37 +96,37 @@ class _Search:
         self._output = here / config.output.root
         path = config.dataset.path
         self._data = None if path is None else (here / path).resolve()
-        self._plan = Plan()
+        self._plan = RemovalPlan()
 
-    def plan(self) -> Plan:
+    def plan(self) -> RemovalPlan:
         recipe = self._config.recipe
-        for path in leftovers.entries(self._here / self._config.dataset.root, f"{recipe}-"):
-            self._folder(path, "data", "data")
+        for path in orphan_files.entries(self._here / self._config.dataset.root, f"{recipe}-"):
+            self._folder(path, "data")
         runs = self._output / folder_name(recipe)
         self._jobs(runs)
         for path in self._below(runs):
             if path.is_symlink() or path.suffix not in (".sh", ".log"):
-                self._folder(path, "run", "run")
+                self._folder(path, "run")
         for name in self._below(self._output / "sweeps"):
             for path in self._below(name):
-                if path.is_symlink() or (path.is_dir() and leftovers.is_study_of(path, recipe)):
-                    self._folder(path, "study", "study")
+                if path.is_symlink() or (path.is_dir() and orphan_files.is_study_of(path, recipe)):
+                    self._folder(path, "study")
                     for file in files_of_job(path.with_name(f"{path.name}.sh")):
                         self._file(file, "study")
-        stages = leftovers.stages(self._config, self._here)
-        for path in leftovers.kept(stages, recipe):
+        stages = orphan_files.stages(self._config, self._here)
+        for path in orphan_files.kept(stages, recipe):
             self._copies(path)
-        self._leftovers(stages)
+        self._orphans(stages)
         return self._plan
 
     def _below(self, folder: Path) -> Iterator[Path]:
-        """What lies in a folder that is no link."""
+        """Entries of a folder that is no link."""
         if folder.is_symlink():
             self._keep(folder, "a link")
         else:
-            yield from leftovers.entries(folder)
+            yield from orphan_files.entries(folder)
 
-    def _folder(self, path: Path, what: str, kind: str) -> None:
+    def _folder(self, path: Path, kind: str) -> None:
         """A folder with a marker of its own."""
         try:
             _check_folder(path)
@@ -133,7 +135,7 @@ class _Search:
                 raise NotOwned(f"it is the folder of a {marker.kind}")
             if kind == "study" or marker.recipe == self._config.recipe:  # data of 'a-b' also start with 'a-'
                 self._check_unused(path)
-                self._add(path, what, None)
+                self._add(path, kind, None)
         except NotOwned as error:
             if not isinstance(error, Unlisted) or error.recipe in (None, self._config.recipe):
                 self._keep(path, f"{error}{_by_hand(error, path)}")
@@ -157,49 +159,49 @@ class _Search:
         real = path.resolve()
         if self._data is not None and (self._data == real or self._data.is_relative_to(real)):
             raise NotOwned("it holds dataset.path")
-        if leftovers.is_held(path / LOCK):
+        if orphan_files.is_held(path / LOCK):
             raise NotOwned("a process is writing it")
-        state = runstate.read(RunDir(path).state)
+        state = run_state.read(RunDir(path).state)
         if state is not None and state.state == "running" and state.why_early() is None:
             raise NotOwned(f"the run goes on (process {state.pid})")
 
     def _jobs(self, folder: Path) -> None:
         """Scripts of ``launch``, and the logs that they name."""
         files = [] if folder.is_symlink() else sorted((*folder.glob("*.sh"), *folder.glob("*.log")))
-        listed = {made for file in files for made in files_of_job(file)}
+        listed = {path for file in files for path in files_of_job(file)}
         for path in files:
             if path in listed:
                 self._file(path, "run")
             elif not path.is_dir():
-                self._keep(path, "not the script or log of a job of dlio_torch's launch")
+                self._keep(path, "not the script or log of a job of dlio_torch launch")
 
-    def _leftovers(self, stages: list[Path]) -> None:
-        for path in (*leftovers.unfinished_results(self._output, listed=True), *leftovers.old_temporary()):
+    def _orphans(self, stages: list[Path]) -> None:
+        for path in (*orphan_files.unfinished_results(self._output, listed=True), *orphan_files.old_temporary()):
             if not any(removal.path in path.parents for removal in self._plan.removals):
-                self._file(path, "leftover")
+                self._file(path, "orphan")
         for folder in (*stages, Path(tempfile.gettempdir())):
             for path in locked_folder.orphans(folder):
                 if path.is_dir():
-                    found = removal.survey_private(path)
+                    contents = removal.survey_private(path)
                     self._plan.removals.append(
-                        Removal(path, "leftover", found.size_bytes, found.files, found.linked, private=True)
+                        Removal(path, "orphan", contents.size_bytes, contents.files, contents.linked, private=True)
                     )
-                    self._plan.refused.extend(found.kept)
-                self._file(locked_folder.lock_of(path), "leftover")
+                    self._plan.refused.extend(contents.kept)
+                self._file(locked_folder.lock_of(path), "orphan")
 
-    def _add(self, path: Path, what: str, marker: Marker | None) -> None:
-        found = removal.survey(path, marker)
-        self._plan.removals.append(Removal(path, what, found.size_bytes, found.files, found.linked, marker))
-        self._plan.refused.extend(found.kept)
+    def _add(self, path: Path, kind: str, marker: Marker | None) -> None:
+        contents = removal.survey(path, marker)
+        self._plan.removals.append(Removal(path, kind, contents.size_bytes, contents.files, contents.linked, marker))
+        self._plan.refused.extend(contents.kept)
 
-    def _file(self, path: Path, what: str) -> None:
+    def _file(self, path: Path, kind: str) -> None:
         reason = removal.why_kept(path)
         if reason is not None:
             self._keep(path, reason)
             return
         info = path.lstat()
         linked = info.st_nlink > 1
-        self._plan.removals.append(Removal(path, what, 0 if linked else info.st_size, linked=int(linked)))
+        self._plan.removals.append(Removal(path, kind, 0 if linked else info.st_size, linked=int(linked)))
 
     def _keep(self, path: Path, reason: str) -> None:
         self._plan.refused.append(f"{path}: {reason}")
@@ -213,30 +215,30 @@ def clean(
     confirm: Callable[[str], bool] | None,
     cwd: Path | None = None,
 ) -> int:
-    """Remove what :func:`plan` finds.
+    """Remove the files and folders of :func:`plan`.
 
     Args:
         config: a complete configuration.
-        yes: remove without asking.
+        yes: remove without a question.
         say: prints one line.
-        confirm: asks a question on the terminal; None where there is none.
-        cwd: folder that relative paths start from; None: the current one.
+        confirm: asks a question on the terminal; None: there is no terminal.
+        cwd: start of relative paths; None: the current folder.
 
     Returns:
         Bytes that were freed.
 
     Raises:
-        RunFailed: nobody could be asked, or something could not be removed.
+        RunFailed: there is no terminal to ask on, or a file could not be removed.
     """
-    found = plan(config, cwd)
-    for reason in found.refused:
+    planned = plan(config, cwd)
+    for reason in planned.refused:
         say(harmless(f"kept      {reason}"))
-    for one in found.removals:
-        say(harmless(str(one)))
-    if not found.removals:
+    for item in planned.removals:
+        say(harmless(str(item)))
+    if not planned.removals:
         say(f"nothing to remove for recipe {config.recipe}")
         return 0
-    total = format_size(found.size_bytes)
+    total = format_size(planned.size_bytes)
     if not yes:
         if confirm is None:
             raise RunFailed(
@@ -246,26 +248,26 @@ def clean(
         if not confirm(f"remove {total}? [y/N] "):
             say("nothing was removed")
             return 0
-    for one in found.removals:
+    for item in planned.removals:
         try:
-            _remove_one(one)
+            _remove(item)
         except OSError as error:
             raise RunFailed(
-                f"clean: cannot remove {error.filename or one.path}: {error.strerror}", hint="check its permissions"
+                f"clean: cannot remove {error.filename or item.path}: {error.strerror}", hint="check its permissions"
             ) from None
         except NotOwned as error:
-            say(harmless(f"kept      {one.path}: {error}"))  # it was changed meanwhile
+            say(harmless(f"kept      {item.path}: {error}"))  # it was changed meanwhile
     say(f"removed   {total}")
-    return found.size_bytes
+    return planned.size_bytes
 
 
-def _remove_one(one: Removal) -> None:
-    if one.private:
-        removal.survey_private(one.path, delete=True)
-    elif one.path.is_symlink() or not one.path.is_dir():
-        one.path.unlink(missing_ok=True)
+def _remove(item: Removal) -> None:
+    if item.private:
+        removal.survey_private(item.path, delete=True)
+    elif item.path.is_symlink() or not item.path.is_dir():
+        item.path.unlink(missing_ok=True)
     else:
-        removal.remove(one.path, one.marker)
+        removal.remove(item.path, item.marker)
 
 
 def _check_folder(path: Path) -> None:
@@ -276,8 +278,8 @@ def _check_folder(path: Path) -> None:
 
 
 def _by_hand(error: NotOwned, *paths: Path) -> str:
-    """What to do with a folder of an earlier version, and what lies beside it."""
+    """The advice for a folder of an earlier version and the files next to it; empty for others."""
     is_old = any(path.suffix == KEPT or any((path / name).is_file() for name in _OLD) for path in paths)
     if not isinstance(error, Unlisted) or not is_old:
         return ""
-    return f"; it may be an earlier version's: if nothing in it is yours, rm -r {shlex.join(map(str, paths))}"
+    return f"; an earlier version may have written it: if nothing in it is yours, rm -r {shlex.join(map(str, paths))}"

@@ -14,10 +14,11 @@ import traceback
 from collections.abc import Sequence
 
 from dlio_torch import __version__
-from dlio_torch.commands.arguments import FLAGS, VERBS, Command, help_of, parse
+from dlio_torch.commands.command_line import FLAGS, VERBS, Command, help_of, parse
+from dlio_torch.commands.paths import check_paths
 from dlio_torch.dist.launcher import Launch, detect, tell_torchrun
 from dlio_torch.errors import DEBUG_VARIABLE, ConfigError, DlioError, PreconditionError, RankFailed, debugging, one_line
-from dlio_torch.interrupts import kind_of, raised
+from dlio_torch.supervision.signals import kind_of, raising
 from dlio_torch.syserrors import BAD_NAME, NO_SPACE, no_memory, refused, silence_output
 
 __all__ = ["ENDED_BY_SIGNAL", "FLAGS", "VERBS", "main"]
@@ -27,8 +28,8 @@ ENDED_BY_SIGNAL = (129, 130, 143)
 
 # Each verb's module in :mod:`dlio_torch.commands`; its ``main`` does the work.
 _MODULES = {
-    **dict.fromkeys(("run", "generate", "train"), "emulate"),
-    **dict.fromkeys(("ls", "explain", "show"), "describe"),
+    **dict.fromkeys(("run", "generate", "train"), "run"),
+    **dict.fromkeys(("ls", "explain", "show"), "explain"),
     **dict.fromkeys(("doctor", "clean"), "upkeep"),
     **{verb: verb for verb in ("sweep", "tune", "headspace", "launch", "predict")},
     "trace": "record",
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     launch: Launch | None = None
     try:
-        with raised(stays=argv is None):
+        with raising(until_exit=argv is None):
             launch = detect()
             code = _dispatch(parse(sys.argv[1:] if argv is None else argv), launch)
             sys.stdout.flush()
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         kind = kind_of(interrupt)
         if launch is None or launch.rank == 0:
-            _say_error(one_line("; ".join(filter(None, [kind.word, str(interrupt)]))))
+            _say_error(one_line("; ".join(filter(None, [kind.message, str(interrupt)]))))
         return kind.exit_code
     except BrokenPipeError:
         # The reader of our output has left (`ls | head`): nothing is wrong, and nothing can be said.
@@ -87,6 +88,7 @@ def _dispatch(command: Command, launch: Launch) -> int:
     if "--version" in command.flags:
         print(f"dlio_torch {__version__}")
         return 0
+    check_paths(command)
     module = importlib.import_module(f"dlio_torch.commands.{_MODULES[command.verb]}")
     code: int = module.main(command, launch)
     return code
@@ -123,8 +125,8 @@ def _from_output(error: OSError) -> bool:
     something without a name, shared memory for example.
     """
     *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
-    own = str(innermost.f_globals.get("__name__")).partition(".")[0] == __package__
-    return error.filename is None and own
+    is_ours = str(innermost.f_globals.get("__name__")).partition(".")[0] == __package__
+    return error.filename is None and is_ours
 
 
 def _debug() -> None:

@@ -1,14 +1,12 @@
-"""``doctor``: checks the machine, and what the tool itself costs on it.
+"""``doctor``: checks the machine, and measures the overhead of the tool on it.
 
-Checks are facts with a verdict: ``ok``, ``note`` (worth knowing), ``bad`` (a run would fail; exit code 3).
+Each check has a verdict: ``ok``, ``note`` (worth knowing), ``bad`` (a run would fail; exit code 3).
 The self-test runs the recipe ``self_test`` (no I/O at all) in processes of its own, on one rank and on two,
-and compares the accelerator utilisation with what it should be.  A miss is a ``note``: on a busy machine
-it says something of the machine.
+and compares the accelerator utilisation with its expected value.  A lower value is a ``note``: the machine may be busy.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json as jsonlib
 import os
 import shutil
@@ -19,20 +17,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.table import Table
 
-from dlio_torch import leftovers
 from dlio_torch.compute.calibrate import load_or_measure
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config, StorageConfig
 from dlio_torch.dist.registry import check_horovod
 from dlio_torch.environment.machine import describe
 from dlio_torch.errors import MissingPackageError, PreconditionError
+from dlio_torch.files.locked_folder import SHARED_MEMORY, temporary_folder
 from dlio_torch.report.terminal import write
 from dlio_torch.storage.local import stored_limits
-from dlio_torch.storage.local.device_limits import LEAST_REQUEST, Request
-from dlio_torch.storage.local.locked_folder import SHARED_MEMORY, temporary_folder
+from dlio_torch.storage.local.device_limits import LEAST_REQUEST, ReadWorkload
+from dlio_torch.supervision import orphan_files
+from dlio_torch.supervision.process_exit import kill_descendants
 from dlio_torch.units import format_duration, format_rate, format_size
 
 # Requested compute time of a step, steps, and the utilisation that one and two ranks should reach.
@@ -46,13 +44,13 @@ _SMALL_SHM = 64 << 20
 
 
 @dataclass(frozen=True)
-class Check:
-    """One finding.
+class MachineCheck:
+    """The result of one check.
 
     Attributes:
-        name: what was looked at.
+        name: subject of the check.
         verdict: ``ok``, ``note`` or ``bad``.
-        text: what was found, and what to do about it.
+        text: the finding, and the remedy.
     """
 
     name: str
@@ -61,10 +59,10 @@ class Check:
 
 
 def doctor(composed: Composed | None, *, json: bool = False) -> int:
-    """Check the machine and print the findings; returns the exit code, 3 if a run would fail.
+    """MachineCheck the machine and print the findings; returns the exit code, 3 if a run would fail.
 
     Args:
-        composed: a configuration whose folders are looked at, too; ``None``: the default folders.
+        composed: a configuration whose folders are checked; ``None``: the default folders.
         json: print JSON instead of a table.
     """
     data = Path(composed.config.dataset.root if composed is not None else "data")
@@ -75,7 +73,7 @@ def doctor(composed: Composed | None, *, json: bool = False) -> int:
     checks = [
         *_machine(environment),
         *_folders(data, runs),
-        *_left(composed.config if composed is not None else Config()),
+        *_orphans(composed.config if composed is not None else Config()),
     ]
     checks += _storage(data, storage)
     checks += [*_timer(calibration.to_dict()), _horovod()]
@@ -89,90 +87,92 @@ def doctor(composed: Composed | None, *, json: bool = False) -> int:
     return 3 if bad else 0
 
 
-def _print(checks: list[Check]) -> None:
+def _print(checks: list[MachineCheck]) -> None:
     table = Table("check", "", "finding", box=None, pad_edge=False)
     for check in checks:
         table.add_row(check.name, check.verdict, check.text)
     write(sys.stdout, lambda console: console.print(table), columns=140)
 
 
-def _machine(environment: dict[str, Any]) -> Iterator[Check]:
+def _machine(environment: dict[str, Any]) -> Iterator[MachineCheck]:
     versions = environment["versions"]
     shown = ", ".join(f"{name} {versions.get(name)}" for name in ("python", "torch", "torchdata", "h5py", "numpy"))
-    yield Check("versions", "ok", shown)
-    yield Check("cores", "ok", f"{environment['cpu']['cores_usable']} usable")
+    yield MachineCheck("versions", "ok", shown)
+    yield MachineCheck("cores", "ok", f"{environment['cpu']['cores_usable']} usable")
     files = environment["limits"]["open_files"]
     if files is not None:
         few = files < _FEW_FILES
-        yield Check(
+        yield MachineCheck(
             "open files", "note" if few else "ok", f"limit {files}" + ("; raise it: ulimit -n 4096" if few else "")
         )
     shm = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
     small = shm < _SMALL_SHM
     text = f"{format_size(shm)} free in {SHARED_MEMORY}"
-    yield Check("shared memory", "note" if small else "ok", text + ("; loader workers need more" if small else ""))
+    yield MachineCheck(
+        "shared memory", "note" if small else "ok", text + ("; loader workers need more" if small else "")
+    )
 
 
-def _folders(data: Path, runs: Path) -> Iterator[Check]:
+def _folders(data: Path, runs: Path) -> Iterator[MachineCheck]:
     for name, folder in (("data folder", data), ("run folder", runs)):
         place = folder.absolute()
         while not place.exists():
             place = place.parent
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
             why = "is not writable" if place.is_dir() else "is no folder"
-            yield Check(name, "bad", f"{place} {why}; choose another folder")
+            yield MachineCheck(name, "bad", f"{place} {why}; choose another folder")
             continue
         free = shutil.disk_usage(place).free
         little = free < _LITTLE_SPACE
-        yield Check(name, "note" if little else "ok", f"{folder.absolute()}: {format_size(free)} free")
+        yield MachineCheck(name, "note" if little else "ok", f"{folder.absolute()}: {format_size(free)} free")
 
 
-def _left(config: Config) -> Iterator[Check]:
-    """What killed commands have left: none of it hinders a run."""
-    for left in leftovers.find(config):
-        yield Check("left over", "note", str(left))
+def _orphans(config: Config) -> Iterator[MachineCheck]:
+    """Orphaned files of killed commands: none of them disturbs a run."""
+    for orphans in orphan_files.find(config):
+        yield MachineCheck("orphaned files", "note", str(orphans))
 
 
-def _storage(data: Path, options: StorageConfig) -> Iterator[Check]:
-    """What the storage below the data gives at the most; stored for the runs of a day."""
+def _storage(data: Path, options: StorageConfig) -> Iterator[MachineCheck]:
+    """The highest rate of the storage below the data, as measured; stored for the runs of one day."""
     if options.limits == "off":
         return
     place = data.absolute()
     while not place.exists():
         place = place.parent
-    requests = [Request.most("cold"), Request("random", "cold", LEAST_REQUEST, 1)]
+    requests = [ReadWorkload.most("cold"), ReadWorkload("random", "cold", LEAST_REQUEST, 1)]
     try:
         limits = stored_limits.load_or_measure(
             place, requests, seconds=options.limits_s, size_bytes=options.limits_bytes, force=True
         )
     except PreconditionError as error:
-        yield Check("storage", "note", str(error))
+        yield MachineCheck("storage", "note", str(error))
         return
     for limit in limits:
-        yield Check(f"storage, {limit.request.pattern}", "ok", f"{format_rate(limit.bytes_per_s)} ({limit})")
+        yield MachineCheck(f"storage, {limit.request.pattern}", "ok", f"{format_rate(limit.bytes_per_s)} ({limit})")
 
 
-def _timer(calibration: dict[str, Any]) -> Iterator[Check]:
+def _timer(calibration: dict[str, Any]) -> Iterator[MachineCheck]:
     error = calibration["sleep"]
     text = (
         f"{calibration['how']}; a sleep of 1 ms is late by {format_duration(error['median_ns'] * 1e-9)} (median), "
         f"{format_duration(error['p95_ns'] * 1e-9)} (95 %)"
     )
-    yield Check("timer", "ok" if calibration["exact"] else "note", text)
+    yield MachineCheck("timer", "ok" if calibration["exact"] else "note", text)
     share = calibration["spin_cpu_share"]
     text = f"a spinning thread gets {share:.0%} of a core" + ("" if share > 0.95 else "; the machine is busy")
-    yield Check("processor", "ok" if share > 0.95 else "note", text)
+    yield MachineCheck("processor", "ok" if share > 0.95 else "note", text)
 
 
-def _horovod() -> Check:
+def _horovod() -> MachineCheck:
     try:
         check_horovod()
     except MissingPackageError as error:
-        return Check("horovod", "note", str(error))
-    return Check("horovod", "ok", "installed for this torch")
+        return MachineCheck("horovod", "note", str(error))
+    return MachineCheck("horovod", "ok", "installed for this torch")
 
 
-def _self_test() -> Iterator[Check]:
+def _self_test() -> Iterator[MachineCheck]:
     with temporary_folder() as folder:
         for ranks in (1, 2):
             for step_s, steps, *wanted in _SELF_TESTS:
@@ -181,20 +181,22 @@ def _self_test() -> Iterator[Check]:
                 yield _judge(name, _measure(directory, ranks, step_s, steps), wanted[ranks - 1])
 
 
-def _judge(name: str, result: dict[str, Any] | str, wanted: float) -> Check:
+def _judge(name: str, result: dict[str, Any] | str, wanted: float) -> MachineCheck:
     if isinstance(result, str):
-        return Check(name, "bad", result)
+        return MachineCheck(name, "bad", result)
     au = result["au"]["mean"]
     step = result["step"]
     text = (
         f"utilisation {au:.1%} (expected {wanted:.0%}); median of a step: fetch "
         f"{format_duration(step['fetch_s']['median'])}, other {format_duration(step['other_s']['median'])}"
     )
-    return Check(name, "ok" if au >= wanted else "note", text if au >= wanted else text + "; is the machine busy?")
+    return MachineCheck(
+        name, "ok" if au >= wanted else "note", text if au >= wanted else text + "; is the machine busy?"
+    )
 
 
 def _measure(directory: Path, ranks: int, step_s: float, steps: int) -> dict[str, Any] | str:
-    """The summary of one self-test, or why there is none."""
+    """The summary of one self-test, or the reason for its failure."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     command = [
         sys.executable,
@@ -225,19 +227,14 @@ def _measure(directory: Path, ranks: int, step_s: float, steps: int) -> dict[str
     if process.returncode != 0:
         lines = errors.strip().splitlines() or ["no message"]
         return next((line for line in lines if line.startswith("dlio_torch:")), lines[-1])
-    found: dict[str, Any] = jsonlib.loads((directory / "summary.json").read_text(encoding="utf-8"))
-    return found
+    summary: dict[str, Any] = jsonlib.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    return summary
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill what is left of a self-test: a launcher gives its ranks sessions of their own."""
-    left: list[psutil.Process] = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        left = psutil.Process(process.pid).children(recursive=True)
+    """Kill a self-test and its ranks, which a launcher gives sessions of their own."""
+    kill_descendants(process.pid)
     process.kill()
-    for child in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
     process.wait()
     if process.stderr is not None:
         process.stderr.close()

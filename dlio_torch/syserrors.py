@@ -27,19 +27,19 @@ _WAYS = {
     errno.ENOSPC: "free space",
     errno.EDQUOT: "free space, or have the quota raised",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
-    errno.EACCES: "get the rights to it",
-    errno.EPERM: "get the rights to it",
+    errno.EACCES: "get the permissions for it",
+    errno.EPERM: "get the permissions for it",
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.ELOOP: "put its links right",
-    errno.EROFS: "have it mounted for writing",
+    errno.ELOOP: "correct its links",
+    errno.EROFS: "have it mounted read-write",
     errno.EMFILE: "raise the limit of open files (ulimit -n, {files} here)",
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
     errno.ENOMEM: "free memory",
     errno.EAGAIN: "raise the limit of processes (ulimit -u)",
-    errno.ENOENT: "something has removed it: make it anew",
-    errno.EEXIST: "move away what stands there",
-    errno.ENOTDIR: "something has replaced it: make it anew",
-    errno.ESTALE: "something has removed it on the server: make it anew",
+    errno.ENOENT: "another program removed it: create it again",
+    errno.EEXIST: "move the existing file away",
+    errno.ENOTDIR: "another program replaced it: create it again",
+    errno.ESTALE: "it was removed on the server: create it again",
 }
 _PRECONDITIONS = frozenset(_WAYS)
 _DEVICE = {errno.EIO: "look at the file system (dmesg)", errno.ENOTCONN: "look at the file system (is it mounted?)"}
@@ -55,23 +55,23 @@ def errno_of(error: BaseException) -> int | None:
     """The number that the system gave, also where a library put it into a text of its own."""
     if isinstance(error, OSError) and error.errno in errno.errorcode:  # netCDF has numbers of its own
         return error.errno
-    told = _TOLD.search(str(error))
-    return int(told.group(1)) if told and int(told.group(1)) in errno.errorcode else None
+    match = _TOLD.search(str(error))
+    return int(match.group(1)) if match and int(match.group(1)) in errno.errorcode else None
 
 
 def reason(error: BaseException) -> str:
-    """Why, in the system's words where it is known what the system said."""
+    """The reason: the system's own words for its error number, or else the text of the error."""
     number = errno_of(error)
     text = os.strerror(number) if number else str(error).strip() or type(error).__name__
     return " ".join(text.split())
 
 
 def way_out(error: BaseException, elsewhere: str = "") -> str:
-    """What to do about it.
+    """The remedy, in words.
 
     Args:
         error: what was raised.
-        elsewhere: what else helps, an option that names another place for example.
+        elsewhere: another remedy, for example an option that names another folder.
     """
     number = errno_of(error)
     way = _WAYS.get(number or 0) or _DEVICE.get(number or 0) or ""
@@ -87,21 +87,21 @@ def _takes_no_names(error: BaseException) -> bool:
     return os.path.isdir(os.path.dirname(os.path.abspath(path))) and not os.path.lexists(path)
 
 
-def refused(what: str, error: BaseException, *, elsewhere: str = "", kept: str = "") -> DlioError:
-    """The line for something that the system does not let us do.
+def refused(problem: str, error: BaseException, *, elsewhere: str = "", kept: str = "") -> DlioError:
+    """The error for an operation that the system refused.
 
     Args:
-        what: what was being done, with the file: ``<file> cannot be written``.
+        problem: the failed operation with its file: ``<file> cannot be written``.
         error: what was raised.
-        elsewhere: what else helps (see :func:`way_out`).
-        kept: what is not lost by it.
+        elsewhere: another remedy (see :func:`way_out`).
+        kept: a sentence about results that are not lost.
 
     Returns:
         :class:`PreconditionError` or :class:`RunFailed`, by the rule above.
     """
     kind = PreconditionError if errno_of(error) in _PRECONDITIONS else RunFailed
     hint = elsewhere if elsewhere and _takes_no_names(error) else way_out(error, elsewhere)
-    return kind(f"{what}: {reason(error)}", hint="; ".join(filter(None, [hint, kept])))
+    return kind(f"{problem}: {reason(error)}", hint="; ".join(filter(None, [hint, kept])))
 
 
 def no_memory(error: BaseException) -> str | None:
@@ -118,12 +118,12 @@ def no_memory(error: BaseException) -> str | None:
     else:
         return None
     # Of an error in a loader worker, torch tells the whole traceback, the error at its end.
-    told = f" ({text.splitlines()[-1]})" if text else ""
+    detail = f" ({text.splitlines()[-1]})" if text else ""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
-        return f"not enough memory{told}; take smaller batches or samples, fewer workers, or a smaller scale"
+        return f"not enough memory{detail}; take smaller batches or samples, fewer workers, or a smaller scale"
     return (
-        f"not enough memory{told}: the limit of a process is {limit >> 10} KiB (ulimit -v); raise it, or take "
+        f"not enough memory{detail}: the limit of a process is {limit >> 10} KiB (ulimit -v); raise it, or take "
         "smaller batches or samples, fewer workers or threads, or a smaller scale"
     )
 

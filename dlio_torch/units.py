@@ -126,10 +126,10 @@ def _digits(value: float) -> str:
 
 
 def _parse(text: str, units: Mapping[str, Fraction], default: str, expected: str) -> Fraction:
-    found = _NUMBER.fullmatch(text)
-    if found is None:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         raise ValueError(f"expected {expected}")
-    number, name = found.group(1), found.group(2) or default
+    number, name = match.group(1), match.group(2) or default
     # U+03BC (Greek mu) looks like U+00B5 (micro sign) and both are typed.
     unit = units.get(name.replace("\u03bc", "\u00b5"))
     if unit is None:

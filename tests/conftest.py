@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,12 @@ import optional_parts
 import pytest
 from hypothesis import settings
 from skipped import skip_lines
+
+# A failed assertion of a support module or of a contract shows its values, too.
+_SUPPORT = {path.stem for path in Path(__file__).with_name("support").glob("*.py")}
+pytest.register_assert_rewrite(
+    *sorted(_SUPPORT - sys.modules.keys()), "dlio_torch.formats.testing", "dlio_torch.storage.testing"
+)
 
 # No test asserts on time: an example may take as long as a busy machine makes it.
 settings.register_profile("dlio_torch", deadline=None)

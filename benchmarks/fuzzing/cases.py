@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from benchmarks.fuzzing import values
-from dlio_torch.sweep.keys import KEYS
+from dlio_torch.study.verb_keys import KEYS
 
 
 @dataclass(frozen=True)

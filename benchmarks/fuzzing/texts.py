@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzzing import values
 from benchmarks.fuzzing.cases import Case
-from dlio_torch.interop.dlio.keys import KNOWN
+from dlio_torch.interop.dlio.dlio_keys import KNOWN
 
 _LEAVES = st.one_of(
     st.none(),

@@ -50,11 +50,12 @@ class Outcome:
 
 def prepare() -> None:
     """Import what every case needs, once."""
-    for name in ("emulate", "describe", "upkeep", "sweep", "tune", "headspace", "launch", "predict", "record",
+    for name in ("run", "explain", "upkeep", "sweep", "tune", "headspace", "launch", "predict", "record",
                  "inspect", "import_dlio"):  # fmt: skip
         importlib.import_module(f"dlio_torch.commands.{name}")
-    for name in ("dlio_torch.plan", "dlio_torch.run", "dlio_torch.run.training", "dlio_torch.run.outcome",
-                 "dlio_torch.clean", "dlio_torch.doctor", "torch.utils.data", "torchdata.nodes", "h5py"):  # fmt: skip
+    for name in ("dlio_torch.preflight.dry_run", "dlio_torch.execution.pipeline", "dlio_torch.execution.training",
+                 "dlio_torch.execution.summary", "dlio_torch.clean", "dlio_torch.doctor",
+                 "torch.utils.data", "torchdata.nodes", "h5py"):  # fmt: skip
         importlib.import_module(name)
 
 

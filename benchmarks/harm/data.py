@@ -14,10 +14,9 @@ from typing import Any
 
 from benchmarks.harm.mutate import BINARY, TEXT, Damage, damaged
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, LoaderConfig
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
-from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.manifest import Manifest, existing_manifest
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
@@ -37,7 +36,7 @@ from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.parquet.options import ParquetConfig
 from dlio_torch.formats.testing.helpers import write
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 SAMPLES = 7
 _SEED = 5
@@ -180,12 +179,12 @@ def read_all(fmt: Format, options: DatasetConfig, path: Path, rng: random.Random
     """
     if rng.random() < 0.7:
         config = Config(dataset=DatasetConfig(**{**vars(options), "path": str(path)}))
-        manifest, _ = layout.existing(config, fmt)
+        manifest, _ = existing_manifest(config, fmt)
     else:
         counts = FileCounts([options.samples_per_file], 1)
         manifest = Manifest("train", 0, counts, path.parent, Names([path.name]), fmt.suffix)
     way = rng.choice(
-        ("sample", "block", "stream", "decoupled", "decoupled") if fmt.has_places else ("sample", "block", "stream")
+        ("sample", "block", "stream", "decoupled", "decoupled") if fmt.has_layout else ("sample", "block", "stream")
     )
     if way == "stream":
         _stream(fmt, path)

@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.harm.mutate import BINARY, TEXT, damaged
 from dlio_torch import cli
+from dlio_torch.analysis.run_recording import open_recording
 from dlio_torch.errors import PreconditionError
-from dlio_torch.trace.sources import open_recording
 
 _RUN = (
     "recipe=minimal", "scale=tiny", "trace.posix=false", "loader.num_workers=1", "dataset.num_files=2",

@@ -35,6 +35,7 @@ MEMBERS = (
     "advice_check",
     "generation",
     "own_cost",
+    "trial_cost",
     "predict_check",
     "start_up",
     "fuzz",
@@ -42,6 +43,7 @@ MEMBERS = (
     "hostile",
     "soak",
     "same_behaviour",
+    "tune_search",
 )
 
 

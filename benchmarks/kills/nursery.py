@@ -18,12 +18,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.sweep.process import environment
+from dlio_torch.study.process import environment
 
 _MODULES = (
-    *("cli", "commands.emulate", "commands.inspect", "commands.record", "commands.sweep_run", "commands.tune_run"),
-    *("run", "run.training", "run.stage", "run.outcome", "run.data", "run.phases", "plan", "clean", "doctor"),
-    *("report.html", "report.html.study.report", "trace.chrome", "analysis.io.metrics", "report.console"),
+    *(
+        "cli",
+        "commands.run",
+        "commands.inspect",
+        "commands.record",
+        "study.session",
+        "study.strategies.search.search",
+    ),
+    *("execution", "execution.training", "execution.staged_data", "execution.summary", "execution.preparation"),
+    *("execution.pipeline", "preflight.dry_run", "clean", "doctor"),
+    *("report.html", "study.page.study_page", "iotrace.timeline.chrome_trace", "iotrace.figures.io_metrics"),
+    "report.run_tables",
     *("formats.hdf5.format", "formats.tfrecord.format"),
     *("data.engines.decoupled.engine", "data.engines.decoupled.worker_engine"),
 )

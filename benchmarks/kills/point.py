@@ -20,9 +20,10 @@ from benchmarks.kills.cases import RECIPE, RECORDED, STUDY, Case
 from benchmarks.kills.counting import Counting, Victim
 from benchmarks.kills.nursery import Nursery
 from benchmarks.kills.readable import broken
-from dlio_torch import cli, leftovers, native
+from dlio_torch import cli, native
 from dlio_torch.config.compose import compose
-from dlio_torch.sweep.process import environment as package
+from dlio_torch.study.process import environment as package
+from dlio_torch.supervision import orphan_files
 
 PATIENCE_S = 900.0
 # A cache of torch, what torchrun always leaves, what a C compiler had begun, our own second cache.
@@ -269,7 +270,7 @@ def _looked_at(folder: Folder, shared: Sequence[Path], *, killed: bool) -> Itera
             os.utime(path, (0, 0), follow_symlinks=False)  # long ago, as far as doctor can tell
     with _user(folder):
         config = compose([RECIPE, "stage.dir=local"]).config
-        named = [path.resolve() for left in leftovers.find(config) for path in left.paths]
+        named = [path.resolve() for orphans in orphan_files.find(config) for path in orphans.paths]
     for found in map(Path.resolve, _temporary(folder)):
         path = found.with_name(found.name.removesuffix(".lock"))  # named by what it is of
         if not any(path == one or path in one.parents or one in path.parents for one in named):

@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 import yaml
 
-from dlio_torch.rundir import RunDir
-from dlio_torch.sweep.store import STUDY, TRIALS, Store
-from dlio_torch.trace.events import read_events
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.study.store import STUDY, TRIALS, Store
 from dlio_torch.train.steps import read_steps
 from dlio_torch.units import parse_size
 

@@ -15,8 +15,8 @@ from benchmarks.loading.work import THREADS, Way, Work, epoch, figures
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled.block_pool import Blocks
 from dlio_torch.native import NativeUnavailable
+from dlio_torch.native.extents import NativeMover
 from dlio_torch.native.memory import address_of
-from dlio_torch.native.places import NativeMover
 from dlio_torch.storage.local.raw_readers import fio_version, read_with_fio
 
 BASELINE = "two threads that only read"

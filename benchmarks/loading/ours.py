@@ -15,16 +15,16 @@ from dlio_torch.config.schema_dataset import DatasetConfig, FieldConfig
 from dlio_torch.config.schema_reading import AccessConfig
 from dlio_torch.config.schema_training import TrainConfig
 from dlio_torch.config.validate import validate
-from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.manifest import Manifest, generated_manifests
 from dlio_torch.data.engines.assemble import assemble
+from dlio_torch.data.order.planning import plan_order
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 CHUNK_BYTES = 65536
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -65,7 +65,7 @@ class Data:
             train=TrainConfig(batch_size=work.batch, epochs=1),
         )  # fmt: skip
         self.fmt: Format = registry.create(self.config.dataset, self.config.seed)
-        self.manifests: dict[str, Manifest] = layout.generated(self.config, self.fmt)
+        self.manifests: dict[str, Manifest] = generated_manifests(self.config, self.fmt)
         self.path = self.manifests["train"].path(0)
         self.path.parent.mkdir(parents=True)
         with ThreadPoolExecutor() as pool:
@@ -83,6 +83,7 @@ class Data:
     def _way(self, name: str, options: dict[str, Any]) -> Way:
         config = replace(self.config, loader=LoaderConfig(**options))
         validate(config)
-        fmt = registry.create(config.dataset, config.seed, places=config.loader.engine == "decoupled")
-        loader = assemble(config, fmt, self.manifests, NULL, 0, 1).train
+        fmt = registry.create(config.dataset, config.seed, layout=config.loader.engine == "decoupled")
+        order = plan_order(config, fmt, self.manifests, 0, 1)
+        loader = assemble(config, fmt, self.manifests, order, NULL).train
         return Way(name, lambda: epoch(lambda: loader.epoch(0), self.work), self.files, loader.close)

@@ -34,12 +34,12 @@ def memory(make: Callable[[], Any]) -> tuple[int, int]:
 
 
 def generated(count: int) -> Manifest:
-    """The manifest of one-sample files, as ``layout.generated`` makes it: all files are alike."""
+    """The manifest of one-sample files, as ``generated_manifests`` makes it: all files are alike."""
     return Manifest("train", 0, FileCounts([1], count), Path("data"), None, ".npz")
 
 
 def existing(names: Sequence[str], counts: Sequence[int]) -> Manifest:
-    """The manifest of files of any names and numbers of samples, as ``layout.existing`` makes it."""
+    """The manifest of files of any names and numbers of samples, as ``existing_manifest`` makes it."""
     return Manifest("train", 0, FileCounts(counts), Path("data"), Names(names), ".npz")
 
 

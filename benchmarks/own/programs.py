@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.harness.rounds import Unavailable
 
-HEAVY = ("torch", "torchdata", "h5py", "pandas", "numpy", "rich", "pyarrow", "netCDF4", "PIL", "matplotlib", "optuna")
+HEAVY = ("torch", "torchdata", "h5py", "pandas", "numpy", "rich", "pyarrow", "netCDF4", "PIL", "matplotlib")
 """Packages whose import takes longer than what a verb that only talks needs."""
 
 _LOOK = """

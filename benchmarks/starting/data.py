@@ -18,8 +18,7 @@ from typing import Any, BinaryIO
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset import description
-from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.manifest import Manifest, data_folder, generated_manifests
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 
@@ -63,11 +62,11 @@ def make(recipe: str, root: Path) -> Config:
     config = compose(arguments(recipe, root), environ={}).config
     fmt = registry.create(config.dataset, config.seed)
     if fmt.needs_files:
-        folder = layout.data_folder(config, fmt)
+        folder = data_folder(config, fmt)
         folder.mkdir(parents=True, exist_ok=True)
         found = description.describe(config, fmt)
         fmt.use_parameters(found["parameters"])
-        for manifest in layout.generated(config, fmt).values():
+        for manifest in generated_manifests(config, fmt).values():
             _split(manifest, fmt, SMALLER.get(recipe, Smaller()).stored)
         (folder / description.DESCRIPTION).write_text(json.dumps(found), encoding="utf-8")
     return config

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.own.index import memory
 from dlio_torch.config.schema import Config
-from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.order.held_plan import HeldPlan
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.planning import train_sampler
@@ -16,7 +16,7 @@ from dlio_torch.formats.core.format import Format
 
 def index(config: Config, fmt: Format, rank: int, world_size: int) -> Any:
     """Manifest and plan of a rank, and its first epoch under way: the first batch of sample numbers was taken."""
-    manifest = layout.generated(config, fmt)["train"]
+    manifest = generated_manifests(config, fmt)["train"]
     plan = train_sampler(config, manifest, rank, world_size, fmt)
     plan = plan.fetched if isinstance(plan, HeldPlan) else plan
     if isinstance(plan, PipePlan):

@@ -3,8 +3,8 @@
     python -m benchmarks.starting.rank STARTED RANK WORLD_SIZE SENT OUTPUT ARGUMENTS...
 
 STARTED is the clock (ns) at which the parent started this process; SENT is the file of what rank 0 has broadcast.
-The calls are those of ``python -m dlio_torch train`` (:mod:`dlio_torch.run`); then it is told how much memory the
-index of this rank takes, by making it once more under tracemalloc.
+The calls are those of ``python -m dlio_torch train`` (:mod:`dlio_torch.execution.pipeline`).  The memory of this rank's
+index is measured afterwards: it is made once more under tracemalloc.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,36 +41,41 @@ def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: lis
     from benchmarks.starting.index import index_of
     from dlio_torch.config.compose import compose
     from dlio_torch.config.validate import check_world
+    from dlio_torch.data.dataset.data_files import DataFiles
+    from dlio_torch.data.dataset.once import OnceFiles
     from dlio_torch.data.engines.assemble import assemble
+    from dlio_torch.data.order.planning import plan_order
     from dlio_torch.errors import DlioError
-    from dlio_torch.run.alike import same_on_all
-    from dlio_torch.run.data import use_existing, where_samples_lie
-    from dlio_torch.run.ending import Ending
-    from dlio_torch.run.setting import Setting
-    from dlio_torch.run.training import prepare_cache
-    from dlio_torch.trace.spans import NULL
+    from dlio_torch.execution.cleanup import Cleanup
+    from dlio_torch.execution.context import RunContext
+    from dlio_torch.execution.outcome import RunOutcome
+    from dlio_torch.execution.preparation import check_generated_data, locate_data_set
+    from dlio_torch.execution.training_data import prepare_cache
+    from dlio_torch.iotrace.recorder.spans import NULL
+    from dlio_torch.preflight.rank_agreement import check_ranks_agree
 
     marks = Marks(started_ns)
     marks.done("import")
     comm = Alone(rank, world_size, sent)
     try:
-        with ExitStack() as stack:
-            stack.callback(comm.close)
+        with Cleanup() as cleanup:
+            cleanup.callback(comm.close)
             composed = compose(arguments, environ={})
-            same_on_all(composed.config, comm)
-            run = Setting(composed, comm, Ending(comm))
-            config = run.config
+            check_ranks_agree(composed.config, comm)
+            context = RunContext.create(composed, comm, RunOutcome(comm))
+            config, fmt = composed.config, context.format
             marks.done("compose")
-            manifests = where_samples_lie(run)
-            train = manifests["train"]
+            prepared = locate_data_set(context)
+            manifests, train = prepared.manifests, prepared.manifests["train"]
             check_world(config, world_size, train.num_samples, train.num_files, composed.sources)
-            use_existing(run, manifests)
+            size = check_generated_data(context, prepared)
             marks.done("data")
-            if run.format.needs_files:
-                prepare_cache(run, manifests, None, stack)
+            files = DataFiles(fmt, manifests.values(), size, OnceFiles(config, fmt).paths)
+            prepare_cache(context, config, files, 1, cleanup)
             marks.done("cache")
-            loaders = assemble(config, run.format, manifests, NULL, rank, world_size)
-            stack.callback(loaders.close)
+            order = plan_order(config, fmt, manifests, rank, world_size)
+            loaders = assemble(config, fmt, manifests, order, NULL)
+            cleanup.callback(loaders.close)
             marks.done("plan")
             batches = loaders.train.epoch(0)
             batch = next(batches)
@@ -86,11 +90,11 @@ def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: lis
                 "gathered_bytes": comm.gathered_bytes,
                 "samples": train.num_samples,
                 "files": train.num_files,
-                "share": len(loaders.sampler) * loaders.sampler.batch_size,
+                "share": len(order.train) * order.train.batch_size,
             }
     except DlioError as error:
         return {"error": str(error)}
-    return {**found, **index_of(config, run.format, rank, world_size)}
+    return {**found, **index_of(config, fmt, rank, world_size)}
 
 
 def _rss() -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.starting.rank import status
 from dlio_torch.analysis.collect import RankResult, collect
 from dlio_torch.config.compose import compose
-from dlio_torch.environment.io import IoCounters
+from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.train.result import EpochFigures, TrainResult
 from dlio_torch.train.steps import STEP_DTYPE, TRAIN, write_steps
 

@@ -1,1 +1,1 @@
-"""Figures from what was recorded."""
+"""Figures of a run, breakdown of its time, and advice."""

@@ -1,4 +1,4 @@
-"""What of the data came from the page cache, and whether a run measured what it was asked to measure.
+"""Share of the data from the page cache, and whether the run measured the requested cache state.
 
 ::
 
@@ -22,24 +22,24 @@ from dataclasses import asdict
 from typing import Any
 
 from dlio_torch.config.schema import Config
-from dlio_torch.environment.io import IoCounters
 from dlio_torch.formats.core.registry import facts
-from dlio_torch.storage.cache_state import DataSize, Prepared
-from dlio_torch.storage.local.eviction import MEMORY
+from dlio_torch.iotrace.recorder.io_counters import IoCounters
+from dlio_torch.storage.cache_state import CachePreparation, DataSize
+from dlio_torch.storage.local.eviction import MEMORY_FILE_SYSTEMS
 from dlio_torch.units import format_size
 
 # File systems whose device is no block device by its name, and whose reads the kernel counts all the same.
 _COUNTED = ("overlay", "btrfs", "zfs")
 _FROM_CACHE = 0.5
-"""Below this share of what it should have delivered, the device was not what was measured."""
+"""Share of the expected device bytes below which the run did not measure the device."""
 COLD = 0.9
-"""From this device share on, a run measured the storage."""
+"""Device share from which a run measured the storage."""
 WARM = 0.05
-"""Up to this device share, a run measured memory."""
+"""Device share up to which a run measured memory."""
 
 
 def counts_device(mount: Mapping[str, Any]) -> bool:
-    """Whether the kernel counts what the device below this mount delivers; network file systems show zeros.
+    """Whether the kernel counts the device bytes of this mount; network file systems show zeros.
 
     Args:
         mount: an entry of ``mounts`` in ``environment.json``.
@@ -49,20 +49,20 @@ def counts_device(mount: Mapping[str, Any]) -> bool:
 
 
 def from_device(counted: Iterable[tuple[IoCounters | None, int | None]]) -> int | None:
-    """Bytes that read calls returned and the device delivered, at most; None where an epoch was not counted.
+    """Upper bound of bytes that read calls returned and the device delivered; None if an epoch was not counted.
 
     Args:
         counted: what the kernel counted in each epoch of a rank, and the uncached bytes before it.
     """
-    found = [
+    candidates = [
         None if io is None else min(io.rchar, io.read_bytes, *(() if missing is None else (missing,)))
         for io, missing in counted
     ]
-    return None if None in found else sum(one for one in found if one is not None)
+    return None if None in candidates else sum(size for size in candidates if size is not None)
 
 
-def uncached_bytes(config: Config, size: DataSize, prepared: Sequence[Prepared], epoch: int) -> int | None:
-    """Bytes of the data that an epoch can get from nowhere but the device of a machine; None where not known.
+def uncached_bytes(config: Config, size: DataSize, prepared: Sequence[CachePreparation], epoch: int) -> int | None:
+    """Bytes of the data that an epoch can get from the device only; None if not known.
 
     Args:
         config: the resolved configuration.
@@ -72,21 +72,21 @@ def uncached_bytes(config: Config, size: DataSize, prepared: Sequence[Prepared],
     """
     if config.dataset.direct_io or not size.fits:
         return None
-    last = next((one for one in reversed(prepared) if one.epoch <= epoch), None)
+    last = next((preparation for preparation in reversed(prepared) if preparation.epoch <= epoch), None)
     if last is None or last.cached_share is None or (config.stage.every_epoch and last.epoch != epoch):
         return None  # copies that were made since are other files
     return round((1 - last.cached_share) * size.bytes)
 
 
 def maps_files(config: Config) -> bool:
-    """Whether samples come by page faults of mapped files rather than by read calls."""
+    """Whether samples come by page faults of mapped files instead of read calls."""
     return facts(config.dataset.format).maps_files(config)
 
 
 def cache_summary(
     config: Config,
     size: DataSize,
-    prepared: Sequence[Prepared],
+    prepared: Sequence[CachePreparation],
     epochs: Sequence[Sequence[Mapping[str, Any]]],
     mount: Mapping[str, Any],
     *,
@@ -105,13 +105,13 @@ def cache_summary(
     Returns:
         ``state``, ``every_epoch`` and ``direct_io`` as configured; ``file_system``; ``files``, ``bytes``,
         ``memory_bytes`` and ``fits_in_memory`` of the data; ``prepared``, a dictionary for each
-        :class:`~dlio_torch.storage.cache_state.Prepared`; ``epochs``: bytes returned and delivered and their ratio,
+        :class:`~dlio_torch.storage.cache_state.CachePreparation`; ``epochs``: bytes returned, delivered, their ratio,
         summed over ranks; ``warnings``: sentences for the user.  None where not known.
     """
     device = counts_device(mount)
     missing = [uncached_bytes(config, size, prepared, epoch["epoch"]) for epoch in epochs[0]] if epochs else []
     shares = _epochs(epochs, missing, device, mapped=maps_files(config))
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "state": config.cache.state,
         "every_epoch": config.cache.every_epoch,
         "direct_io": config.dataset.direct_io,
@@ -121,16 +121,16 @@ def cache_summary(
         "bytes": size.bytes,
         "memory_bytes": size.room_bytes,
         "fits_in_memory": size.fits,
-        "prepared": [asdict(one) for one in prepared],
+        "prepared": [asdict(preparation) for preparation in prepared],
         "epochs": shares,
     }
-    return {**found, "warnings": [*_not_reached(config, prepared), *_untold(config, mount, device),
+    return {**figures, "warnings": [*_not_reached(config, prepared), *_untold(config, mount, device),
                                   *_not_from_device(config, size, shares), *_memory(config, size, shares, mount,
                                                                                     can_read_direct)]}  # fmt: skip
 
 
 def share_of(epochs: Sequence[Mapping[str, Any]]) -> float | None:
-    """The device share of several epochs together; None where that of one is not known.
+    """Device share of several epochs; None if that of one is not known.
 
     Args:
         epochs: of ``cache`` of ``summary.json``.
@@ -138,47 +138,51 @@ def share_of(epochs: Sequence[Mapping[str, Any]]) -> float | None:
     read = [epoch for epoch in epochs if epoch["rchar_bytes"] != 0]
     if not read or any(epoch["device_read_share"] is None for epoch in read):
         return None
-    asked = sum(epoch["rchar_bytes"] for epoch in read)
-    return float(sum(epoch["device_read_share"] * epoch["rchar_bytes"] for epoch in read) / asked)
+    requested = sum(epoch["rchar_bytes"] for epoch in read)
+    return float(sum(epoch["device_read_share"] * epoch["rchar_bytes"] for epoch in read) / requested)
 
 
 def _epochs(
     epochs: Sequence[Sequence[Mapping[str, Any]]], missing: Sequence[int | None], device: bool, *, mapped: bool
 ) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     for ranks, uncached in zip(zip(*epochs, strict=True), missing, strict=True):
         counted = [IoCounters(**rank["io"]) for rank in ranks if rank["io"] is not None]
         known = len(counted) == len(ranks)
-        asked = sum(io.rchar for io in counted) if known else None
+        requested = sum(io.rchar for io in counted) if known else None
         delivered = sum(io.read_bytes for io in counted) if known and device else None
         of_them = from_device((io, uncached) for io in counted) if known and device and not mapped else None
-        share = of_them / asked if asked and of_them is not None else None
-        found.append(
+        share = of_them / requested if requested and of_them is not None else None
+        rows.append(
             {
                 "epoch": ranks[0]["epoch"],
-                "rchar_bytes": asked,
+                "rchar_bytes": requested,
                 "read_bytes": delivered,
                 "device_read_share": share,
                 "seconds": max(rank["seconds"] for rank in ranks),
             }
         )
-    return found
+    return rows
 
 
-def _not_reached(config: Config, prepared: Sequence[Prepared]) -> list[str]:
+def _not_reached(config: Config, prepared: Sequence[CachePreparation]) -> list[str]:
     state = config.cache.state
-    missed = [(one, one.cached_share) for one in prepared if one.reached is False and one.cached_share is not None]
+    missed = [
+        (preparation, preparation.cached_share)
+        for preparation in prepared
+        if preparation.reached is False and preparation.cached_share is not None
+    ]
     if missed:
-        one, share = missed[0]
+        preparation, share = missed[0]
         others = f" (and before {len(missed) - 1} later epochs)" if len(missed) > 1 else ""
-        what = f"{100 * share:.0f} % of the data are in the page cache as epoch {one.epoch} begins{others}"
-        return [f"cache={state} was not reached: {what}; {one.why}"]
-    untold = [one for one in prepared if one.cached_share is None and state != "as_is"]
+        problem = f"{100 * share:.0f} % of the data are in the page cache as epoch {preparation.epoch} begins{others}"
+        return [f"cache={state} was not reached: {problem}; {preparation.why}"]
+    untold = [preparation for preparation in prepared if preparation.cached_share is None and state != "as_is"]
     return [f"cache={state} was done and cannot be checked: {untold[0].why}"] if untold else []
 
 
 def _untold(config: Config, mount: Mapping[str, Any], device: bool) -> list[str]:
-    if device or mount["file_system"] in MEMORY:
+    if device or mount["file_system"] in MEMORY_FILE_SYSTEMS:
         return []
     return [
         f"the {mount['file_system']} file system does not tell what its storage delivered and what a cache did: "
@@ -187,7 +191,7 @@ def _untold(config: Config, mount: Mapping[str, Any], device: bool) -> list[str]
 
 
 def _not_from_device(config: Config, size: DataSize, shares: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where a cold state was reached, and the device delivered too little in the epochs after it."""
+    """Warning: after a cold state was reached, the device delivered too little."""
     if config.cache.state != "cold" or size.bytes == 0:
         return []
     for epoch in shares if config.cache.every_epoch else shares[:1]:
@@ -211,8 +215,8 @@ def _memory(
     mount: Mapping[str, Any],
     can_read_direct: bool,
 ) -> list[str]:
-    """Where the result says more of the memory than of the storage."""
-    if mount["file_system"] in MEMORY:
+    """Warning: the result reflects memory more than storage."""
+    if mount["file_system"] in MEMORY_FILE_SYSTEMS:
         return [f"{mount['file_system']} keeps its files in memory: the result says nothing of a storage device"]
     if config.cache.state == "warm" or config.dataset.direct_io or not size.fits or size.room_bytes is None:
         return []

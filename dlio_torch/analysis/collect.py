@@ -1,4 +1,4 @@
-"""Brings the results of all ranks together into ``summary.json``."""
+"""Collects the results of all ranks into ``summary.json``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_torch.analysis.cache import from_device, maps_files, uncached_bytes
-from dlio_torch.analysis.metrics import summarise
-from dlio_torch.analysis.mpiio import of_ranks
+from dlio_torch.analysis.mpiio_requests import of_ranks
+from dlio_torch.analysis.step_metrics import summarise
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.cores import IDLE_LEAST_S
-from dlio_torch.environment.io import IoCounters
-from dlio_torch.storage.cache_state import DataSize, Prepared
+from dlio_torch.iotrace.recorder.io_counters import IoCounters
+from dlio_torch.storage.cache_state import CachePreparation, DataSize
 from dlio_torch.storage.staging import Staged
 from dlio_torch.train.order import comparable_settings, whole
 from dlio_torch.train.result import EpochFigures, TrainResult
@@ -20,7 +20,7 @@ from dlio_torch.train.result import EpochFigures, TrainResult
 
 @dataclass(frozen=True)
 class RankResult:
-    """What one rank sends to rank 0.
+    """Result that one rank sends to rank 0.
 
     Attributes:
         train: steps and epochs.
@@ -48,7 +48,7 @@ def collect(
     reads_files: bool,
     device: bool,
     size: DataSize | None,
-    prepared: Sequence[Prepared],
+    prepared: Sequence[CachePreparation],
     about: dict[str, Any],
 ) -> dict[str, Any]:
     """The content of ``summary.json``.
@@ -144,10 +144,10 @@ def collect(
 
 
 def _order(results: Sequence[TrainResult]) -> list[dict[str, Any]]:
-    """For each epoch the checksum of its order, from the first step on that this run did."""
+    """Checksum of each epoch's order, from the first step of this run."""
     rows = []
     for epochs in zip(*(result.epochs for result in results), strict=True):
-        crc, part = whole([one.order for one in epochs]), epochs[0].order
+        crc, part = whole([epoch.order for epoch in epochs]), epochs[0].order
         rows.append(
             {
                 "epoch": epochs[0].epoch,
@@ -160,18 +160,18 @@ def _order(results: Sequence[TrainResult]) -> list[dict[str, Any]]:
 
 
 def _stage(config: Config, ranks: Sequence[RankResult]) -> dict[str, Any] | None:
-    """The copies on storage of the nodes: a row for each rank and epoch before which there was something to do."""
+    """Staged copies: a row for each rank and epoch with files to copy."""
     if config.stage.dir is None:
         return None
-    rows = [asdict(one) for rank in ranks for one in rank.staged]
-    epochs = {one["epoch"] for one in rows}
-    seconds = sum(max(one["seconds"] for one in rows if one["epoch"] == epoch) for epoch in epochs)
-    size = sum(one["bytes"] for one in rows)
+    rows = [asdict(staged) for rank in ranks for staged in rank.staged]
+    epochs = {row["epoch"] for row in rows}
+    seconds = sum(max(row["seconds"] for row in rows if row["epoch"] == epoch) for epoch in epochs)
+    size = sum(row["bytes"] for row in rows)
     return {
         "dir": config.stage.dir,
         "per": config.stage.per,
-        "files": sum(one["files"] for one in rows),
-        "reused": sum(one["reused"] for one in rows),
+        "files": sum(row["files"] for row in rows),
+        "reused": sum(row["reused"] for row in rows),
         "bytes": size,
         "seconds": seconds,
         "bytes_per_s": size / seconds if size and seconds else None,
@@ -192,7 +192,7 @@ def _load(ranks: Sequence[RankResult]) -> dict[str, Any]:
 
 
 def _counted(io: IoCounters | None, device: bool) -> dict[str, int | None] | None:
-    """What the kernel counted; of file systems without a device it counts no bytes that one delivered."""
+    """The kernel's counters; device bytes are None on file systems without a device."""
     return None if io is None else {**asdict(io), "read_bytes": io.read_bytes if device else None}
 
 

@@ -1,6 +1,6 @@
-"""The steps of one rank in time: how long each took, and the intervals that are measured.
+"""Steps of one rank in time: durations and measured intervals.
 
-What a step's duration and a measured interval are is defined in :mod:`dlio_torch.analysis.metrics`.
+What a step's duration and a measured interval are is defined in :mod:`dlio_torch.analysis.step_metrics`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio_torch.analysis.intervals import length, union
+from dlio_torch.iotrace.figures.intervals import length, union
 from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP, Steps
 
 PARTS = (*TIMED, "other")
-"""What a step is made of."""
+"""Parts of a step."""
 
 _Int = NDArray[np.int64]
 
 
 class RankSteps:
-    """One rank's records, cut into durations and measured intervals; times in nanoseconds.
+    """Durations and measured intervals of one rank's steps, ns.
 
     Args:
         steps: its records, in the order of time.
@@ -61,24 +61,24 @@ class RankSteps:
 
     @property
     def au(self) -> float | None:
-        """Accelerator utilisation; None where nothing was measured."""
+        """Accelerator utilisation; None if nothing was measured."""
         return self.requested_ns / self.elapsed_ns if self.elapsed_ns else None
 
     def of_phase(self, phase: int) -> Steps:
         """The records of a phase; no copy where they follow each other, as there may be millions on rank 0."""
-        found = np.flatnonzero(self.phase == phase)
-        if len(found) and found[-1] - found[0] + 1 == len(found):
-            together: Steps = self.steps[found[0] : found[-1] + 1]
-            return together
-        return self.steps[found]
+        rows = np.flatnonzero(self.phase == phase)
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+            phase_steps: Steps = self.steps[rows[0] : rows[-1] + 1]
+            return phase_steps
+        return self.steps[rows]
 
     def intervals(self, phase: int) -> list[tuple[int, int]]:
-        """When steps of ``phase`` ran, each interval from the end of what came before it.
+        """Intervals of the steps of ``phase``, each from the end of the preceding step.
 
         The time before a loop's first step belongs to that loop; what precedes the first measured step
         is warm-up and does not count.
         """
-        found: list[tuple[int, int]] = []
+        intervals: list[tuple[int, int]] = []
         cuts = np.flatnonzero(np.diff(self.phase.astype(int))) + 1
         for run in np.split(np.arange(self.phase.size), cuts):
             if run.size and self.phase[run[0]] == phase:
@@ -87,19 +87,19 @@ class RankSteps:
                     begin = self.start[first - 1] + self.duration[first - 1]
                 else:
                     begin = self.start[first]
-                found += self._without_pauses(int(begin), int(self.start[run[-1]] + self.duration[run[-1]]))
-        return found
+                intervals += self._without_pauses(int(begin), int(self.start[run[-1]] + self.duration[run[-1]]))
+        return intervals
 
     def _without_pauses(self, begin: int, end: int) -> list[tuple[int, int]]:
-        found = []
+        intervals = []
         for pause, after in self.pauses:
             if begin <= pause and after <= end:
-                found.append((begin, pause))
+                intervals.append((begin, pause))
                 begin = after
-        return [*found, (begin, end)]
+        return [*intervals, (begin, end)]
 
     def part(self, name: str) -> _Int:
-        """Nanoseconds of a part of each measured step; ``other`` of those only after which another one came."""
+        """Nanoseconds of a part of each measured step; ``other`` only for steps with a successor."""
         if name == "other":
             spent = sum(self.train[f"{part}_ns"] for part in TIMED)
             rest: _Int = (self.train_duration - spent)[self.followed]
@@ -109,9 +109,9 @@ class RankSteps:
 
 
 def elapsed_ns(by_rank: Sequence[list[tuple[int, int]]]) -> int:
-    """Length of the union of the ranks' intervals, ns; of the longest rank where none overlap (other clocks)."""
+    """Length of the union of the ranks' intervals, ns; of the longest rank if none overlap (different clocks)."""
     present = [intervals for intervals in by_rank if intervals]
-    if present and max(one[0][0] for one in present) < min(one[-1][1] for one in present):
+    if present and max(intervals[0][0] for intervals in present) < min(intervals[-1][1] for intervals in present):
         return _length([interval for intervals in present for interval in intervals])
     return max((_length(intervals) for intervals in present), default=0)
 

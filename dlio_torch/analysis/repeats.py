@@ -67,11 +67,11 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 def noise(spreads: Iterable[Spread]) -> Noise | None:
     """The scatter pooled over settings; ``None`` where none was repeated, or values are not positive."""
     total, freedom = 0.0, 0
-    for one in spreads:
-        if one.count < 2 or one.low <= 0:
+    for spread in spreads:
+        if spread.count < 2 or spread.low <= 0:
             continue
-        total += (one.count - 1) * _variance(one)
-        freedom += one.count - 1
+        total += (spread.count - 1) * _variance(spread)
+        freedom += spread.count - 1
     return Noise(math.sqrt(total / freedom), freedom) if freedom else None
 
 
@@ -108,17 +108,17 @@ def leaders(
     scatter = scatter or noise(points.values())
     sign = -1 if better == "higher" else 1
     ranked = sorted(points, key=lambda number: (sign * points[number].median, number))
-    return tuple(one for one in ranked if not apart(points[ranked[0]], points[one], scatter, comparisons))
+    return tuple(number for number in ranked if not apart(points[ranked[0]], points[number], scatter, comparisons))
 
 
-def _variance(one: Spread) -> float:
+def _variance(spread: Spread) -> float:
     """Variance of the logarithms: exact for two and three values, from the range for more."""
-    low, high = math.log(one.low), math.log(one.high)
-    if one.count == 2:
+    low, high = math.log(spread.low), math.log(spread.high)
+    if spread.count == 2:
         return (high - low) ** 2 / 2
-    if one.count == 3:
-        return statistics.variance((low, math.log(one.median), high))
-    return ((high - low) / _MEAN_RANGE[min(one.count, 10)]) ** 2
+    if spread.count == 3:
+        return statistics.variance((low, math.log(spread.median), high))
+    return ((high - low) / _MEAN_RANGE[min(spread.count, 10)]) ** 2
 
 
 def _of_median(count: int) -> float:

@@ -1,4 +1,4 @@
-"""Stall attribution: of the time that a step waited for its batch, what the maker of that batch did meanwhile.
+"""Stall attribution: the producer's activity during each wait of the trainer for a batch.
 
 A *wait* is a span ``fetch`` of the trainer, from asking for a batch to having it.  Its ``offset`` is the
 number of the batch that came; the span ``batch`` of the same number tells the thread that made it, and
@@ -12,15 +12,15 @@ page_cache     inside them, the thread at work in the kernel: data are copied ou
 decode         inside spans ``decode``; and inside ``read`` or ``open``, the thread at work in the library:
                decompressing, parsing, copying
 read           inside them, where the three cannot be told apart
-starved        the thread could have run, and the kernel had no core for it; also of the hand-over, the
-               share of time that the rank's makers waited for a core then
+starved        the thread could have run, and the kernel had no core for it; also of the transfer, the
+               share of time that the rank's producers waited for a core then
 hand_over      after the batch was finished: pickling, shared memory, queues, pinning, waking the trainer
 not_started    before the batch was begun: the worker was starting, or not yet asked for it
 unexplained    the rest: between the spans of a batch, or asleep without a device at work (a lock)
 =============  ==========================================================================================
 
 No time counts twice, and the parts of a wait add up to it.  Where the trainer's own thread makes the batch
-(``num_workers=0``), all of its wait that is outside the batch is hand-over.  While threads read one
+(``num_workers=0``), all of its wait that is outside the batch is transfer.  While threads read one
 after another (spans ``turn``), the reads of the thread whose turn it is count for those that wait for theirs.
 
 Positions are exact; how time inside ``read`` divides is estimated, as the kernel's figures (spans
@@ -42,18 +42,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dlio_torch.analysis.cache import counts_device
-from dlio_torch.analysis.intervals import Ints
-from dlio_torch.analysis.io.groups import group
-from dlio_torch.analysis.makers import Floats, Maker, makers_of
-from dlio_torch.trace.calls import IO_LAYERS
-from dlio_torch.trace.recording import Recording
+from dlio_torch.analysis.producers import Floats, Producer, producers_of
+from dlio_torch.iotrace.events.call_names import IO_LAYERS
+from dlio_torch.iotrace.events.recording import Recording
+from dlio_torch.iotrace.figures.intervals import Ints
+from dlio_torch.iotrace.figures.row_groups import group
 
 PARTS = (
     "device", "page_cache", "decode", "read", "preprocess", "collate",
     "hand_over", "starved", "not_started", "unexplained",
 )  # fmt: skip
 ESTIMATED = ("device", "page_cache", "decode", "starved")
-"""Parts that rest on figures for whole batches."""
+"""Parts derived from figures of whole batches."""
 
 
 def attribute(recording: Recording, device_counted: bool | None = None) -> pd.DataFrame | None:
@@ -79,30 +79,30 @@ def attribute(recording: Recording, device_counted: bool | None = None) -> pd.Da
         return None
     if device_counted is None:
         device_counted = _counts_device(recording)
-    found = waits.merge(batches, on=["rank", "offset"], how="left", suffixes=("", "_made"))
-    start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
-    ready = found["end_ns_made"].fillna(-1).to_numpy(np.int64)
-    own = ((found["pid"] == found["pid_made"]) & (found["tid"] == found["tid_made"])).to_numpy()
-    made_by = found[["rank", "pid_made", "tid_made"]].fillna(-1).to_numpy(np.int64)
-    parts = {part: np.full(len(found), np.nan) for part in PARTS}
-    idle = np.full(len(found), np.nan)
-    makers = makers_of(spans, _calls(recording), device_counted)
+    merged = waits.merge(batches, on=["rank", "offset"], how="left", suffixes=("", "_made"))
+    start, end = merged["start_ns"].to_numpy(), merged["end_ns"].to_numpy()
+    ready = merged["end_ns_made"].fillna(-1).to_numpy(np.int64)
+    by_trainer = ((merged["pid"] == merged["pid_made"]) & (merged["tid"] == merged["tid_made"])).to_numpy()
+    made_by = merged[["rank", "pid_made", "tid_made"]].fillna(-1).to_numpy(np.int64)
+    parts = {part: np.full(len(merged), np.nan) for part in PARTS}
+    idle = np.full(len(merged), np.nan)
+    producers = producers_of(spans, _calls(recording), device_counted)
     groups = group(list(made_by.T))
     for some in np.split(np.argsort(groups.codes, kind="stable"), np.cumsum(groups.counts())[:-1]):
-        maker = makers.get(tuple(made_by[some[0]]))
-        if maker is None:
+        producer = producers.get(tuple(made_by[some[0]]))
+        if producer is None:
             continue
-        for part, values in _cut(maker, start[some], end[some], ready[some], own[some]).items():
+        for part, values in _cut(producer, start[some], end[some], ready[some], by_trainer[some]).items():
             parts[part][some] = values
-        idle[some] = np.where(own[some], np.nan, maker.idle_before(ready[some]))
+        idle[some] = np.where(by_trainer[some], np.nan, producer.idle_before(ready[some]))
     wait = end - start
     # Whole nanoseconds, rounded down, so that the rest is exact and never negative.
     whole = {part: np.floor(values) for part, values in parts.items()}
     whole["unexplained"] = wait - sum(np.nan_to_num(values) for part, values in whole.items() if part != "unexplained")
     table: pd.DataFrame = pd.DataFrame(
         {
-            "rank": found["rank"].to_numpy(),
-            "step": found["step"].to_numpy(),
+            "rank": merged["rank"].to_numpy(),
+            "step": merged["step"].to_numpy(),
             "start_ns": start,
             "wait_s": wait * 1e-9,
             "pid": made_by[:, 1],
@@ -118,12 +118,12 @@ _PHRASES: Mapping[str, str] = {
     "device": "the storage device",
     "page_cache": "copying out of the page cache",
     "decode": "decoding in the file format's library",
-    "read": "reading (device, page cache and decoding could not be told apart)",
+    "read": "reading (device, page cache and decoding are not distinguished)",
     "preprocess": "preprocessing",
     "collate": "collation",
-    "hand_over": "the hand-over of finished batches to the trainer",
+    "hand_over": "the transfer of finished batches to the trainer",
     "starved": "workers that had work and got no CPU core",
-    "not_started": "batches that were not begun (workers starting, or not asked early enough)",
+    "not_started": "batches that were not begun (workers starting, or requested too late)",
     "unexplained": "nothing that was recorded",
 }
 
@@ -142,7 +142,7 @@ def summary(waits: pd.DataFrame | None, warmup_steps: int = 0) -> dict[str, Any]
     """
     rows = waits[waits["step"] > warmup_steps] if waits is not None else None
     if rows is None or not len(rows):
-        sentence = "What steps waited for was not recorded." if waits is None else "All steps were warm-up."
+        sentence = "Causes of waits was not recorded." if waits is None else "All steps were warm-up."
         nothing: dict[str, None] = dict.fromkeys(PARTS)
         return {
             "steps": 0, "wait_s": None, "parts": nothing, "shares": nothing, "ahead_s": None,
@@ -174,7 +174,7 @@ def summary(waits: pd.DataFrame | None, warmup_steps: int = 0) -> dict[str, Any]
 
 
 def _total(seconds: pd.Series[float]) -> float | None:
-    """The sum; None where nothing but the waits that cannot have had this part is known."""
+    """The sum; None if it is known only for waits that cannot have this part."""
     known = float(seconds.sum())
     return None if known == 0 and seconds.isna().any() else known
 
@@ -194,27 +194,27 @@ def _counts_device(recording: Recording) -> bool:
 
 def _calls(recording: Recording) -> pd.DataFrame:
     frame = recording.events.frame
-    found: pd.DataFrame = frame[frame["layer"].isin(IO_LAYERS).to_numpy()]
-    return found
+    calls: pd.DataFrame = frame[frame["layer"].isin(IO_LAYERS).to_numpy()]
+    return calls
 
 
-def _cut(maker: Maker, start: Ints, end: Ints, ready: Ints, own: NDArray[np.bool_]) -> dict[str, Floats]:
+def _cut(producer: Producer, start: Ints, end: Ints, ready: Ints, by_trainer: NDArray[np.bool_]) -> dict[str, Floats]:
     """The parts of waits for batches of one thread, ns; see :func:`attribute`."""
     until = np.clip(ready, start, end)
-    pieces = maker.segments(start, until)
+    pieces = producer.segments(start, until)
     parts = {}
-    for part, values in maker.cut(pieces).items():
+    for part, values in producer.cut(pieces).items():
         known = ~np.isnan(values)
         sums = np.bincount(pieces.wait, np.where(known, values, 0), start.size)
         # A wait without any piece took no time of this kind; one whose pieces do not tell has an unknown part.
-        told = np.bincount(pieces.wait, known, start.size) > 0
+        measured = np.bincount(pieces.wait, known, start.size) > 0
         none = np.bincount(pieces.wait, minlength=start.size) == 0
-        parts[part] = np.where(told | none, sums, np.nan)
+        parts[part] = np.where(measured | none, sums, np.nan)
     inside = np.bincount(pieces.wait, pieces.end - pieces.start, start.size)
     outside = until - start - inside
     after = end - until
-    crowded = np.where(own, 0.0, maker.crowd.share(until, end)) * after
+    crowded = np.where(by_trainer, 0.0, producer.core_demand.share(until, end)) * after
     parts["starved"] += crowded
-    parts["hand_over"] = after - crowded + np.where(own, outside, 0)
-    parts["not_started"] = np.where(own, 0.0, outside)
+    parts["hand_over"] = after - crowded + np.where(by_trainer, outside, 0)
+    parts["not_started"] = np.where(by_trainer, 0.0, outside)
     return parts

@@ -1,4 +1,4 @@
-"""What several verbs share."""
+"""Functions that several verbs share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dlio_torch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dlio_torch.commands.arguments import Command
+    from dlio_torch.commands.command_line import Command
     from dlio_torch.config.compose import Composed
     from dlio_torch.dist.launcher import Launch
 
@@ -23,7 +23,7 @@ def composed(command: Command, launch: Launch) -> Composed:
     from dlio_torch.config.compose import compose, split_argument
     from dlio_torch.config.fields import lookup
     from dlio_torch.formats.core.registry import available
-    from dlio_torch.sweep.keys import verbs_of
+    from dlio_torch.study.verb_keys import verbs_of
 
     for argument in command.settings:
         key, _ = split_argument(argument)
@@ -35,10 +35,10 @@ def composed(command: Command, launch: Launch) -> Composed:
 
 
 def refuse_launcher(command: Command, launch: Launch) -> None:
-    """Raise where a verb of studies was started as one of several ranks.
+    """Refuse to run a study as one of several ranks.
 
     Raises:
-        ConfigError: it was.
+        ConfigError: a launcher started this process with others.
     """
     if launch.world_size > 1:
         raise ConfigError(
@@ -47,25 +47,26 @@ def refuse_launcher(command: Command, launch: Launch) -> None:
         )
 
 
-def goes_on(output: str | None, found: Composed) -> bool:
+def holds_study(output: str | None, run: Composed) -> bool:
     """Whether ``output=`` holds a study already.
 
     Args:
         output: as given; None: a new folder below ``output.root``.
-        found: configuration of a run.
+        run: configuration of a run.
 
     Raises:
-        PreconditionError: neither a study can go on there nor a new one begin.
+        PreconditionError: it holds something else, or cannot be used.
     """
-    from dlio_torch.rundir import require_claimable
-    from dlio_torch.sweep.store import is_study
+    from dlio_torch.run_directory.results_folder import check_results_folder
+    from dlio_torch.study.store import is_study
 
-    there = output is not None and is_study(Path(output))
+    exists = output is not None and is_study(Path(output))
     if output is None:
-        require_claimable(Path(found.config.output.root), "output.root", found.sources["output.root"], empty=False)
+        root = Path(run.config.output.root)
+        check_results_folder(root, "output.root", run.sources["output.root"], empty=False)
     else:
-        require_claimable(Path(output), "output", "command line", empty=not there)
-    return there
+        check_results_folder(Path(output), "output", "command line", empty=not exists)
+    return exists
 
 
 def as_json(value: object) -> str:

@@ -1,40 +1,41 @@
-"""The verb headspace: what each cost of the loader could gain at the most.
+"""The verb headspace: the maximum gain of removing each cost of the loader.
 
-What is wrong with the arguments is found here, before anything heavy is imported, printed or written; the runs are
-made by :mod:`dlio_torch.commands.headspace_run`.
+Mistakes in the arguments are found before anything heavy is imported, printed or written.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dlio_torch.commands.arguments import Command
-from dlio_torch.commands.common import goes_on, refuse_launcher
+from dlio_torch.commands.command_line import Command
+from dlio_torch.commands.common import holds_study, refuse_launcher
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.sweep.resolve import resolve_point
-from dlio_torch.sweep.study import Point, parse
+from dlio_torch.study.model import Point
+from dlio_torch.study.resolve import resolve_point
+from dlio_torch.study.study_arguments import parse
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Run the ladder, or what is left of it; returns the exit code.
+    """Run the ladder, or the rest of one; returns the exit code.
 
     Raises:
-        DlioError: a mistake in the arguments, too little room, or the configuration itself does not run.
+        DlioError: a mistake in the arguments, too little space, or the configuration itself does not run.
     """
     refuse_launcher(command, launch)
     resumed = command.value("--resume")
     if resumed is not None:
-        from dlio_torch.commands.headspace_run import resume
+        from dlio_torch.study.session import resume
+        from dlio_torch.study.strategies.ladder.ladder import stored_ladder
 
-        return resume(command, Path(resumed), None)
-    asked, output = parse(command.settings, verb="headspace")
-    there = False
-    if not asked.axes:  # which are refused with the rest of the plan
-        found = resolve_point(Point(1, (), asked.settings, asked.ranks))
-        there = goes_on(output, found.composed)
+        return resume(Path(resumed), lambda store: stored_ladder(store, changes=command.settings), command.flags)
+    study, output = parse(command.settings, verb="headspace")
+    exists = False
+    if not study.axes:  # the plan refuses them
+        exists = holds_study(output, resolve_point(Point(1, (), study.settings, study.ranks)).composed)
 
-    from dlio_torch.commands.headspace_run import begin, resume
+    from dlio_torch.study.session import begin, resume
+    from dlio_torch.study.strategies.ladder.ladder import plan_ladder, stored_ladder
 
-    if there and output is not None:
-        return resume(command, Path(output), asked)
-    return begin(command, asked, output)
+    if exists and output is not None:
+        return resume(Path(output), lambda store: stored_ladder(store, study), command.flags)
+    return begin(plan_ladder(study), output, command.flags)

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from dlio_torch.commands.arguments import Command
+from dlio_torch.commands.command_line import Command
 from dlio_torch.config import resources
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
@@ -27,16 +27,18 @@ def main(command: Command, launch: Launch) -> int:
     ):
         raise ConfigError(f"--ranks {ranks} (command line): expected a number of ranks", hint="write --ranks 8")
     places = resources.find(Path.cwd(), os.environ)
-    made = convert(read_workload(name), places, strict="--strict" in command.flags, ranks=int(ranks))
+    converted = convert(read_workload(name), places, strict="--strict" in command.flags, ranks=int(ranks))
     if launch.rank != 0:
         return 0
     if output is not None:
-        write_recipe(made.text, output, name)
+        write_recipe(converted.text, output, name)
     else:
-        print(made.text, end="")
+        print(converted.text, end="")
         sys.stdout.flush()
-    counts = f"{made.mapped} keys mapped, {len(made.not_honoured)} not honoured, {len(made.unknown)} unknown"
-    lines = [f"dlio_torch: {name}: {counts}", *(f"  {line}" for line in made.report())]
+    counts = (
+        f"{converted.mapped} keys mapped, {len(converted.not_honoured)} not honoured, {len(converted.unknown)} unknown"
+    )
+    lines = [f"dlio_torch: {name}: {counts}", *(f"  {line}" for line in converted.report())]
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write("".join(f"{line}\n" for line in lines))
     return 0

@@ -1,18 +1,18 @@
-"""The verbs report and compare: what was recorded, looked at afterwards."""
+"""The verbs report and compare: evaluate recordings."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from dlio_torch import runstate
-from dlio_torch.commands.arguments import Command
+from dlio_torch.analysis.run_recording import open_recording, run_folder
+from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, ThresholdMissed
-from dlio_torch.rundir import RunDir
-from dlio_torch.storage.local.atomic_file import replaced
-from dlio_torch.trace.sources import open_recording, run_folder
+from dlio_torch.files.atomic_file import replaced
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.run_dir import RunDir
 
 
 def main(command: Command, launch: Launch) -> int:
@@ -34,8 +34,8 @@ def _report(command: Command) -> int:
     output = _output(command.value("--output"), "json" if "--json" in command.flags else "html")
     _say_if_early(path, "", command)
     if "--json" in command.flags:
-        from dlio_torch.analysis.io.metrics import analyse
-        from dlio_torch.analysis.io.selection import data_only
+        from dlio_torch.iotrace.figures.call_selection import data_only
+        from dlio_torch.iotrace.figures.io_metrics import analyse
 
         text = as_json(analyse(data_only(open_recording(path))))
         if output is None:
@@ -46,10 +46,10 @@ def _report(command: Command) -> int:
         print(f"report: {output}")
         return 0
     from dlio_torch.report.html import report_run
-    from dlio_torch.report.html.study.report import is_study
+    from dlio_torch.study.store import is_study
 
     if is_study(path):
-        from dlio_torch.commands.sweep_run import write_page
+        from dlio_torch.study.session import write_page
 
         print(f"report: {write_page(path, output)}")
         return 0
@@ -59,8 +59,8 @@ def _report(command: Command) -> int:
 
 def _say_if_early(path: Path, side: str, command: Command) -> None:
     """Say first of a run that it ended early, by which rank and why; its figures are of a part."""
-    found = run_folder(path.expanduser().absolute())
-    state = runstate.read(RunDir(found).state) if found.is_dir() else None
+    folder = run_folder(path.expanduser().absolute())
+    state = run_state.read(RunDir(folder).state) if folder.is_dir() else None
     why = state.why_early() if state is not None else None
     if why is not None:
         stream = sys.stderr if "--json" in command.flags else sys.stdout
@@ -88,9 +88,10 @@ def _output(value: str | None, suffix: str) -> Path | None:
 
 
 def _compare(command: Command) -> int:
-    from dlio_torch.analysis.fidelity import compare as fidelity
-    from dlio_torch.analysis.fidelity.pairing import mappings
-    from dlio_torch.report.comparison import print_comparison, to_json
+    from dlio_torch.iotrace.fidelity.compare_recordings import compare
+    from dlio_torch.iotrace.fidelity.components import check, parse_limits
+    from dlio_torch.iotrace.fidelity.pairing import mappings
+    from dlio_torch.report.comparison_text import print_comparison, to_json
 
     if len(command.words) != 2:
         raise ConfigError(
@@ -104,11 +105,11 @@ def _compare(command: Command) -> int:
         raise ConfigError(f"--storage {storage} (command line): unknown", hint="write --storage same or other")
     files = mappings(command.all_values("--files"))
     limits = command.all_values("--fail")
-    fidelity.parse_limits(limits)
+    parse_limits(limits)
     a, b = (open_recording(Path(word)) for word in command.words)
     for side, word in zip("AB", command.words, strict=True):
         _say_if_early(Path(word), f"{side} ", command)
-    found = fidelity.compare(
+    comparison = compare(
         a,
         b,
         files=files or None,
@@ -119,10 +120,10 @@ def _compare(command: Command) -> int:
         repeats_b=[open_recording(path) for path in repeats["B"]],
     )
     if "--json" in command.flags:
-        print(as_json(to_json(found)), end="")
+        print(as_json(to_json(comparison)), end="")
     else:
-        print_comparison(found, sys.stdout)
-    missed = fidelity.check(found, limits)
+        print_comparison(comparison, sys.stdout)
+    missed = check(comparison, limits)
     if missed:
         sys.stdout.flush()
         raise ThresholdMissed("; ".join(missed), hint="see the components above")
@@ -131,12 +132,12 @@ def _compare(command: Command) -> int:
 
 def _repeats(values: list[str]) -> dict[str, list[Path]]:
     """Further recordings of either side, from ``A=PATH`` and ``B=PATH``."""
-    found: dict[str, list[Path]] = {"A": [], "B": []}
+    recordings: dict[str, list[Path]] = {"A": [], "B": []}
     for value in values:
         side, _, path = value.partition("=")
-        if side not in found or not path:
+        if side not in recordings or not path:
             raise ConfigError(
                 f"--repeat {value} (command line): does not say of which side", hint="write --repeat A=PATH or B=PATH"
             )
-        found[side].append(Path(path))
-    return found
+        recordings[side].append(Path(path))
+    return recordings

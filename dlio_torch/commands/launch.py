@@ -1,4 +1,4 @@
-"""The verb launch: a job script for Slurm or PBS, written and, where that is asked for, submitted."""
+"""The verb launch: writes a job script for Slurm or PBS and, with ``--submit``, submits it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import sys
 from pathlib import Path
 
-from dlio_torch.commands.arguments import Command
-from dlio_torch.commands.common import composed, goes_on
+from dlio_torch.commands.command_line import Command
+from dlio_torch.commands.common import composed, holds_study
 from dlio_torch.config import resources
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
-from dlio_torch.jobs import content, request, script
+from dlio_torch.jobs import script
+from dlio_torch.jobs.job_content import launch_of, of_run, of_study
+from dlio_torch.jobs.job_request import parse
 from dlio_torch.jobs.submit import by_hand, submit
 
 
@@ -28,30 +30,32 @@ def main(command: Command, launch: Launch) -> int:
         )
     if {"--dry-run", "--submit"} <= command.flags:
         raise ConfigError("--submit (command line): --dry-run writes nothing that could be submitted", hint="keep one")
-    asked = request.parse(command.words, command.settings)
+    job_request = parse(command.words, command.settings)
     flags = tuple(flag for flag in ("--remove-data",) if flag in command.flags)
-    if flags and asked.verb != "sweep":
-        raise ConfigError(f"{flags[0]} (command line): not a flag of {asked.verb}", hint="use it with launch sweep")
-    if asked.is_study:
-        found, first = content.of_study(asked)
-        goes_on(None if found.result is None else str(found.result), first)
+    if flags and job_request.verb != "sweep":
+        raise ConfigError(
+            f"{flags[0]} (command line): not a flag of {job_request.verb}", hint="use it with launch sweep"
+        )
+    if job_request.is_study:
+        job_content, first = of_study(job_request)
+        holds_study(None if job_content.result is None else str(job_content.result), first)
     else:
-        job = Command(asked.verb, settings=asked.arguments)
-        found = content.of_run(asked, composed(job, content.launch_of(asked)))
-    where = script.place(asked, found)
-    text = script.render(asked, found, where, resources.find(Path.cwd(), os.environ), flags)
-    for note in found.notes:
+        job = Command(job_request.verb, settings=job_request.arguments)
+        job_content = of_run(job_request, composed(job, launch_of(job_request)))
+    paths = script.paths_of(job_request, job_content)
+    text = script.render(job_request, job_content, paths, resources.find(Path.cwd(), os.environ), flags)
+    for note in job_content.notes:
         print(f"note: {note}", file=sys.stderr)
     if "--dry-run" in command.flags:
         print(text, end="")
         return 0
-    script.write(text, where.script)
-    print(f"script: {where.script}")
-    if asked.verb != "generate":
-        print(f"results: {where.result}")
-    print(f"log: {where.log}", flush=True)
+    script.write(text, paths.script)
+    print(f"script: {paths.script}")
+    if job_request.verb != "generate":
+        print(f"results: {paths.result}")
+    print(f"log: {paths.log}", flush=True)
     if "--submit" in command.flags:
-        print(f"submitted: {submit(asked.scheduler, where.script)}")
+        print(f"submitted: {submit(job_request.scheduler, paths.script)}")
     else:
-        print(f"submit it with: {by_hand(asked.scheduler, where.script)}")
+        print(f"submit it with: {by_hand(job_request.scheduler, paths.script)}")
     return 0

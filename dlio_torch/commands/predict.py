@@ -1,17 +1,17 @@
-"""The verb predict: what a measured run would do with more ranks on a described system."""
+"""The verb predict: simulates a measured run with more ranks on a described system."""
 
 from __future__ import annotations
 
 import sys
 
-from dlio_torch.commands.arguments import Command
+from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json
 from dlio_torch.config.compose import Composed, split_argument
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.rundir import RunDir
-from dlio_torch.sweep.axes import expand
-from dlio_torch.sweep.keys import KEYS
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.study.axes import expand
+from dlio_torch.study.verb_keys import KEYS
 
 _VERB = "predict"
 _RANKS = "1..1024:x2"
@@ -31,37 +31,37 @@ def main(command: Command, launch: Launch) -> int:
             f"{_VERB}: {' '.join(command.words) or 'nothing'} (command line): expected one run",
             hint=f"{_VERB} runs/<recipe>/<time> system=theta",
         )
-    own = {key: value for key, value in map(split_argument, command.settings) if key in KEYS[_VERB]}
-    ranks = _ranks(own.get("ranks", _RANKS))
-    cached = _share(own.get("cached", "0"))
-    files, samples = (_count(key, own[key]) if key in own else None for key in ("files", "samples"))
+    verb_keys = {key: value for key, value in map(split_argument, command.settings) if key in KEYS[_VERB]}
+    ranks = _ranks(verb_keys.get("ranks", _RANKS))
+    cached = _share(verb_keys.get("cached", "0"))
+    files, samples = (_count(key, verb_keys[key]) if key in verb_keys else None for key in ("files", "samples"))
     run = RunDir.open(command.words[0])
-    found = _composed(run, command.settings)
+    composed_run = _composed(run, command.settings)
 
-    from dlio_torch.analysis.projection.assumptions import assumptions
-    from dlio_torch.analysis.projection.project import Question, checked, project, require_simulator
-    from dlio_torch.analysis.projection.workload import workload_of
-    from dlio_torch.report.projection import print_prediction, to_json
-    from dlio_torch.trace.sources import open_recording
+    from dlio_torch.analysis.run_recording import open_recording
+    from dlio_torch.prediction.assumptions import assumptions
+    from dlio_torch.prediction.project import Question, checked, project, require_simulator
+    from dlio_torch.prediction.rank_workload import workload_of
+    from dlio_torch.report.prediction_text import print_prediction, to_json
     from dlio_torch.train.steps import read_steps
 
     require_simulator()
     summary = run.read_json(run.summary)
     try:
-        workload = workload_of(found.config, summary, open_recording(run.path), read_steps(run.steps()))
+        workload = workload_of(composed_run.config, summary, open_recording(run.path), read_steps(run.steps()))
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise DataError(
             f"{run.summary} lacks a figure, or holds one that no run writes: {error}",
             hint="repeat the run with this version",
         ) from error
-    question = Question(ranks, cached, files, samples, found.config.seed)
-    system = found.config.system
+    question = Question(ranks, cached, files, samples, composed_run.config.seed)
+    system = composed_run.config.system
     rows = project(workload, system, question)
-    told = assumptions(workload, system, question, found.sources, checked(workload, question.seed))
+    statements = assumptions(workload, system, question, composed_run.sources, checked(workload, question.seed))
     if "--json" in command.flags:
-        print(as_json(to_json(str(run.path), system.name, rows, told, workload.measured)), end="")
+        print(as_json(to_json(str(run.path), system.name, rows, statements, workload.measured)), end="")
     else:
-        print_prediction(f"{found.config.recipe}, {run.path}, on {system.name}", rows, told, sys.stdout)
+        print_prediction(f"{composed_run.config.recipe}, {run.path}, on {system.name}", rows, statements, sys.stdout)
     return 0
 
 
@@ -70,12 +70,12 @@ def _composed(run: RunDir, settings: tuple[str, ...]) -> Composed:
     from dlio_torch.config.compose import compose
     from dlio_torch.formats.core.registry import available
 
-    others = [one for one in settings if split_argument(one)[0] not in KEYS[_VERB]]
+    others = [setting for setting in settings if split_argument(setting)[0] not in KEYS[_VERB]]
     for setting in others:
         key = split_argument(setting)[0]
         if key != "system" and not key.startswith("system."):
             raise ConfigError(
-                f"{setting} (command line): {_VERB} changes nothing of the run but its system and its ranks",
+                f"{setting} (command line): {_VERB} changes only the system and the ranks of a run",
                 hint=f"take system=NAME, system.<option>=<value>, or one of {', '.join(KEYS[_VERB])}",
             )
     if not run.config.exists():
@@ -84,7 +84,7 @@ def _composed(run: RunDir, settings: tuple[str, ...]) -> Composed:
 
 
 def _ranks(text: str) -> list[int]:
-    from dlio_torch.analysis.projection.project import MOST_RANKS
+    from dlio_torch.prediction.project import MOST_RANKS
 
     numbers = [_count("ranks", value) for value in expand("ranks", text)]
     if max(numbers) > MOST_RANKS:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from dlio_torch import __version__
-from dlio_torch.commands.arguments import Command
+from dlio_torch.commands.command_line import Command
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.environment.machine import describe
 from dlio_torch.errors import ConfigError, DlioError
-from dlio_torch.rundir import RunDir
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.units import parse_size
 
 _LEAST_LIMIT = 65536
@@ -25,8 +25,8 @@ _METHODS = ("auto", "preload", "strace")
 
 def main(command: Command, launch: Launch) -> int:
     """Run the program, write its trace folder, print what it did; returns the program's exit code."""
-    from dlio_torch.trace.posix.record import record
-    from dlio_torch.trace.posix.within import patterns
+    from dlio_torch.iotrace.recorder.record_program import record
+    from dlio_torch.iotrace.recorder.self_recording import patterns
 
     if command.settings:
         raise ConfigError(
@@ -78,7 +78,7 @@ def main(command: Command, launch: Launch) -> int:
 
 @contextlib.contextmanager
 def _keeping(failed: list[DlioError]) -> Iterator[None]:
-    """What cannot be written costs nobody the figures: it is said at the end."""
+    """Collects failures to write a file, which are reported after the figures."""
     try:
         yield
     except DlioError as error:
@@ -87,11 +87,11 @@ def _keeping(failed: list[DlioError]) -> Iterator[None]:
 
 def _say(directory: RunDir, failed: list[DlioError]) -> None:
     """Analyse what was recorded, draw the timeline, and print the figures to stderr: stdout is the program's."""
-    from dlio_torch.analysis.io.metrics import analyse
-    from dlio_torch.analysis.io.selection import data_only
+    from dlio_torch.analysis.run_recording import open_recording
+    from dlio_torch.iotrace.figures.call_selection import data_only
+    from dlio_torch.iotrace.figures.io_metrics import analyse
+    from dlio_torch.iotrace.timeline.chrome_trace import write_trace
     from dlio_torch.report.io_text import print_io
-    from dlio_torch.trace.chrome import write_trace
-    from dlio_torch.trace.sources import open_recording
 
     recording = open_recording(directory.path)
     analysis = analyse(data_only(recording))

@@ -1,40 +1,43 @@
-"""The verb sweep: many runs, one for each combination of values.
+"""The verb sweep: a run for each combination of values.
 
-What is wrong with the arguments is found here, before anything heavy is imported, printed or written; the runs are
-made by :mod:`dlio_torch.commands.sweep_run`.
+Mistakes in the arguments are found before anything heavy is imported, printed or written.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from dlio_torch.commands.arguments import Command
-from dlio_torch.commands.common import goes_on, refuse_launcher
+from dlio_torch.commands.command_line import Command
+from dlio_torch.commands.common import holds_study, refuse_launcher
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.sweep import resolve, study
-from dlio_torch.sweep.scaled import scale_lines
+from dlio_torch.study.resolve import resolve
+from dlio_torch.study.study_arguments import changed, parse
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Run a study, or what is left of it; returns the exit code.
+    """Run a study, or the rest of one; returns the exit code.
 
     Raises:
-        DlioError: a mistake anywhere in it, too little room, or no point gave a figure.
+        DlioError: a mistake in the study, too little space, or no point gave a figure.
     """
     refuse_launcher(command, launch)
-    given = command.value("--resume")
-    if given is not None:
-        from dlio_torch.commands.sweep_run import resume
+    resumed = command.value("--resume")
+    if resumed is not None:
+        from dlio_torch.study.session import resume
+        from dlio_torch.study.strategies.grid import prepare_grid
 
-        return resume(command, Path(given), None)
-    asked, output = study.parse(command.settings)
-    resolved, notes = resolve.resolve(asked)
-    asked = replace(asked, scaled=scale_lines(resolved))
-    there = goes_on(output, resolved[0].composed)
+        return resume(
+            Path(resumed),
+            lambda store: prepare_grid(changed(store.study, command.settings), cwd=store.cwd),
+            command.flags,
+        )
+    study, output = parse(command.settings)
+    resolved, notes = resolve(study)
+    exists = holds_study(output, resolved[0].composed)
 
-    from dlio_torch.commands.sweep_run import begin, resume
+    from dlio_torch.study.session import begin, resume
+    from dlio_torch.study.strategies.grid import Grid, prepare_grid
 
-    if there and output is not None:
-        return resume(command, Path(output), asked)
-    return begin(command, asked, output, resolved, notes)
+    if exists and output is not None:
+        return resume(Path(output), lambda store: prepare_grid(study, cwd=store.cwd), command.flags)
+    return begin(Grid(study, resolved, notes), output, command.flags)

@@ -1,40 +1,41 @@
-"""The verb tune: search for better settings, and confirm what is found.
+"""The verb tune: a search for better settings, and a confirmation of their gain.
 
-What is wrong with the arguments is found here, before anything heavy is imported, printed or written; the search is
-made by :mod:`dlio_torch.commands.tune_run`.
+Mistakes in the arguments are found before anything heavy is imported, printed or written.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dlio_torch.commands.arguments import Command
-from dlio_torch.commands.common import goes_on, refuse_launcher
+from dlio_torch.commands.command_line import Command
+from dlio_torch.commands.common import holds_study, refuse_launcher
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.sweep.tune.request import check_objective, parse_request
-from dlio_torch.sweep.tune.space import given_points
+from dlio_torch.study.strategies.search.search_request import check_objective, parse_request
+from dlio_torch.study.strategies.search.search_space import given_points
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Search, or go on with a search; returns the exit code.
+    """Search, or continue a search; returns the exit code.
 
     Raises:
-        DlioError: a mistake in the arguments, too little room, every run failed, or a utilisation that was asked
-            for is not reached.
+        DlioError: a mistake in the arguments, too little space, every run failed, or a requested utilisation is not
+            reached.
     """
     refuse_launcher(command, launch)
-    named = command.value("--resume")
-    if named is not None:
-        from dlio_torch.commands.tune_run import resume
+    resumed = command.value("--resume")
+    if resumed is not None:
+        from dlio_torch.study.session import resume
+        from dlio_torch.study.strategies.search.search import stored_search
 
-        return resume(command, Path(named), named=True)
+        return resume(Path(resumed), lambda store: stored_search(store, changes=command.settings), command.flags)
     request = parse_request(command.settings)
     given = given_points(request)
     check_objective(request, given.default.composed.config)
-    there = goes_on(request.output, given.default.composed)
+    exists = holds_study(request.output, given.default.composed)
 
-    from dlio_torch.commands.tune_run import begin, resume
+    from dlio_torch.study.session import begin, resume
+    from dlio_torch.study.strategies.search.search import prepare_search, stored_search
 
-    if there and request.output is not None:
-        return resume(command, Path(request.output), named=False)
-    return begin(command, request, given)
+    if exists and request.output is not None:
+        return resume(Path(request.output), lambda store: stored_search(store, command.settings), command.flags)
+    return begin(prepare_search(request, given), request.output, command.flags)

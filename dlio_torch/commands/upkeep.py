@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sys
 
-from dlio_torch.commands.arguments import Command
+from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import composed
 from dlio_torch.dist.launcher import Launch
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Do it; returns the exit code."""
+    """Run the verb; returns the exit code."""
     if command.verb == "doctor":
         from dlio_torch.doctor import doctor
 
         return doctor(composed(command, launch) if command.settings else None, json="--json" in command.flags)
     from dlio_torch.clean import clean
 
-    found = composed(command, launch)
+    composed_run = composed(command, launch)
     if launch.rank != 0:
         return 0
     asks = sys.stdin is not None and sys.stdin.isatty()
-    clean(found.config, yes="--yes" in command.flags, say=print, confirm=_confirm if asks else None)
+    clean(composed_run.config, yes="--yes" in command.flags, say=print, confirm=_confirm if asks else None)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What stands for the model: step times, and waits that leave the loader alone.
+"""Emulated compute: step times, and waits that do not block the loader.
 
 Import the modules themselves; this file loads nothing, so that no caller pays for torch.
 """

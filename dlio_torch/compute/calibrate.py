@@ -1,6 +1,6 @@
-"""How well this machine keeps time, and how long a real model's step takes.
+"""Calibration: how precisely this machine keeps time.
 
-The first is measured once, stored for each machine, and reported with each run.  A spin needs no rate:
+It is measured once, stored for each machine, and reported with each run.  A spin needs no rate:
 it reads the clock until the deadline, so nothing drifts with the processor's frequency.
 """
 
@@ -21,10 +21,8 @@ from typing import Any
 import numpy as np
 
 from dlio_torch import native
-from dlio_torch.compute.distributions import Distribution, StepTime
 from dlio_torch.compute.timers import DEFAULT_SPIN_TAIL_NS, Timer, open_timer
-from dlio_torch.errors import ConfigError
-from dlio_torch.storage.local.atomic_file import write_private
+from dlio_torch.files.atomic_file import write_private
 
 SCHEMA_VERSION = 1
 PROBE_NS = 1_000_000
@@ -33,13 +31,11 @@ PROBES = 60
 MOST_SPIN_TAIL_NS = 500_000
 _TAIL_STEP_NS = 10_000
 _SHARE_NS = 20_000_000
-_CONSTANT_SPREAD = 0.02
-_FIT_DRAWS = 20_000
 
 
 @dataclass(frozen=True)
 class TimerError:
-    """Time spent beyond the asked-for time, in nanoseconds: median, 95th percentile, greatest."""
+    """Time beyond the requested time, in nanoseconds: median, 95th percentile, greatest."""
 
     median_ns: int
     p95_ns: int
@@ -62,7 +58,7 @@ class Calibration:
         cpu_model: from ``/proc/cpuinfo``.
         kernel: release of the operating system.
         measured_at: UTC, ISO 8601.
-        how: what spends the time, see :attr:`.timers.Timer.how`.
+        implementation: origin of the timer's code, see :class:`.timers.Timer`; ``how`` in records.
         exact: whether it is native code.
         spin_tail_ns: last part of a sleep that is spun; at least 100 µs, and more where the system's
             timer is later than that in one sleep of ten, up to 0.5 ms.
@@ -78,7 +74,7 @@ class Calibration:
     cpu_model: str
     kernel: str
     measured_at: str
-    how: str
+    implementation: str
     exact: bool
     spin_tail_ns: int
     sleep_alone: TimerError
@@ -88,7 +84,7 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON-ready values."""
-        return asdict(self)
+        return {"how" if name == "implementation" else name: value for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Calibration:
@@ -102,7 +98,8 @@ class Calibration:
         errors = ("sleep_alone", "sleep", "spin")
         try:
             parts: dict[str, Any] = {name: TimerError(**values[name]) for name in errors if name in values}
-            record = cls(**(values | parts))
+            rest = {"implementation" if name == "how" else name: value for name, value in values.items()}
+            record = cls(**(rest | parts))
         except TypeError as error:
             raise ValueError(f"damaged calibration: {error}") from error
         if type(record.spin_tail_ns) is not int or not 0 <= record.spin_tail_ns <= MOST_SPIN_TAIL_NS:
@@ -114,7 +111,7 @@ def measure(timer: Timer | None = None) -> Calibration:
     """Measure this machine; takes about 0.3 s.
 
     Args:
-        timer: what to measure instead of the machine's best timer; it must have been opened without
+        timer: the timer to measure instead of the machine's best timer; it must have been opened without
             a spin tail.  It is not closed.
     """
     plain = timer or open_timer(spin_tail_ns=0)
@@ -132,7 +129,7 @@ def measure(timer: Timer | None = None) -> Calibration:
         cpu_model=_cpu_model(),
         kernel=platform.release(),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        how=plain.how,
+        implementation=plain.implementation,
         exact=plain.exact,
         spin_tail_ns=tail_ns,
         sleep_alone=TimerError.of(overshoots),
@@ -156,7 +153,7 @@ def load_or_measure(*, force: bool = False, folder: Path | None = None) -> Calib
     be stored it is measured each time.
 
     Args:
-        force: measure anew.
+        force: measure even if a record is stored.
         folder: where records lie; None: the user's cache folder.
     """
     path = (folder or native.cache_dir()) / _file_name()
@@ -170,84 +167,6 @@ def load_or_measure(*, force: bool = False, folder: Path | None = None) -> Calib
     with contextlib.suppress(OSError):
         write_private(path, json.dumps(calibration.to_dict(), indent=2) + "\n")
     return calibration
-
-
-@dataclass(frozen=True)
-class ModelStep:
-    """Step times of a real model, in seconds, and the options that emulate them.
-
-    Attributes:
-        times_s: every measured step, in order.
-        mean_s: their mean.
-        stdev_s: their standard deviation.
-        distribution: the one of :data:`.distributions.Distribution` that lies nearest to the times.
-        distance: Kolmogorov-Smirnov distance between the times and that distribution, 0 to 1.
-    """
-
-    times_s: tuple[float, ...]
-    mean_s: float
-    stdev_s: float
-    distribution: Distribution
-    distance: float
-
-    def options(self) -> list[str]:
-        """The step as options for the command line or a recipe."""
-        stdev_s = 0.0 if self.distribution == "constant" else self.stdev_s
-        return [
-            f"compute.step_s={self.mean_s:.6g}",
-            f"compute.stdev_s={stdev_s:.6g}",
-            f"compute.distribution={self.distribution}",
-        ]
-
-
-def measure_step(step: Callable[[], object], *, warmup: int = 3, repeats: int = 20) -> ModelStep:
-    """Time a real model's step.
-
-    Args:
-        step: one training step; it returns when the device has finished (on a GPU end it with
-            ``torch.cuda.synchronize()``).
-        warmup: first calls that are left out.
-        repeats: calls that are timed, at least 2.
-
-    Raises:
-        ValueError: fewer than 2 repeats.
-    """
-    if repeats < 2:
-        raise ValueError("a spread needs 2 repeats or more")
-    for _ in range(warmup):
-        step()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter_ns()
-        step()
-        times.append((time.perf_counter_ns() - start) / 1e9)
-    return fit_step(times)
-
-
-def fit_step(times_s: Sequence[float]) -> ModelStep:
-    """The distribution nearest to these step times in seconds (2 or more), all with their mean and spread.
-
-    Times that spread by less than 2 % are called constant.  The others are compared by the
-    Kolmogorov-Smirnov distance to many draws of each distribution.
-    """
-    times = np.sort(np.asarray(times_s, dtype=np.float64))
-    mean, stdev = float(times.mean()), float(times.std(ddof=1))
-
-    def distance(name: Distribution) -> float:
-        draws = np.sort(StepTime(mean, stdev, name).draw(np.random.default_rng(0), _FIT_DRAWS))
-        both = np.concatenate([times, draws])
-        ranks = np.searchsorted(times, both, "right") / len(times) - np.searchsorted(draws, both, "right") / len(draws)
-        return float(np.abs(ranks).max())
-
-    if stdev <= _CONSTANT_SPREAD * mean:
-        return ModelStep(tuple(times_s), mean, stdev, "constant", 0.0)
-    distances: dict[Distribution, float] = {}
-    names: tuple[Distribution, ...] = ("normal", "lognormal", "gamma", "uniform", "exponential")
-    for name in names:
-        with contextlib.suppress(ConfigError):  # this spread is impossible for it
-            distances[name] = distance(name)
-    best = min(distances, key=lambda name: distances[name])
-    return ModelStep(tuple(times_s), mean, stdev, best, distances[best])
 
 
 def _file_name() -> str:

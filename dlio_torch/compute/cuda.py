@@ -37,7 +37,7 @@ class CudaQueue:
     """A stream of the current CUDA device that can be kept busy until a deadline.
 
     Attributes:
-        how: what spends the time, for reports.
+        implementation: code that spends the time, for reports.
         cycles_per_ns: the present estimate of the rate at which the kernel counts.
         overhead_ns: what a step costs the host beyond the kernel: launch and wake-up.
 
@@ -52,14 +52,14 @@ class CudaQueue:
             raise MissingPackageError("compute.mode=cuda needs torch", hint="pip install torch") from error
         if not torch.cuda.is_available():
             raise PreconditionError(
-                "compute.mode=cuda needs a GPU, and torch finds none here",
+                "compute.mode=cuda needs a GPU, and torch finds none on this machine",
                 hint="use compute.mode=spin or compute.mode=sleep, or a torch built for this machine's GPU",
             )
         self._cuda: Any = torch.cuda
         try:
             self._device = torch.cuda.current_device()
             self._stream = self._cuda.Stream(self._device)
-            self.how = f"clock-counting kernel on {torch.cuda.get_device_name(self._device)}"
+            self.implementation = f"clock-counting kernel on {torch.cuda.get_device_name(self._device)}"
             self.cycles_per_ns, self.overhead_ns = self._calibrate()
         except RuntimeError as error:
             raise PreconditionError(

@@ -32,7 +32,7 @@ class Emulator:
         mode: ``sleep``, ``spin``, ``cuda`` or ``none``.
         exact: whether times are good to some microseconds on an idle core; false means: do not trust
             the compute figures of this run.
-        how: what spends the time, for reports.
+        implementation: code that spends the time, for reports.
         details: further facts for reports, JSON-ready.
     """
 
@@ -43,13 +43,13 @@ class Emulator:
         durations: tuple[Durations, Durations],
         *,
         exact: bool,
-        how: str,
+        implementation: str,
         details: dict[str, Any],
         close: Callable[[], None] | None = None,
     ) -> None:
         self.mode = mode
         self.exact = exact
-        self.how = how
+        self.implementation = implementation
         self.details = details
         self._spend_until = spend_until
         self._close = close
@@ -70,8 +70,14 @@ class Emulator:
         return self._spend_until(start + ns) - start
 
     def describe(self) -> dict[str, Any]:
-        """What spent the time, for ``summary.json``."""
-        return {"mode": self.mode, "how": self.how, "exact": self.exact, "clock": "CLOCK_MONOTONIC", **self.details}
+        """Facts about the emulation, for ``summary.json``."""
+        return {
+            "mode": self.mode,
+            "how": self.implementation,
+            "exact": self.exact,
+            "clock": "CLOCK_MONOTONIC",
+            **self.details,
+        }
 
     def close(self) -> None:
         """Give threads and device resources back; without effect the second time."""
@@ -103,7 +109,7 @@ def make_emulator(
         seed: seed of the step times.
         rank: number of this rank; ranks draw their step times independently.
         spin_tail_ns: last part of a sleep, which is spun; :mod:`.calibrate` chooses it.
-        timer: what waits in modes sleep and spin instead of the machine's best; closed with the emulator.
+        timer: waits in modes sleep and spin instead of the machine's best; closed with the emulator.
 
     Raises:
         ConfigError: no distribution has this mean and standard deviation.
@@ -118,13 +124,18 @@ def make_emulator(
     )
     details: dict[str, Any] = {"distribution": config.distribution, "mean_s": mean_s, "stdev_s": stdev_s}
     if not config.emulated:
-        return Emulator("none", None, durations, exact=True, how="no compute is emulated", details=details)
+        return Emulator("none", None, durations, exact=True, implementation="no compute is emulated", details=details)
     if config.mode == "cuda":
         from dlio_torch.compute.cuda import CudaQueue
 
         queue = CudaQueue()
         return Emulator(
-            "cuda", queue.busy_until, durations, exact=True, how=queue.how, details=details | queue.describe()
+            "cuda",
+            queue.busy_until,
+            durations,
+            exact=True,
+            implementation=queue.implementation,
+            details=details | queue.describe(),
         )
     if config.mode not in ("sleep", "spin"):
         raise ConfigError(f"compute.mode={config.mode} is not known", hint="use sleep, spin, cuda or none")
@@ -136,7 +147,15 @@ def make_emulator(
     else:
         wait = timer.spin_until
         details |= {"threads": config.threads, "cores": len(os.sched_getaffinity(0))}
-    return Emulator(config.mode, wait, durations, exact=timer.exact, how=timer.how, details=details, close=timer.close)
+    return Emulator(
+        config.mode,
+        wait,
+        durations,
+        exact=timer.exact,
+        implementation=timer.implementation,
+        details=details,
+        close=timer.close,
+    )
 
 
 def _eval_step_time(step_time: StepTime, eval_step_s: float) -> StepTime:
@@ -154,7 +173,7 @@ class Preprocess:
 
     Args:
         config: the options of ``compute``; ``preprocess_s`` is the CPU time of one sample in seconds.
-        timer: what burns the time instead of the machine's best.
+        timer: uses the CPU time, instead of the machine's best.
     """
 
     def __init__(self, config: ComputeConfig, *, timer: Timer | None = None) -> None:

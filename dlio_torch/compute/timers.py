@@ -3,8 +3,8 @@
 Deadlines are nanoseconds of ``CLOCK_MONOTONIC``.  On Linux that is the clock of both
 :func:`time.monotonic_ns` and :func:`time.perf_counter_ns`.
 
-:class:`NativeTimer` is the real one.  :class:`PythonTimer` stands in where there is no C compiler:
-it releases the lock too, but its times are not to be trusted (``exact`` is false).
+:class:`NativeTimer` is the real one.  :class:`PythonTimer` replaces it where there is no C compiler:
+it releases the lock too, but its times are not exact (``exact`` is false).
 
 Every wait is cut into slices of 50 ms (100 ms in Python) between which the interpreter runs its
 signal handlers, so an interrupt ends even a long wait at once.
@@ -34,11 +34,11 @@ class Timer(Protocol):
 
     Attributes:
         exact: whether times are good to some microseconds on an idle core.
-        how: where the code comes from, for reports.
+        implementation: origin of the code, for reports.
     """
 
     exact: bool
-    how: str
+    implementation: str
 
     def sleep_until(self, deadline_ns: int) -> int:
         """Leave the CPU idle until the deadline; returns the time reached, never before it."""
@@ -61,10 +61,10 @@ def open_timer(*, threads: int = 1, spin_tail_ns: int = DEFAULT_SPIN_TAIL_NS) ->
         spin_tail_ns: last part of a sleep, which is spun.
     """
     try:
-        library, found = native.open_library("spin")
+        library, library_file = native.open_library("spin")
     except native.NativeUnavailable as error:
         return PythonTimer(f"{str(error).partition(':')[0]}: Python fallback", threads=threads)
-    return NativeTimer(library, found.how, threads=threads, spin_tail_ns=spin_tail_ns)
+    return NativeTimer(library, library_file.origin, threads=threads, spin_tail_ns=spin_tail_ns)
 
 
 class NativeTimer:
@@ -72,15 +72,15 @@ class NativeTimer:
 
     Args:
         library: the loaded ``spin`` library.
-        how: where it comes from.
+        implementation: origin of the library.
         threads: as :func:`open_timer`; helper threads start with the first spin of a process.
         spin_tail_ns: as :func:`open_timer`.
     """
 
     exact = True
 
-    def __init__(self, library: ctypes.CDLL, how: str, *, threads: int, spin_tail_ns: int) -> None:
-        self.how = how
+    def __init__(self, library: ctypes.CDLL, implementation: str, *, threads: int, spin_tail_ns: int) -> None:
+        self.implementation = implementation
         self._tail = ctypes.c_int64(spin_tail_ns)
         self._sleep = _bind(library.dlio_sleep_until, ctypes.c_int64, ctypes.c_int64)
         self._spin = _bind(library.dlio_spin_until, ctypes.c_int64)
@@ -161,14 +161,14 @@ class PythonTimer:
     lock is free.
 
     Args:
-        how: why there is no native code.
+        implementation: reason why there is no native code.
         threads: as :func:`open_timer`.
     """
 
     exact = False
 
-    def __init__(self, how: str, *, threads: int = 1) -> None:
-        self.how = how
+    def __init__(self, implementation: str, *, threads: int = 1) -> None:
+        self.implementation = implementation
         self._threads = threads
         self._buffer = bytes(_buffer_bytes(PIECE_NS))
         self._pool: tuple[int, ThreadPoolExecutor] | None = None

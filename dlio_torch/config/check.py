@@ -1,4 +1,4 @@
-"""How a check of the configuration refuses: keys, their values, where they were set, what is wrong, a way out."""
+"""Errors of checks of the configuration: keys, their values, their sources, the problem, the remedy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError
 
 Fail = Callable[[list[str], str, str], None]
-"""Refuses the values of some keys: keys, problem, way out."""
+"""Refuses the values of some keys: keys, problem, remedy."""
 
 
-class Check:
-    """Builds the messages.
+class ConfigCheck:
+    """Builds the errors of checks.
 
     Args:
         config: the configuration that is checked.
@@ -28,13 +28,13 @@ class Check:
         self.sources = sources
         self.amount = "dataset.samples_per_file" if config.dataset.path is None else "dataset.path"
 
-    def fail(self, keys: list[str], problem: str, way_out: str) -> None:
+    def fail(self, keys: list[str], problem: str, remedy: str) -> None:
         """Refuse the values of ``keys``.
 
         Raises:
             ConfigError: always.
         """
-        raise ConfigError(f"{' with '.join(self.text(key) for key in keys)}: {problem}", hint=way_out)
+        raise ConfigError(f"{' with '.join(self.text(key) for key in keys)}: {problem}", hint=remedy)
 
     def text(self, key: str) -> str:
         """``key=value (source)``."""

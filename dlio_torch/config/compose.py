@@ -22,14 +22,15 @@ from dataclasses import astuple, dataclass, field, is_dataclass
 from pathlib import Path
 
 from dlio_torch.config import resources
-from dlio_torch.config.blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
+from dlio_torch.config.adjustments import adjust_loader
 from dlio_torch.config.fields import groups, leaves, lookup, nearest, suggest
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
+from dlio_torch.config.recipe_blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
 from dlio_torch.config.resources import Resources
 from dlio_torch.config.scaling import scale
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import validate
-from dlio_torch.config.ways_of_reading import one_way_of_reading
+from dlio_torch.config.validate_storage import with_local_paths
 from dlio_torch.config.yamlfile import Document, Tree
 from dlio_torch.errors import ConfigError
 
@@ -42,22 +43,20 @@ _META = ("defaults", SCALES, ACCELERATORS, RESOLVED)
 
 @dataclass(frozen=True)
 class Composed:
-    """What the command line and the recipe add up to.
+    """The result of composing the command line and the recipe.
 
     Attributes:
         config: the configuration, scaled and checked.
         sources: where each leaf's value came from, by dotted key.
         notes: what the scale changed and by how much, one line each.
         scaled: keys that the scale changed.
-        recipe_file: name of the recipe's file as messages show it.
-        adjusted: what gave way to the way of reading that was asked for, or has no meaning for it, one line each.
+        adjusted: options that the requested loader overrides or does not use, one line each.
     """
 
     config: Config
     sources: dict[str, str]
     notes: list[str]
     scaled: frozenset[str] = frozenset()
-    recipe_file: str = ""
     adjusted: list[str] = field(default_factory=list)
 
 
@@ -90,17 +89,17 @@ def compose(
     scale_name = ""
     if resolved:
         _refuse_rescaling(document, arguments)
-        stack.add(_own(document), document.where, literal=True)
+        stack.add(_recipe_keys(document), document.location_of, literal=True)
     else:
         scale_name = _layers(stack, document, arguments, picks, places)
     for group, choice in picks.items():
         if group != "scale":
             fragment = places.fragment(group, choice, COMMAND_LINE)
-            stack.add(fragment.tree, fragment.where, prefix=(group,))
+            stack.add(fragment.tree, fragment.location_of, prefix=(group,))
     for key, value in arguments:
         if key == "scale.name":
             raise ConfigError(
-                f"{key}={show(value)} (command line): a scale is picked whole", hint=f"write scale={value}"
+                f"{key}={show(value)} (command line): a scale is chosen as a whole", hint=f"write scale={value}"
             )
         if key != "recipe" and key not in picks:
             stack.set(key, value)
@@ -119,9 +118,11 @@ def compose(
             notes.append(f"{change.key} {_short(change.before)} -> {_short(change.after)} (scale={scale_name})")
             changed[change.key] = f"scale {scale_name} (published {_short(change.before)})"
     sources |= changed
-    config, adjusted = one_way_of_reading(config, sources, changed)
+    config, adjusted = adjust_loader(config, sources, changed)
     validate(config, sources)
-    return Composed(config, sources, notes, frozenset(changed), document.label, adjusted)
+    config, paths = with_local_paths(config)
+    adjusted += paths
+    return Composed(config, sources, notes, frozenset(changed), adjusted)
 
 
 def split_argument(argument: str) -> tuple[str, str]:
@@ -170,39 +171,40 @@ def _layers(
 ) -> str:
     """Add everything below the command line; returns the name of the scale."""
     defaults = _defaults(document)
-    for group, (choice, where) in defaults.items():
+    for group, (choice, source) in defaults.items():
         if group not in picks and group != "scale":
-            fragment = places.fragment(group, choice, where)
-            stack.add(fragment.tree, fragment.where, prefix=(group,))
-    own = _own(document)
-    if "scale" in own:
+            fragment = places.fragment(group, choice, source)
+            stack.add(fragment.tree, fragment.location_of, prefix=(group,))
+    recipe_keys = _recipe_keys(document)
+    if "scale" in recipe_keys:
         raise ConfigError(
-            f"scale={show(own['scale'])} ({document.where(('scale',))}): a recipe does not set the scale itself",
+            f"scale={show(recipe_keys['scale'])} ({document.location_of(('scale',))}): a recipe does not set the "
+            "scale itself",
             hint="write 'scales:' with a block for each scale, such as scales: {laptop: {max_samples: 256}}",
         )
-    stack.add(own, document.where)
-    add_accelerator(stack, *_accelerator(own, document, arguments), document)
-    name, where = defaults.get("scale", (DEFAULT_SCALE, "default"))
+    stack.add(recipe_keys, document.location_of)
+    add_accelerator(stack, *_accelerator(recipe_keys, document, arguments), document)
+    name, source = defaults.get("scale", (DEFAULT_SCALE, "default"))
     if "scale" in picks:
-        name, where = picks["scale"], COMMAND_LINE
-    fragment = places.fragment("scale", name, where)
-    stack.add(fragment.tree, fragment.where, prefix=("scale",))
+        name, source = picks["scale"], COMMAND_LINE
+    fragment = places.fragment("scale", name, source)
+    stack.add(fragment.tree, fragment.location_of, prefix=("scale",))
     add_scale(stack, name, document, places)
-    stack.add({"name": name}, lambda _: where, prefix=("scale",))
+    stack.add({"name": name}, lambda _: source, prefix=("scale",))
     return name
 
 
-def _accelerator(own: Tree, document: Document, arguments: list[tuple[str, str]]) -> tuple[str, str]:
-    """The variant that is asked for, and by whom; empty: none."""
-    asked = [value for key, value in arguments if key == "accelerator"]
-    if asked:
-        return asked[-1], COMMAND_LINE
-    name = own.get("accelerator")
+def _accelerator(recipe_keys: Tree, document: Document, arguments: list[tuple[str, str]]) -> tuple[str, str]:
+    """The requested variant and its source; empty: none."""
+    requested = [value for key, value in arguments if key == "accelerator"]
+    if requested:
+        return requested[-1], COMMAND_LINE
+    name = recipe_keys.get("accelerator")
     # A value that is no text is refused where the configuration is built.
-    return (name if isinstance(name, str) else ""), document.where(("accelerator",))
+    return (name if isinstance(name, str) else ""), document.location_of(("accelerator",))
 
 
-def _own(document: Document) -> Tree:
+def _recipe_keys(document: Document) -> Tree:
     return {key: value for key, value in document.tree.items() if key not in _META}
 
 
@@ -211,30 +213,33 @@ def _defaults(document: Document) -> dict[str, tuple[str, str]]:
     listed = document.tree.get("defaults") or []
     hint = "write a list of '- group: choice' lines"
     if not isinstance(listed, list):
-        raise ConfigError(f"defaults={show(listed)} ({document.where(('defaults',))}): expected a list", hint=hint)
-    found: dict[str, tuple[str, str]] = {}
+        raise ConfigError(
+            f"defaults={show(listed)} ({document.location_of(('defaults',))}): expected a list", hint=hint
+        )
+    chosen: dict[str, tuple[str, str]] = {}
     for i, item in enumerate(listed):
-        where = document.where(("defaults", str(i)))
+        source = document.location_of(("defaults", str(i)))
         if not isinstance(item, dict) or len(item) != 1 or not isinstance(next(iter(item.values())), str):
-            raise ConfigError(f"defaults={show(item)} ({where}): expected 'group: choice'", hint=hint)
+            raise ConfigError(f"defaults={show(item)} ({source}): expected 'group: choice'", hint=hint)
         ((group, choice),) = item.items()
         if group not in groups():
             close = nearest(group, groups())
             meant = f"did you mean {close[0]}? " if close else ""
             raise ConfigError(
-                f"defaults.{group}={choice} ({where}): unknown group", hint=f"{meant}groups are {', '.join(groups())}"
+                f"defaults.{group}={choice} ({source}): unknown group", hint=f"{meant}groups are {', '.join(groups())}"
             )
-        if group in found:
-            raise ConfigError(f"defaults.{group}={choice} ({where}): group appears twice", hint="keep one of them")
-        found[group] = (choice, where)
-    return found
+        if group in chosen:
+            raise ConfigError(f"defaults.{group}={choice} ({source}): group appears twice", hint="keep one of them")
+        chosen[group] = (choice, source)
+    return chosen
 
 
 def _flag(document: Document) -> bool:
     value = document.tree.get(RESOLVED, "false")
     if value not in ("true", "false"):
         raise ConfigError(
-            f"{RESOLVED}={show(value)} ({document.where((RESOLVED,))}): expected true or false", hint="remove the line"
+            f"{RESOLVED}={show(value)} ({document.location_of((RESOLVED,))}): expected true or false",
+            hint="remove the line",
         )
     return bool(value == "true")
 
@@ -243,7 +248,7 @@ def _refuse_rescaling(document: Document, arguments: list[tuple[str, str]]) -> N
     for key in ("defaults", SCALES, ACCELERATORS):
         if key in document.tree:
             raise ConfigError(
-                f"{key} ({document.where((key,))}): not permitted beside '{RESOLVED}: true'",
+                f"{key} ({document.location_of((key,))}): not permitted together with '{RESOLVED}: true'",
                 hint=f"remove {key}, or the line '{RESOLVED}: true'",
             )
     for key, value in arguments:

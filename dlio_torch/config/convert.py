@@ -1,4 +1,4 @@
-"""Text -> typed value of an option, strictly: nothing is guessed, nothing is rounded.
+"""Strict conversion of text to the typed value of an option: nothing is guessed or rounded.
 
 Values from YAML and from the command line arrive as text and pass through the same functions, so
 ``loader.num_workers: 4`` in a recipe and ``loader.num_workers=4`` mean the same.
@@ -74,14 +74,14 @@ def convert(value: Any, option: Option) -> Any:
             raise Unfit("expected a list", _advice(option), option, value)
         return [convert(item, element(option, str(i))) for i, item in enumerate(value)]
     if not isinstance(value, str):
-        what = "a list" if isinstance(value, list) else "a mapping"
-        raise Unfit(f"expected {_expected(option)}, not {what}", _advice(option), option, value)
+        kind = "a list" if isinstance(value, list) else "a mapping"
+        raise Unfit(f"expected {_expected(option)}, not {kind}", _advice(option), option, value)
     return _scalar(value, option)
 
 
 def _scalar(text: str, option: Option) -> Any:
     if option.kind == "str":
-        if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             # Neither a file name nor a file of ours can hold them.
             raise Unfit("holds a NUL or half a character", "write text without it", option, text)
         return text
@@ -150,7 +150,7 @@ def _expected(option: Option) -> str:
 
 
 def _advice(option: Option) -> str:
-    """What to write, in one line."""
+    """A line that says which values the option takes."""
     if option.kind == "values":
         return f"write {option.key}=[{'1,2' if option.element == 'int' else 'a,b'}]"
     if option.kind == "list":
@@ -162,6 +162,8 @@ def _advice(option: Option) -> str:
         text = f"write {_expected(option)}"
     if option.minimum is not None:
         text += f", at least {_show(option.minimum, option)}"
+        if option.maximum is not None:
+            text += f" and at most {_show(option.maximum, option)}"
     if option.optional:
         text += ", or null"
     if option.default is not None and not isinstance(option.default, list):

@@ -1,4 +1,4 @@
-"""What the configuration asks of formats, engines and storages: the only module that imports their registries."""
+"""Facts of formats, engines and storages for the configuration: the only module that imports their registries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.formats.core import registry as formats
 from dlio_torch.formats.core.registry import DEFAULT, OptionGroup, all_facts, option_groups
-from dlio_torch.storage.registry import unknown_scheme
+from dlio_torch.storage.registry import LOCAL, no_local_path, open_storage, scheme_of, storage_class, unknown_scheme
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT",
     "ENGINES",
+    "LOCAL",
     "OptionGroup",
     "all_engines",
     "all_facts",
     "engine_facts",
     "format_facts",
+    "no_local_path",
+    "open_storage",
     "option_groups",
+    "scheme_of",
+    "storage_class",
     "unknown_scheme",
 ]
 

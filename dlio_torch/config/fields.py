@@ -1,4 +1,4 @@
-"""What the schema says about a dotted key: type, unit, choices, documentation, nearest names."""
+"""Lookup of options by dotted key: type, unit, choices, documentation, nearest names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dlio_torch.config.schema import Config
 
 LONGEST_S = 1e9
-"""Of a duration: 31 years, which in nanoseconds are an int64."""
+"""Longest duration, in seconds: 31 years, which in nanoseconds fit an int64."""
 LARGEST_B = 2.0**60
 LARGEST = 1e15
 
@@ -198,7 +198,7 @@ def nearest(word: str, known: Sequence[str], limit: int = 1, cutoff: float = 0.6
 
 
 def suggest(path: Sequence[str]) -> str:
-    """What to do about an unknown key: the nearest valid names, in one line."""
+    """Advice for an unknown key: the nearest valid names, in one line."""
     prefix = tuple(path)
     while prefix and lookup(prefix) is None:
         prefix = prefix[:-1]

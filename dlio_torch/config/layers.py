@@ -20,19 +20,19 @@ from dlio_torch.errors import ConfigError
 
 COMMAND_LINE = "command line"
 
-Where = Callable[[Path], str]
-"""Path in a layer -> where that value was written."""
+SourceOf = Callable[[Path], str]
+"""Path in a layer -> file and line, or another source, of its value."""
 
 
 def _defaults() -> DictConfig:
-    """The settings of the schema, nobody else's."""
+    """A fresh copy of the default settings of the schema."""
     settings: DictConfig = pickle.loads(_pickled_defaults())
     return settings
 
 
 @functools.cache
 def _pickled_defaults() -> bytes:
-    """To load them takes a tenth of the time that building them does."""
+    """The pickled defaults; loading them takes a tenth of the time of building them."""
     return pickle.dumps(OmegaConf.create(as_text(_tree(Config(), ROOT))))
 
 
@@ -56,12 +56,12 @@ class Stack:
     settings: DictConfig = field(default_factory=_defaults)
     sources: dict[str, str] = field(default_factory=dict)
 
-    def add(self, tree: Tree, where: Where, *, prefix: Path = (), literal: bool = False) -> None:
+    def add(self, tree: Tree, source_of: SourceOf, *, prefix: Path = (), literal: bool = False) -> None:
         """Merge ``tree`` at ``prefix``.
 
         Args:
             tree: settings of a file or a part of it.
-            where: source of the value at a path inside ``tree``.
+            source_of: gives the source of the value at a path inside ``tree``.
             prefix: group that ``tree`` belongs to; empty: the root.
             literal: take ``${...}`` as text, not as a reference to another key.
 
@@ -70,12 +70,12 @@ class Stack:
         """
         option = lookup(prefix)
         if option is None:
-            raise ConfigError(f"{'.'.join(prefix)} ({where(())}): unknown group", hint=suggest(prefix))
-        self._check(tree, option, (), where)
+            raise ConfigError(f"{'.'.join(prefix)} ({source_of(())}): unknown group", hint=suggest(prefix))
+        self._check(tree, option, (), source_of)
         group = self.settings
         for name in prefix:
             group = group[name]
-        with _readable(prefix, tree, where(())):
+        with _readable(prefix, tree, source_of(())):
             # In place: nobody holds the settings of before, and a copy of all options costs more than the merge.
             OmegaConf.unsafe_merge(group, _escape(tree) if literal else tree)
         for path in _demanded(tree):  # merge() passes over values that must be given
@@ -128,12 +128,12 @@ class Stack:
         return config
 
     def source(self, key: str) -> str:
-        """Where ``key`` was set, or ``default``; an element of a list counts as the list."""
+        """Source of the value of ``key``, or ``default``; an element of a list has the source of the list."""
         path = key.split(".")
         while path:
-            found = self.sources.get(".".join(path))
-            if found is not None:
-                return found
+            source = self.sources.get(".".join(path))
+            if source is not None:
+                return source
             path.pop()
             option = lookup(path)
             if option is None or option.kind != "values":
@@ -150,31 +150,31 @@ class Stack:
                 node = node.get(part)
         return show(node)
 
-    def _check(self, value: Any, option: Option, path: Path, where: Where) -> None:
+    def _check(self, value: Any, option: Option, path: Path, source_of: SourceOf) -> None:
         """Refuse unknown keys and misplaced groups; note the source of every leaf."""
         if option.kind == "group" and isinstance(value, dict):
             known = children(option)
             for name, item in value.items():
                 child = known.get(name)
                 if child is None:
-                    raise unknown((*option.path, name), item, where((*path, name)))
+                    raise unknown((*option.path, name), item, source_of((*path, name)))
                 if child.kind == "group" and item is None:
                     value[name] = {}  # a group whose lines are all commented out
                 else:
-                    self._check(item, child, (*path, name), where)
+                    self._check(item, child, (*path, name), source_of)
         elif option.kind == "group":
             raise ConfigError(
-                f"{option.key}={show(value)} ({where(path)}): {option.key} is a group of options",
+                f"{option.key}={show(value)} ({source_of(path)}): {option.key} is a group of options",
                 hint=f"write '{option.path[-1]}:' and its options below it; to pick a fragment of conf/ "
                 f"write it in 'defaults:' as '- {option.path[-1]}: {show(value)}'",
             )
         elif option.kind == "list" and isinstance(value, list) and value:
             self._forget(option.key)
             for i, item in enumerate(value):
-                self._check(item, element(option, str(i)), (*path, str(i)), where)
+                self._check(item, element(option, str(i)), (*path, str(i)), source_of)
         elif isinstance(value, dict):
             raise ConfigError(
-                f"{option.key}={show(value)} ({where(path)}): {option.key} is a value, not a group",
+                f"{option.key}={show(value)} ({source_of(path)}): {option.key} is a value, not a group",
                 hint=f"write {option.key}: <{option.type_text}>",
             )
         else:
@@ -182,7 +182,7 @@ class Stack:
             parent = lookup(option.path[:-1])
             # One element of a list of scalars has no source of its own: the list is the leaf.
             leaf = option.path[:-1] if parent is not None and parent.kind == "values" else option.path
-            self.sources[".".join(leaf)] = where(path)
+            self.sources[".".join(leaf)] = source_of(path)
 
     def _forget(self, key: str) -> None:
         for old in [known for known in self.sources if known == key or known.startswith(f"{key}.")]:
@@ -223,10 +223,10 @@ class Stack:
 
 
 class _readable:
-    """Turns OmegaConf's refusals (bad ``${...}`` grammar, for the most part) into one line."""
+    """Turns errors of OmegaConf (mostly bad ``${...}`` syntax) into one line."""
 
     def __init__(self, path: Path, value: Any, source: str) -> None:
-        self.what = f"{'.'.join(path) + '=' + show(value) if path else show(value)} ({source})"
+        self.setting = f"{'.'.join(path) + '=' + show(value) if path else show(value)} ({source})"
 
     def __enter__(self) -> None:
         return None
@@ -235,7 +235,7 @@ class _readable:
         if isinstance(error, (OmegaConfBaseException, ValueError, TypeError, RecursionError)):
             reason = str(error).split("\n")[0] or type(error).__name__
             raise ConfigError(
-                f"{self.what}: {reason}", hint="a reference is written ${group.option}; write \\${ for a literal ${"
+                f"{self.setting}: {reason}", hint="a reference is written ${group.option}; write \\${ for a literal ${"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""How an option of the schema is written down: its default, and what ``explain`` says about it."""
+"""Declaration of an option: its default and its documentation."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from dataclasses import field
 from typing import Any
 
 MOST_THREADS = 65536
-"""Processes or threads of a rank: more are a slip of the pen, and no system starts them."""
+"""Processes or threads of a rank: a larger number is a mistake, no system starts so many."""
 
 MOST_CHUNK_ROWS = 1 << 24
 """Rows of a chunk: HDF5 takes chunks below 4 GiB."""
 
+MOST_DEFLATE = 9
+"""Highest compression level of zlib, which gzip and the deflate filter of HDF5 share."""
+
 LARGEST_CALL = 0x7FFFF000
-"""Bytes that Linux transfers in one call at the most: a larger buffer is never filled by one."""
+"""Most bytes that Linux transfers in one call."""
 
 
 def opt(
@@ -21,8 +24,7 @@ def opt(
     """One option: its default, one line of documentation, unit (``B``, ``s``), least and greatest value."""
     metadata = {"doc": doc, "unit": unit, "min": minimum, "max": maximum}
     if isinstance(default, (list, dict)):
-        made = default
-        return field(default_factory=lambda: type(made)(made), metadata=metadata)
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
     if isinstance(default, type):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)

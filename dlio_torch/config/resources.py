@@ -1,4 +1,4 @@
-"""Finds ``conf/`` and ``recipes/``: the user's folders first, then those that came with the package.
+"""Search for ``conf/`` and ``recipes/``: the user's folders first, then those of the package.
 
 A user's folders are named in the environment variable ``DLIO_TORCH_PATH``, separated by colons; each
 may hold ``conf/<group>/<choice>.yaml`` and ``recipes/<name>.yaml``.  The shipped ones lie inside the
@@ -35,11 +35,11 @@ class Root:
 
 @dataclass(frozen=True)
 class Resources:
-    """All places to look in, in order of precedence.
+    """All folders to search, in order of precedence.
 
     Attributes:
         roots: the user's folders, then the shipped one.
-        cwd: what relative recipe paths are relative to.
+        cwd: folder to which relative recipe paths refer.
     """
 
     roots: tuple[Root, ...]
@@ -89,34 +89,34 @@ class Resources:
         return self._load(path, f"{group}={choice} ({source})")
 
     def _recipe_file(self, name: str, source: str) -> tuple[str, Document]:
-        what = f"recipe={name} ({source})"
+        asker = f"recipe={name} ({source})"
         try:
             path = (self.cwd / Path(name).expanduser()).resolve()
             is_file, is_folder = path.is_file(), path.is_dir()
             there = sorted(p.name for p in path.parent.glob("*.y*ml")) if not is_file else []
         except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
-            raise ConfigError(f"{what}: not a usable path: {error}", hint="name a YAML file") from None
+            raise ConfigError(f"{asker}: not a usable path: {error}", hint="name a YAML file") from None
         if is_folder:
-            raise ConfigError(f"{what}: is a folder", hint=f"name a file in it: recipe={name.rstrip('/')}/config.yaml")
+            raise ConfigError(f"{asker}: is a folder", hint=f"name a file in it: recipe={name.rstrip('/')}/config.yaml")
         if not is_file and path.exists():
-            raise ConfigError(f"{what}: is no regular file", hint="name a YAML file")
+            raise ConfigError(f"{asker}: is no regular file", hint="name a YAML file")
         if not is_file:
             raise ConfigError(
-                f"{what}: no such file",
+                f"{asker}: no such file",
                 hint=f"{_meant(path.name, dict.fromkeys(there, path))}shipped recipes are {_listed(self.recipes())}",
             )
-        return _safe_stem(name), self._load(path, what, label=name)
+        return _safe_stem(name), self._load(path, asker, label=name)
 
     def _names(self, folder: str) -> dict[str, Path]:
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for root in reversed(self.roots):
             for path in (root.folder / folder).glob("*.yaml"):
                 if _NAME.fullmatch(path.stem):
-                    found[path.stem] = path
-        return dict(sorted(found.items()))
+                    paths[path.stem] = path
+        return dict(sorted(paths.items()))
 
-    def _load(self, path: Path, what: str, label: str | None = None) -> Document:
-        return read_document(path, what, label or self._label(path))
+    def _load(self, path: Path, asker: str, label: str | None = None) -> Document:
+        return read_document(path, asker, label or self._label(path))
 
     def _label(self, path: Path) -> str:
         for root in self.roots:
@@ -125,12 +125,12 @@ class Resources:
         return str(path)
 
 
-def read_document(path: Path, what: str, label: str) -> Document:
+def read_document(path: Path, asker: str, label: str) -> Document:
     """The YAML file ``path``.
 
     Args:
         path: the file.
-        what: who asks for it, as messages begin.
+        asker: start of messages: the key that names the file.
         label: its name in messages about its content.
 
     Raises:
@@ -138,16 +138,16 @@ def read_document(path: Path, what: str, label: str) -> Document:
     """
     try:
         # One character more than permitted is enough to know, and a device file cannot fill memory.
-        # A pipe would be waited for, maybe for ever.
+        # A pipe would be waited for, possibly without end.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{what}: {path} is no regular file", hint="name a YAML file")
+            raise ConfigError(f"{asker}: {path} is no regular file", hint="name a YAML file")
         # Some files of the kernel are regular and give what they have only when there is something.
         with open(path, "rb", opener=_without_waiting) as file:
             text = (file.read(4 * MAX_CHARACTERS + 1) or b"").decode("utf-8")
     except OSError as error:
-        raise ConfigError(f"{what}: cannot read {path}: {error.strerror}", hint="check its permissions") from None
+        raise ConfigError(f"{asker}: cannot read {path}: {error.strerror}", hint="check its permissions") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{what}: {path} is not UTF-8 text", hint="name a YAML file") from None
+        raise ConfigError(f"{asker}: {path} is not UTF-8 text", hint="name a YAML file") from None
     return parse_document(text, label)
 
 
@@ -156,7 +156,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def find(cwd: Path, environ: Mapping[str, str]) -> Resources:
-    """The places to look in from folder ``cwd`` with the environment ``environ``."""
+    """The folders to search from folder ``cwd`` with the environment ``environ``."""
     roots = [
         Root((cwd / entry).resolve(), entry.rstrip("/") + "/")
         for entry in environ.get(PATH_VARIABLE, "").split(":")

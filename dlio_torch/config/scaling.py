@@ -190,11 +190,11 @@ def _checkpoint_size(work: Scaler) -> None:
 
 def _merge(work: Scaler, key: str) -> None:
     """Two changes of one key are one change to the reader."""
-    found = [change for change in work.changes if change.key == key]
-    if len(found) > 1:
-        merged = Change(key, found[0].before, found[-1].after)
-        work.changes[work.changes.index(found[0])] = merged
-        for change in found[1:]:
+    changes = [change for change in work.changes if change.key == key]
+    if len(changes) > 1:
+        merged = Change(key, changes[0].before, changes[-1].after)
+        work.changes[work.changes.index(changes[0])] = merged
+        for change in changes[1:]:
             work.changes.remove(change)
 
 

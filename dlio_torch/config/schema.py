@@ -77,24 +77,32 @@ __all__ = [
 class Config:
     """A complete experiment."""
 
-    recipe: str = opt("", "recipe name, or path of a recipe file")
-    accelerator: str = opt("", "variant of the recipe, a name in its 'accelerators:'; empty: as the recipe stands")
-    description: str = opt("", "what the recipe emulates, in one line")
-    seed: int = opt(1, "seed of data, order and compute times", minimum=0)
-    verify: bool = opt(False, "check every sample's content and how often it came")
-    dataset: DatasetConfig = opt(DatasetConfig, "what is read")
+    recipe: str = opt("", "recipe name (`ls recipes` lists them), or path of a recipe file")
+    accelerator: str = opt(
+        "", "variant of the recipe: a name in its 'accelerators:' block; empty: the recipe without a variant"
+    )
+    description: str = opt("", "one line that says which application the recipe emulates")
+    seed: int = opt(1, "seed of the generated data, the sample order and the random compute times", minimum=0)
+    verify: bool = opt(
+        False, "compare each sample with its generated content, and count how often each sample is delivered"
+    )
+    dataset: DatasetConfig = opt(DatasetConfig, "the data set: format, number of files, arrays of a sample")
     generate: GenerateConfig = opt(GenerateConfig, "how synthetic data are written")
-    access: AccessConfig = opt(AccessConfig, "which samples, in which order, by which rank")
-    loader: LoaderConfig = opt(LoaderConfig, "how batches are fetched")
-    stage: StageConfig = opt(StageConfig, "a copy of the data near the ranks, made before they read")
-    cache: CacheConfig = opt(CacheConfig, "what lies in the page cache when the training begins")
-    storage: StorageConfig = opt(StorageConfig, "what the storage gives at the most")
-    compute: ComputeConfig = opt(ComputeConfig, "what stands for the model")
-    train: TrainConfig = opt(TrainConfig, "the loop")
-    checkpoint: CheckpointConfig = opt(CheckpointConfig, "what is saved, when, by whom")
-    dist: DistConfig = opt(DistConfig, "how ranks talk")
-    trace: TraceConfig = opt(TraceConfig, "what is recorded beside the step times")
-    output: OutputConfig = opt(OutputConfig, "where results go")
-    system: SystemConfig = opt(SystemConfig, "the system of the published numbers, and of `predict`")
-    scale: ScaleConfig = opt(ScaleConfig, "how much of the published amount is done")
-    expect: list[ExpectConfig] = opt([], "published signature that a run is compared with")
+    access: AccessConfig = opt(AccessConfig, "which samples each rank reads, and in which order")
+    loader: LoaderConfig = opt(LoaderConfig, "how batches are loaded: engine, workers, prefetching")
+    stage: StageConfig = opt(
+        StageConfig, "staging: a copy of the data on node-local storage, made before the ranks read"
+    )
+    cache: CacheConfig = opt(CacheConfig, "state of the page cache when training begins")
+    storage: StorageConfig = opt(StorageConfig, "limits of the storage, with which a run is compared")
+    compute: ComputeConfig = opt(ComputeConfig, "emulated compute, which replaces the model")
+    train: TrainConfig = opt(TrainConfig, "training loop: epochs, steps, batches, evaluation")
+    checkpoint: CheckpointConfig = opt(CheckpointConfig, "checkpoints: content, interval, and the ranks that save")
+    dist: DistConfig = opt(DistConfig, "communication between ranks")
+    trace: TraceConfig = opt(TraceConfig, "recordings besides the step times: spans, I/O calls, profiler")
+    output: OutputConfig = opt(OutputConfig, "run directories and progress messages")
+    system: SystemConfig = opt(
+        SystemConfig, "system on which the published figures were measured, and the system that `predict` simulates"
+    )
+    scale: ScaleConfig = opt(ScaleConfig, "limits that shrink the published amount of data, steps and compute")
+    expect: list[ExpectConfig] = opt([], "published figures, with which a run is compared")

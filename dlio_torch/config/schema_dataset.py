@@ -19,50 +19,60 @@ class FieldConfig:
     """One array of a sample (an HDF5 dataset; its name may hold slashes for groups)."""
 
     name: str = opt("data", "path of the array inside the file, for example 'climate/data'")
-    dtype: str = opt("float32", "element type, a NumPy name")
-    shape: list[int] = opt([], "shape of one sample (or of one row of a variable-length sample)")
-    length_mean: float = opt(0.0, "mean rows of a variable-length sample; 0: fixed length", minimum=0)
-    length_stdev: float = opt(0.0, "standard deviation of the rows of a variable-length sample", minimum=0)
+    dtype: str = opt("float32", "element type, as NumPy names it")
+    shape: list[int] = opt([], "shape of one sample; for samples of variable length, shape of one row")
+    length_mean: float = opt(
+        0.0, "mean number of rows of a variable-length sample; 0: all samples have the same shape", minimum=0
+    )
+    length_stdev: float = opt(0.0, "standard deviation of the number of rows of a variable-length sample", minimum=0)
     select: list[int] = opt([], "indices along the first axis of a sample that are read; empty: all")
     chunk: list[int] | None = opt(
-        None, "chunk shape of the stored array, rows first; null: by chunk_bytes of the format"
+        None,
+        "chunk shape of the stored array, whose first axis counts samples (or rows); null: derived from the "
+        "format's chunk_bytes",
     )
 
 
 @dataclass(frozen=True)
 class OnceConfig:
-    """A file that each rank opens before its first batch, beside the samples."""
+    """A file that each rank opens before its first batch, in addition to the samples."""
 
     name: str = opt(
         "",
-        "file in the folder of the data, made with them; empty: the first file of samples, whose shapes are looked at",
+        "file in the folder of the data set, generated with it; empty: the first file of samples, opened to "
+        "learn the shapes of its arrays",
     )
-    split: Literal["train", "eval"] = opt("train", "with an empty name: training or evaluation samples")
-    rows: int = opt(1, "rows of each array of fields", minimum=1)
-    fields: list[FieldConfig] = opt([], "arrays of the file, which are read one after another")
+    split: Literal["train", "eval"] = opt(
+        "train", "with an empty name: whether the first training or the first evaluation file is opened"
+    )
+    rows: int = opt(1, "rows of each array of the file", minimum=1)
+    fields: list[FieldConfig] = opt([], "arrays of the file, read one after another")
     columns: list[int] = opt(
-        [], "indices along the second axis, read one after another; empty: each array at once (format hdf5)"
+        [],
+        "indices along the second axis, read one column per call (format hdf5 only); empty: each array is "
+        "read in one call",
     )
 
 
 @dataclass(frozen=True)
 class DatasetOptions:
-    """What is read: format and amount, whatever the format."""
+    """Options of every data set: format, number of files, arrays of a sample."""
 
-    format: str = opt(DEFAULT, "file format, a name of `ls formats`")
-    path: str | None = opt(None, "existing file or folder to read instead of generated data")
+    format: str = opt(DEFAULT, "file format; `ls formats` lists them")
+    path: str | None = opt(None, "existing file or folder to read; null: the data are generated below dataset.root")
     root: str = opt("data", "folder below which generated data sets lie")
-    num_files: int = opt(1, "training files", minimum=1)
-    samples_per_file: int = opt(1024, "samples of a training file", minimum=1)
-    num_files_eval: int = opt(0, "evaluation files", minimum=0)
-    samples_per_file_eval: int = opt(0, "samples of an evaluation file", minimum=0)
-    num_subfolders: int = opt(0, "subfolders over which the files are spread; 0: none", minimum=0)
+    num_files: int = opt(1, "number of training files", minimum=1)
+    samples_per_file: int = opt(1024, "samples in each training file", minimum=1)
+    num_files_eval: int = opt(0, "number of evaluation files; 0: none", minimum=0)
+    samples_per_file_eval: int = opt(0, "samples in each evaluation file", minimum=0)
+    num_subfolders: int = opt(0, "subfolders among which the files are distributed; 0: no subfolders", minimum=0)
     fields: list[FieldConfig] = opt([], "arrays of a sample, in the order of reading")
     once: list[OnceConfig] = opt(
-        [], "files that each rank opens before its first batch, in this order; a name may come several times"
+        [], "files that each rank opens before its first batch, in this order; a file may be listed several times"
     )
     direct_io: bool = opt(
-        False, "read past the page cache (O_DIRECT); formats whose library reads for them cannot do that"
+        False,
+        "read with O_DIRECT, which bypasses the page cache; formats whose library reads the file do not support it",
     )
 
     def of(self, options: type[OptionsT]) -> OptionsT:
@@ -73,8 +83,8 @@ class DatasetOptions:
         """
         for name, group in _GROUPS.items():
             if group.options is options:
-                found: OptionsT = getattr(self, name)
-                return found
+                options_of_format: OptionsT = getattr(self, name)
+                return options_of_format
         raise LookupError(f"no group of dataset is a {options.__name__}")
 
     def has(self, options: type) -> bool:
@@ -92,7 +102,7 @@ def _with_formats() -> type:
         groups,
         bases=(DatasetOptions,),
         frozen=True,
-        namespace={"__module__": __name__, "__doc__": "What is read: format, amount, layout."},
+        namespace={"__module__": __name__, "__doc__": "The data set: format, amount, layout."},
     )
 
 
@@ -101,13 +111,15 @@ def _about(formats: tuple[str, ...]) -> str:
 
 
 _GROUPS = {
-    name: group for name, group in option_groups().items() if name not in {one.name for one in fields(DatasetOptions)}
+    name: group
+    for name, group in option_groups().items()
+    if name not in {field.name for field in fields(DatasetOptions)}
 }
 
 if TYPE_CHECKING:
 
     class DatasetConfig(DatasetOptions):
-        """What is read; the options of a format are :meth:`DatasetOptions.of` their dataclass."""
+        """The data set; :meth:`DatasetOptions.of` gives the options of a format."""
 
         def __init__(self, **options: Any) -> None: ...
 
@@ -121,12 +133,14 @@ class GenerateConfig:
 
     num_workers: int = opt(
         0,
-        "threads that make payloads on each rank, and files under way at once; 0: one per core",
+        "threads of each rank that generate content, and files that it writes at the same time; 0: one per core",
         minimum=0,
         maximum=MOST_THREADS,
     )
-    overwrite: bool = opt(False, "write finished files again")
-    fsync: bool = opt(True, "flush each file to the device before it gets its final name")
+    overwrite: bool = opt(False, "write files again that are already complete")
+    fsync: bool = opt(True, "flush each file to the device (fsync) before it gets its final name")
     checksum: bool = opt(
-        False, "read all files afterwards, write the SHA-256 of each to dlio_torch.sha256, and print one of them all"
+        False,
+        "read all files after generation, write the SHA-256 of each to dlio_torch.sha256, and print one "
+        "checksum for the whole data set",
     )

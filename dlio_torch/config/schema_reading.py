@@ -1,4 +1,4 @@
-"""Options of ``access``, ``loader``, ``cache`` and ``storage``: how the data are read, and from where."""
+"""Options of ``access``, ``loader``, ``cache``, ``storage`` and ``stage``: how the data are read, and from where."""
 
 from __future__ import annotations
 
@@ -11,55 +11,78 @@ from dlio_torch.config.opt import LARGEST_CALL, MOST_THREADS, opt
 
 @dataclass(frozen=True)
 class AccessConfig:
-    """Which samples, in which order, by which rank."""
+    """The samples that each rank reads, and their order."""
 
     pattern: Literal["samples", "stream", "lanes"] = opt(
         "samples",
-        "batches of sample numbers, read where they lie; files read from start to end; variable-length lanes",
+        "samples: batches of sample indices, each sample read at its position in the file; stream: files read"
+        " from start to end; lanes: each lane of a batch cuts pieces of equal length from variable-length "
+        "samples",
     )
     order: Literal["sequential", "shuffled", "random_blocks", "strided"] = opt(
         "sequential",
-        "order of samples: by index, permuted by seed and epoch, random start then consecutive, every stride-th",
+        "sequential: by index; shuffled: a permutation given by seed and epoch; random_blocks: each step "
+        "reads consecutive samples from a random start; strided: every stride-th sample, then the same from "
+        "the next start",
     )
     partition: Literal["batches", "slices", "files", "none"] = opt(
         "batches",
-        "share of a rank: consecutive parts of each global batch, one contiguous slice, whole files, everything",
+        "share of a rank; batches: consecutive parts of each global batch; slices: one contiguous range of "
+        "samples; files: whole files; none: every rank reads all samples",
     )
-    stride: int = opt(1, "distance of consecutive reads of order=strided, in samples", minimum=1)
-    tail: Literal["drop", "pad"] = opt("drop", "incomplete last batch: drop it, or fill it from the start of the order")
+    stride: int = opt(1, "with order=strided: distance between consecutive reads, in samples", minimum=1)
+    tail: Literal["drop", "pad"] = opt(
+        "drop", "incomplete last batch; drop: it is skipped; pad: samples from the start of the order fill it"
+    )
     unit: Literal["sample", "block", "file"] = opt(
-        "sample", "one library call per sample, per run of consecutive samples, or per file (kept until used up)"
+        "sample",
+        "samples per library call; sample: one; block: a run of consecutive samples; file: a whole file, kept"
+        " in memory until its samples are used",
     )
     shard: Literal["before_shuffle", "after_shuffle"] = opt(
-        "before_shuffle", "a stream's files are dealt to ranks once, or anew after each epoch's shuffle"
+        "before_shuffle",
+        "distribution of a stream's files to ranks; before_shuffle: once; after_shuffle: again after the "
+        "shuffle of each epoch",
     )
     interleave: int = opt(1, "files that a stream reads in turn, one record from each", minimum=1, maximum=MOST_THREADS)
     interleave_buffer: int = opt(
         0,
-        "records that a thread of each interleaved file keeps ready, as TensorFlow's parallel_interleave does; 0: one "
-        "thread reads all files",
+        "records that a reader thread per interleaved file keeps ready, as TensorFlow's parallel_interleave "
+        "does; 0: one thread reads all files",
         minimum=0,
     )
     interleave_prefetch: int = opt(
-        0, "with interleave_buffer: further files that are begun before their turn", minimum=0, maximum=MOST_THREADS
-    )
-    shuffle_pool: int = opt(0, "samples of a stream among which the next one is drawn; filled first", minimum=0)
-    repeat: bool = opt(False, "a stream starts over when its files are used up, as often as the steps need")
-    hold_steps: int = opt(1, "steps that a batch is used for before the next one is fetched", minimum=1, maximum=1e9)
-    lane_rows: int = opt(128, "rows of each lane in a batch of pattern=lanes", minimum=1)
-    lane_random_steps: int = opt(
         0,
-        "steps, from the first one on, in which a lane cuts a new sample at a random row; later ones keep all rows",
+        "with interleave_buffer: further files whose reader threads start before the turn of the file",
+        minimum=0,
+        maximum=MOST_THREADS,
+    )
+    shuffle_pool: int = opt(
+        0,
+        "samples in the shuffle pool of a stream, which is filled first; each next sample is drawn from it at"
+        " random; 0: no pool",
         minimum=0,
     )
-    lane_probe: bool = opt(False, "lanes read sample 0 once more before the first batch, for its shape")
+    repeat: bool = opt(False, "start a stream over when its files are used up, until all steps are done")
+    hold_steps: int = opt(1, "steps that use a batch before the next batch is fetched", minimum=1, maximum=1e9)
+    lane_rows: int = opt(128, "with pattern=lanes: number of consecutive rows of each lane in a batch", minimum=1)
+    lane_random_steps: int = opt(
+        0,
+        "with pattern=lanes: number of first steps in which a lane enters a new sample at a random row; in "
+        "later steps it skips only rows that fill no whole step",
+        minimum=0,
+    )
+    lane_probe: bool = opt(
+        False, "with pattern=lanes: read sample 0 once more before the first batch, to learn its shape"
+    )
     io: Literal["posix", "independent", "collective"] = opt(
         "posix",
-        "the format's own calls, MPI-IO of each rank for itself, or MPI-IO calls that all ranks make together; by "
-        "unit=sample a call for each sample, by unit=block one for all samples of a step in a file",
+        "posix: the calls of the format's library; independent: MPI-IO, each rank by itself; collective: MPI-"
+        "IO calls that all ranks make together; with MPI-IO, unit=sample makes one call per sample, "
+        "unit=block one call per step and file",
     )
     mpi_hints: list[str] = opt(
-        [], "hints for MPI-IO, as [romio_cb_read=enable, cb_nodes=2]; the MPI takes or leaves them"
+        [], "hints for MPI-IO, for example [romio_cb_read=enable, cb_nodes=2]; the MPI library may ignore them"
     )
 
 
@@ -71,109 +94,124 @@ else:
 
 @dataclass(frozen=True)
 class LoaderConfig:
-    """How batches are fetched."""
+    """Loading of batches: engine, workers, prefetching."""
 
     engine: EngineName = opt(
         "dataloader",
-        "torch DataLoader, torchdata StatefulDataLoader, torchdata.nodes, or decoupled: threads that read by the "
-        "samples' places into reused memory, without the format's own library calls; workers share it "
-        "(pattern=samples and stream)",
+        "dataloader: torch's DataLoader; stateful: torchdata's StatefulDataLoader; nodes: torchdata.nodes; "
+        "decoupled: reader threads, in workers if there are any, that read extents of the files into reused "
+        "memory without the format's library",
     )
-    style: Literal["map", "pipe"] = opt("map", "pattern=samples: through the map-style Dataset or the DataPipe")
+    style: Literal["map", "pipe"] = opt("map", "data set of pattern=samples; map: map-style Dataset; pipe: DataPipe")
     num_workers: int = opt(
-        0, "worker processes of a rank; 0: read in the rank's own process", minimum=0, maximum=MOST_THREADS
+        0, "worker processes of each rank; 0: the rank's own process reads", minimum=0, maximum=MOST_THREADS
     )
     prefetch_factor: int | None = opt(
-        None, "batches that each worker reads ahead; null: torch's default", minimum=1, maximum=MOST_THREADS
+        None, "batches that each worker prefetches; null: torch's default, 2", minimum=1, maximum=MOST_THREADS
     )
-    persistent_workers: bool = opt(False, "keep workers between epochs")
-    pin_memory: bool = opt(False, "copy batches to page-locked memory")
-    in_order: bool = opt(True, "deliver batches in the sampler's order")
+    persistent_workers: bool = opt(False, "keep workers alive between epochs")
+    pin_memory: bool = opt(False, "copy batches to page-locked (pinned) memory")
+    in_order: bool = opt(
+        True, "deliver batches in the order of the sampler; false: in the order in which workers finish them"
+    )
     multiprocessing_context: Literal["fork", "forkserver", "spawn"] | None = opt(
-        None, "how workers start; null: the platform's default"
+        None, "start method of worker processes; null: the platform's default"
     )
     read_threads: int = opt(
         0,
-        "threads of the rank's process, with engine=decoupled of each worker, that read batches ahead; 0: read when "
-        "asked, with engine=decoupled 2 threads",
+        "threads that prefetch batches, in the rank's process or, with engine=decoupled, in each worker; 0: "
+        "each batch is read when the trainer requests it; with engine=decoupled, 0 means 2 threads",
         minimum=0,
         maximum=MOST_THREADS,
     )
-    prefetch_batches: int = opt(
-        1, "batches that the reader threads keep ahead of the trainer", minimum=1, maximum=MOST_THREADS
-    )
+    prefetch_batches: int = opt(1, "batches that the reader threads prefetch", minimum=1, maximum=MOST_THREADS)
     prefetch_bytes: int = opt(
         16777216,
-        "engine=decoupled: bytes of batches that are read ahead, at least one batch; workers share them evenly",
+        "engine=decoupled: size of the prefetch window of a rank, at least one batch; workers share it evenly",
         unit="B",
         minimum=1,
     )
     transfer_size: int = opt(
         1048576,
-        "engine=decoupled: most bytes of a read request; neighbours in a file are joined",
+        "engine=decoupled: largest read request; adjacent extents of a file are merged into one request",
         unit="B",
         minimum=1,
         maximum=LARGEST_CALL,
     )
     max_open_files: int = opt(64, "files that each reading thread keeps open", minimum=1)
-    in_memory: bool = opt(False, "read the whole share of the rank into memory before training")
-    timeout_s: float = opt(
-        300.0, "longest wait for a batch before the run fails, whoever reads it; 0: for ever", unit="s", minimum=0
-    )
+    in_memory: bool = opt(False, "read all samples of the rank into memory before training")
+    timeout_s: float = opt(300.0, "maximum wait for a batch before the run fails; 0: no limit", unit="s", minimum=0)
     replay: Literal["none", "reads", "samples", "batches"] = opt(
         "none",
-        "leave out a cost of training batches, to learn what it is: answer read calls from memory, take finished "
-        "samples from memory, hand over finished batches again and again",
+        "leave out one cost of loading training batches, to measure it; none: nothing is left out; reads: "
+        "read calls are answered from memory; samples: finished samples are taken from memory; batches: the "
+        "same finished batches are delivered repeatedly",
     )
-    replay_batches: int = opt(64, "most batches that replay=samples and batches keep of each rank", minimum=1)
-    replay_bytes: int = opt(268435456, "most memory of the batches that are kept, at least one", unit="B", minimum=1)
+    replay_batches: int = opt(
+        64, "with replay=samples or batches: maximum number of batches that each rank keeps in memory", minimum=1
+    )
+    replay_bytes: int = opt(
+        268435456,
+        "with replay=samples or batches: maximum memory for the kept batches; at least one batch is kept",
+        unit="B",
+        minimum=1,
+    )
 
     @property
     def prefetched(self) -> int:
-        """Batches that each worker reads ahead: 2 where nothing is set, as in torch."""
+        """Batches that each worker prefetches; 2 by default, as in torch."""
         return self.prefetch_factor or 2
 
 
 @dataclass(frozen=True)
 class CacheConfig:
-    """What lies in the page cache when the training begins."""
+    """State of the page cache when training begins."""
 
     state: Literal["cold", "warm", "as_is"] = opt(
-        "as_is", "evict the data before the run, read them all once before it, or leave the page cache alone"
+        "as_is",
+        "page cache before training; cold: the data are evicted; warm: all data are read once; as_is: nothing"
+        " is changed",
     )
-    every_epoch: bool = opt(False, "do that (as_is: look) before each epoch, not only the first; outside of all times")
+    every_epoch: bool = opt(
+        False,
+        "prepare the page cache before each epoch, not only before the first (as_is: measure it); no measured"
+        " time includes this",
+    )
 
 
 @dataclass(frozen=True)
 class StorageConfig:
-    """What the storage below the data gives at the most, which a run is compared with."""
+    """Limits of the storage below the data, with which a run is compared."""
 
     limits: Literal["off", "stored", "measure", "remeasure"] = opt(
         "stored",
-        "compare with no limit, with one measured here within a day, with one measured after the run if there is none "
-        "of that day, or with a new one",
+        "storage limit with which a run is compared; off: none; stored: one measured on this machine within "
+        "the last day, if there is one; measure: the same, or else one measured after the run; remeasure: one"
+        " measured after the run",
     )
-    limits_s: float = opt(0.5, "longest time of one measurement; a few are made", unit="s", minimum=0.05)
+    limits_s: float = opt(0.5, "maximum time of one measurement; there are several", unit="s", minimum=0.05)
     limits_bytes: int = opt(
-        268435456, "size of the file that is written beside the data and read", unit="B", minimum=4194304
+        268435456, "size of the test file that is written next to the data and read", unit="B", minimum=4194304
     )
 
 
 @dataclass(frozen=True)
 class StageConfig:
-    """A copy of the data on storage of the node, made before the training reads."""
+    """Staging: a copy of the data on node-local storage, made before the ranks read."""
 
     dir: str | None = opt(
         None,
-        "folder of node-local storage that gets a copy of what is read, $VARIABLES in it; null: read where it lies",
+        "folder on node-local storage for a copy of the data that the ranks read, with $VARIABLES expanded; "
+        "null: no staging",
     )
-    per: Literal["node", "rank"] = opt("node", "with stage.dir: one copy for all ranks of a node, or one for each rank")
+    per: Literal["node", "rank"] = opt("node", "with stage.dir: one copy per node, or one copy per rank")
     every_epoch: bool = opt(
         False,
-        "with stage.dir: before each epoch copy what it reads and remove the rest; else before the first what all read",
+        "with stage.dir: before each epoch, copy the files that it reads and remove all others; false: copy "
+        "the files of all epochs before the first",
     )
     keep: bool = opt(
         False,
-        "with stage.dir: leave the copy, which nothing removes then, and use one that is complete and unchanged",
+        "with stage.dir: the run does not remove its copy, and reuses an existing copy that is complete and unchanged",
     )
-    num_workers: int = opt(2, "files that each rank copies at once", minimum=1, maximum=MOST_THREADS)
+    num_workers: int = opt(2, "files that each rank copies at the same time", minimum=1, maximum=MOST_THREADS)

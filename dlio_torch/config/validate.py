@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dlio_torch.config.check import Check
+from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.extensions import engine_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
@@ -15,6 +15,7 @@ from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_paths import check_paths
 from dlio_torch.config.validate_replay import check_replay
 from dlio_torch.config.validate_stage import check_stage
+from dlio_torch.config.validate_storage import check_storage
 
 
 def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
@@ -27,7 +28,8 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     Raises:
         ConfigError: naming the keys, their values and what to change.
     """
-    check = Check(config, sources or {})
+    check = ConfigCheck(config, sources or {})
+    check_storage(config, check.fail)
     check_paths(config, check.fail)
     _loader(config, check)
     check_engine(config, check.fail)
@@ -62,7 +64,7 @@ def check_world(
     Raises:
         ConfigError: naming the keys, their values and what to change.
     """
-    check = Check(config, sources or {})
+    check = ConfigCheck(config, sources or {})
     train, data = config.train, config.dataset
     ranks = f"{world_size} rank{'' if world_size == 1 else 's'}"
     if train.batch_scope == "global" and train.batch_size % world_size:
@@ -78,7 +80,7 @@ def check_world(
     if config.access.partition == "files" and num_files is not None and num_files < world_size:
         check.fail(
             ["access.partition", "dataset.num_files" if data.path is None else "dataset.path"],
-            f"{num_files} file{'' if num_files == 1 else 's'} cannot be dealt to {ranks}",
+            f"{num_files} file{'' if num_files == 1 else 's'} are too few for {ranks}",
             f"set access.partition=batches, or dataset.num_files={world_size}"
             if data.path is None
             else "set access.partition=batches, or start fewer ranks",
@@ -88,7 +90,7 @@ def check_world(
         _check_share(check, world_size, num_samples, num_files, ranks)
 
 
-def _check_share(check: Check, world_size: int, num_samples: int, num_files: int | None, ranks: str) -> None:
+def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_files: int | None, ranks: str) -> None:
     train, access = check.config.train, check.config.access
     cut = world_size if train.batch_scope == "global" else 1
     batch = train.batch_size // cut
@@ -117,10 +119,10 @@ def _check_share(check: Check, world_size: int, num_samples: int, num_files: int
         )
 
 
-def _loader(config: Config, check: Check) -> None:
+def _loader(config: Config, check: ConfigCheck) -> None:
     loader = config.loader
     if loader.num_workers == 0:
-        needs = "worker processes are needed for that"
+        needs = "this option needs worker processes"
         if loader.prefetch_factor is not None:
             check.fail(
                 ["loader.prefetch_factor", "loader.num_workers"],
@@ -143,38 +145,40 @@ def _loader(config: Config, check: Check) -> None:
     elif loader.read_threads and not engine_facts(config).threads_in_workers:
         check.fail(
             ["loader.read_threads", "loader.num_workers"],
-            "reader threads live in the rank's own process, workers beside it",
+            "with this engine, workers have no reader threads",
             "choose one: loader.num_workers=0 or loader.read_threads=0; loader.engine=decoupled has both",
         )
 
 
-def _compute(config: Config, check: Check) -> None:
+def _compute(config: Config, check: ConfigCheck) -> None:
     compute = config.compute
     keys = ["compute.stdev_s", "compute.distribution"]
     if compute.stdev_s and compute.distribution == "constant":
-        check.fail(keys, "a constant step time has no spread", "set compute.distribution=normal, or compute.stdev_s=0")
+        check.fail(
+            keys, "a constant step time has no deviation", "set compute.distribution=normal, or compute.stdev_s=0"
+        )
     if compute.stdev_s and compute.distribution == "exponential":
         check.fail(
             keys,
-            "the spread of an exponential distribution is its mean",
+            "the standard deviation of an exponential distribution is its mean",
             "set compute.distribution=gamma, or compute.stdev_s=0",
         )
 
 
-def _train(config: Config, check: Check) -> None:
+def _train(config: Config, check: ConfigCheck) -> None:
     train, data = config.train, config.dataset
     if train.min_au > 1:
-        check.fail(["train.min_au"], "a utilisation is 0 to 1", "set 0.9 for 90 %")
+        check.fail(["train.min_au"], "a utilisation lies between 0 and 1", "set 0.9 for 90 %")
     if train.resume is not None and config.loader.replay != "none":
         check.fail(
             ["train.resume", "loader.replay"],
-            "a replay gives no samples to go on with",
+            "a replay has no position in the samples to resume from",
             "set loader.replay=none, or train.resume=null",
         )
     if train.resume is not None and not config.loader.in_order:
         check.fail(
             ["train.resume", "loader.in_order"],
-            "which batches were taken is not known where they come in any order",
+            "without the sampler's order, the batches already used are unknown",
             "set loader.in_order=true, or train.resume=null",
         )
     for interval in ("eval_every_epochs", "eval_every_steps"):
@@ -189,7 +193,7 @@ def _train(config: Config, check: Check) -> None:
                 )
 
 
-def _checkpoint(config: Config, check: Check) -> None:
+def _checkpoint(config: Config, check: ConfigCheck) -> None:
     saved = config.checkpoint
     interval = "checkpoint.every_steps" if saved.every_steps else "checkpoint.every_epochs"
     if saved.kind == "none":
@@ -231,6 +235,6 @@ def _checkpoint(config: Config, check: Check) -> None:
     if saved.kind == "tensorflow" and ("/" in saved.tensorflow.name or "{step}" not in saved.tensorflow.name):
         check.fail(
             ["checkpoint.tensorflow.name"],
-            "not the name of each checkpoint",
+            "every checkpoint would get the same name, or the name is no file name",
             "write a name with {step} and without '/'",
         )

@@ -14,7 +14,7 @@ def check_access(config: Config, fail: Fail) -> None:
 
     Args:
         config: a complete configuration.
-        fail: raises the error; called with keys, problem and way out.
+        fail: raises the error; called with keys, problem and remedy.
 
     Raises:
         ConfigError: naming the keys, their values and what to change.
@@ -27,13 +27,13 @@ def check_access(config: Config, fail: Fail) -> None:
             if getattr(access, name) != value:
                 fail(
                     [f"access.{name}", "access.pattern"],
-                    "only a stream of whole files has that",
+                    "only access.pattern=stream uses this option",
                     f"set access.pattern=stream, or leave access.{name} out",
                 )
         if access.unit == "file":
             fail(
                 ["access.unit", "access.pattern"],
-                "a file is read whole and used up only in a stream",
+                "only a stream reads whole files",
                 "set access.pattern=stream, or access.unit=block",
             )
     if access.pattern == "samples":
@@ -49,7 +49,7 @@ def check_access(config: Config, fail: Fail) -> None:
         group, name = key.split(".")
         if getattr(getattr(config, group), name) not in values:
             choices = " or ".join(f"{key}={str(value).lower()}" for value in values)
-            fail([key, "access.pattern"], "they do not go together", f"set {choices}")
+            fail([key, "access.pattern"], "not supported together", f"set {choices}")
     if access.pattern == "stream":
         _stream(config, fail)
     else:
@@ -61,7 +61,7 @@ def _stream(config: Config, fail: Fail) -> None:
     if access.interleave_prefetch and not access.interleave_buffer:
         fail(
             ["access.interleave_prefetch", "access.interleave_buffer"],
-            "files are begun before their turn by threads of their own",
+            "only reader threads, one per file, can start files before their turn",
             "set access.interleave_buffer=2 (TensorFlow's default), or access.interleave_prefetch=0",
         )
     unordered = format_facts(config).unordered
@@ -72,7 +72,7 @@ def _stream(config: Config, fail: Fail) -> None:
             if getattr(access, key) != needed:
                 fail(
                     ["access.shard", f"access.{key}"],
-                    "files are dealt to ranks anew in each epoch by one shuffle of all of them",
+                    "one shuffle of all files distributes them to the ranks again in each epoch",
                     f"set access.{key}={needed}, or access.shard=before_shuffle",
                 )
     if access.unit == "file" and access.shuffle_pool:
@@ -90,6 +90,6 @@ def _lanes(config: Config, fail: Fail) -> None:
         if not getattr(train, name):
             fail(
                 [f"train.{name}", "access.pattern"],
-                "lanes go on for ever, and an epoch must have an end",
+                "lanes have no end, so an epoch needs a number of steps",
                 f"set train.{name}=100, for example",
             )

@@ -11,7 +11,7 @@ def check_cache(config: Config, fail: Fail) -> None:
 
     Args:
         config: a complete configuration.
-        fail: raises the error; called with keys, problem and way out.
+        fail: raises the error; called with keys, problem and remedy.
 
     Raises:
         ConfigError: naming the keys, their values and what to change.

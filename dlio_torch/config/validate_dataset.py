@@ -19,7 +19,7 @@ def check_dataset(config: Config, fail: Fail) -> None:
 
     Args:
         config: a complete configuration.
-        fail: raises the error; called with keys, problem and way out.
+        fail: raises the error; called with keys, problem and remedy.
 
     Raises:
         ConfigError: naming the keys, their values and what to change.
@@ -35,14 +35,14 @@ def check_dataset(config: Config, fail: Fail) -> None:
     if facts.in_memory and data.path is not None:
         fail(
             ["dataset.format", "dataset.path"],
-            f"{facts.name} samples are made in memory, no file is read",
+            f"{facts.name} samples are generated in memory, no file is read",
             "leave dataset.path out, or choose the format of the files",
         )
     for files, samples in (("num_files", "samples_per_file"), ("num_files_eval", "samples_per_file_eval")):
         if data.path is None and getattr(data, files) * getattr(data, samples) > MOST_SAMPLES:
             fail(
                 [f"dataset.{files}", f"dataset.{samples}"],
-                f"samples are numbered up to {MOST_SAMPLES}",
+                f"a data set has at most {MOST_SAMPLES} samples",
                 "take fewer files, or fewer samples in a file",
             )
     names: set[str] = set()
@@ -58,7 +58,7 @@ def check_dataset(config: Config, fail: Fail) -> None:
         if item.length_stdev and not item.length_mean:
             fail(
                 [f"{key}.length_stdev", f"{key}.length_mean"],
-                "a spread needs a mean length",
+                "a standard deviation needs a mean length",
                 f"set {key}.length_mean, or {key}.length_stdev=0",
             )
     _once(config, fail)
@@ -73,7 +73,9 @@ def _once(config: Config, fail: Fail) -> None:
     for i, item in enumerate(config.dataset.once):
         key = f"dataset.once.{i}"
         if format_facts(config).in_memory:
-            fail([key, "dataset.format"], "samples that are made in memory have no files", "leave dataset.once out")
+            fail(
+                [key, "dataset.format"], "samples that are generated in memory have no files", "leave dataset.once out"
+            )
         if not item.name:
             if item.fields or item.columns:
                 fail(
@@ -81,12 +83,18 @@ def _once(config: Config, fail: Fail) -> None:
                 )
             continue
         if "/" in item.name or item.name.startswith((".", "dlio_torch.")) or item.name in ("train", "eval"):
-            fail([f"{key}.name"], "it is no name for a file beside the data", f"set {key}.name=stats.h5, for example")
+            fail(
+                [f"{key}.name"],
+                "not usable as the name of a file next to the data",
+                f"set {key}.name=stats.h5, for example",
+            )
         if not item.fields:
             fail([f"{key}.fields"], "no arrays to read", f"set {key}.fields=[{{name: mean, shape: []}}]")
         if layouts.setdefault(item.name, (item.rows, item.fields)) != (item.rows, item.fields):
             fail(
-                [f"{key}.name", f"{key}.fields"], "the same file has other arrays before", "repeat its rows and fields"
+                [f"{key}.name", f"{key}.fields"],
+                "an earlier element gives the same file other arrays",
+                "repeat its rows and fields",
             )
         for field in item.fields:
             if item.columns and (

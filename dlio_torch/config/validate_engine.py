@@ -12,7 +12,7 @@ def check_engine(config: Config, fail: Fail) -> None:
 
     Args:
         config: a complete configuration.
-        fail: raises the error; called with keys, problem and way out.
+        fail: raises the error; called with keys, problem and remedy.
 
     Raises:
         ConfigError: naming the keys, their values and what to change.
@@ -23,7 +23,7 @@ def check_engine(config: Config, fail: Fail) -> None:
             if other.name != chosen.name and getattr(config.loader, name) != getattr(LoaderConfig(), name):
                 fail(
                     [f"loader.{name}", "loader.engine"],
-                    f"only the {other.name} engine has that",
+                    f"only the {other.name} engine has this option",
                     f"set loader.engine={other.name}, or leave loader.{name} out",
                 )
     chosen.check(config, fail)

@@ -8,12 +8,12 @@ from dlio_torch.config.check import Fail
 from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.schema import Config
 
-_ORDER = "MPI-IO is called by the rank's main thread, in an order that all ranks know"
+_ORDER = "MPI-IO calls come from the rank's main thread, in an order that all ranks share"
 _LOADER: dict[str, tuple[Any, str]] = {
     "num_workers": (0, _ORDER),
     "read_threads": (0, _ORDER),
-    "in_memory": (False, "MPI-IO reads while the training goes on, step by step"),
-    "replay": ("none", "what is replayed is not read by MPI-IO"),
+    "in_memory": (False, "MPI-IO reads during training, step by step"),
+    "replay": ("none", "a replay does not read by MPI-IO"),
 }
 
 
@@ -22,7 +22,7 @@ def check_mpiio(config: Config, fail: Fail) -> None:
 
     Args:
         config: a complete configuration.
-        fail: raises the error; called with keys, problem and way out.
+        fail: raises the error; called with keys, problem and remedy.
 
     Raises:
         ConfigError: naming the keys, their values and what to change.
@@ -32,18 +32,18 @@ def check_mpiio(config: Config, fail: Fail) -> None:
         if access.mpi_hints:
             fail(
                 ["access.mpi_hints", "access.io"],
-                "POSIX calls take no hints of MPI-IO",
+                "POSIX calls take no MPI-IO hints",
                 "set access.io=collective or independent, or access.mpi_hints=[]",
             )
         return
     for number, hint in enumerate(access.mpi_hints):
         name, _, value = hint.partition("=")
         if not name.strip() or not value.strip():
-            fail(["access.mpi_hints"], f"element {number}, {hint!r}, is no name=value", "write romio_cb_read=enable")
+            fail(["access.mpi_hints"], f"element {number}, {hint!r}, is not name=value", "write romio_cb_read=enable")
     if access.pattern != "samples":
         fail(
             ["access.io", "access.pattern"],
-            "how far a rank is in its files is known to no other rank"
+            "in streams and lanes, ranks do not know each other's position in the files"
             if access.io == "collective"
             else "streams and lanes read through the format's own library",
             "set access.pattern=samples, or access.io=posix",
@@ -51,13 +51,13 @@ def check_mpiio(config: Config, fail: Fail) -> None:
     if access.io == "collective" and access.partition == "files":
         fail(
             ["access.io", "access.partition"],
-            "each file belongs to one rank, so no two ranks could read from one together",
+            "each file belongs to one rank, and a collective read needs several ranks in a file",
             "set access.partition=batches, slices or none, or access.io=independent",
         )
     if access.io == "collective" and config.stage.dir is not None:
         fail(
             ["access.io", "stage.dir"],
-            "ranks read together from one file, and copies of it on several nodes are several files",
+            "a collective read needs one file for all ranks, and copies on several nodes are several files",
             "set stage.dir=null, or access.io=independent",
         )
     if not engine_facts(config).main_thread:
@@ -76,4 +76,6 @@ def check_mpiio(config: Config, fail: Fail) -> None:
     for option, needed in facts.posix_only.items():
         if facts.value(config, option) != needed:
             key = facts.key(option)
-            fail([key, "access.io"], "that is how POSIX reads are made", f"set {key}={needed}, or access.io=posix")
+            fail(
+                [key, "access.io"], "this option applies to POSIX reads only", f"set {key}={needed}, or access.io=posix"
+            )

@@ -1,11 +1,10 @@
-"""Checks of paths: URLs without a storage and names that no file system takes are refused before any access."""
+"""Checks of paths: names that no file system takes are refused before any access."""
 
 from __future__ import annotations
 
 import os
 
 from dlio_torch.config.check import Fail
-from dlio_torch.config.extensions import unknown_scheme
 from dlio_torch.config.schema import Config
 
 _NAME_BYTES = 255  # NAME_MAX of Linux
@@ -13,11 +12,11 @@ _PATH_BYTES = 4095  # PATH_MAX, without the zero at the end
 
 
 def check_paths(config: Config, fail: Fail) -> None:
-    """Refuse URLs that no storage serves, and paths and names of files that are too long.
+    """Refuse paths and names of files that are too long.
 
     Args:
         config: a complete configuration.
-        fail: raises the error; called with keys, problem and way out.
+        fail: raises the error; called with keys, problem and remedy.
 
     Raises:
         ConfigError: naming the key, its value and what to change.
@@ -31,13 +30,14 @@ def check_paths(config: Config, fail: Fail) -> None:
         "train.resume": config.train.resume,
     }
     paths = {key: location for key, location in locations.items() if location is not None}
-    for key, location in paths.items():
-        if (problem := unknown_scheme(location)) is not None:
-            fail([key], *problem)
     paths |= {f"checkpoint.files.{number}.name": file.name for number, file in enumerate(config.checkpoint.files)}
     for key, path in paths.items():
         longest = max(len(os.fsencode(name)) for name in path.split("/"))
         if longest > _NAME_BYTES:
-            fail([key], f"a name of {longest} bytes in it; file systems take {_NAME_BYTES}", "choose a shorter name")
+            fail(
+                [key], f"contains a name of {longest} bytes; file systems allow {_NAME_BYTES}", "choose a shorter name"
+            )
         if len(os.fsencode(path)) > _PATH_BYTES:
-            fail([key], f"{len(os.fsencode(path))} bytes; the system takes {_PATH_BYTES}", "choose a shorter path")
+            fail(
+                [key], f"{len(os.fsencode(path))} bytes long; the system allows {_PATH_BYTES}", "choose a shorter path"
+            )

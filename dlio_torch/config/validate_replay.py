@@ -11,7 +11,7 @@ def check_replay(config: Config, fail: Fail) -> None:
 
     Args:
         config: a complete configuration.
-        fail: raises the error; called with keys, problem and way out.
+        fail: raises the error; called with keys, problem and remedy.
 
     Raises:
         ConfigError: naming the keys, their values and what to change.
@@ -20,13 +20,13 @@ def check_replay(config: Config, fail: Fail) -> None:
     if replay in ("samples", "batches") and config.verify:
         fail(
             ["loader.replay", "verify"],
-            "the samples that come are not those that were asked for",
+            "a replay delivers other samples than the access pattern requests",
             "set verify=false, or loader.replay=none",
         )
     if replay in ("reads", "samples") and config.loader.in_memory:
         fail(
             ["loader.replay", "loader.in_memory"],
-            "the samples are in memory already, and nothing is read for a batch",
+            "all samples are in memory, so no batch reads anything",
             "set loader.replay=batches or none, or loader.in_memory=false",
         )
     if replay == "reads" and config.trace.posix:

@@ -11,7 +11,7 @@ def check_stage(config: Config, fail: Fail) -> None:
 
     Args:
         config: a complete configuration.
-        fail: raises the error; called with keys, problem and way out.
+        fail: raises the error; called with keys, problem and remedy.
 
     Raises:
         ConfigError: naming the keys, their values and what to change.
@@ -20,13 +20,17 @@ def check_stage(config: Config, fail: Fail) -> None:
     if stage.dir is None:
         for name in ("per", "every_epoch", "keep", "num_workers"):
             if getattr(stage, name) != getattr(usual, name):
-                fail([f"stage.{name}", "stage.dir"], "nothing is copied", "set stage.dir to a folder of the node")
+                fail(
+                    [f"stage.{name}", "stage.dir"],
+                    "without stage.dir nothing is copied",
+                    "set stage.dir to a folder on node-local storage",
+                )
         return
     if not stage.dir.strip():
-        fail(["stage.dir"], "it is no folder of a node", "name one, /local/scratch, or set stage.dir=null")
+        fail(["stage.dir"], "not the name of a folder", "name one, /local/scratch, or set stage.dir=null")
     if stage.every_epoch and config.loader.in_memory:
         fail(
             ["stage.every_epoch", "loader.in_memory"],
-            "what all epochs read is read before the first one",
+            "all data are read before the first epoch",
             "set stage.every_epoch=false",
         )

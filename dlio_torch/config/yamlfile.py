@@ -45,7 +45,7 @@ class Document:
     lines: dict[Path, int] = field(default_factory=dict)
     label: str = ""
 
-    def where(self, path: Path) -> str:
+    def location_of(self, path: Path) -> str:
         """``label:line`` of the value at ``path``, or of its nearest ancestor."""
         while path and path not in self.lines:
             path = path[:-1]
@@ -69,7 +69,7 @@ def parse_document(text: str, label: str) -> Document:
 
 @functools.lru_cache(maxsize=32)
 def _parsed(text: str, label: str) -> tuple[Any, dict[Path, int]]:
-    """What :func:`_parse` gives, kept: the points of a study are composed of the same few files, hundreds of times."""
+    """Cached results of :func:`_parse`: the points of a study are composed of the same few files, hundreds of times."""
     return _parse(text, label)
 
 
@@ -116,16 +116,16 @@ def _parse(text: str, label: str) -> tuple[Any, dict[Path, int]]:
         root = _composed(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"{label}:{mark.line + 1}" if mark else label
+        location = f"{label}:{mark.line + 1}" if mark else label
         raise ConfigError(
-            f"{where}: malformed YAML: {error.problem or error.context}", hint="check indentation, colons and quotes"
+            f"{location}: malformed YAML: {error.problem or error.context}", hint="check indentation, colons and quotes"
         ) from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{label}: malformed YAML: {error}", hint="save the file as UTF-8 text") from None
     except (RecursionError, ValueError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError(f"{label}: malformed YAML: {reason}", hint="see `dlio_torch explain`") from None
-    reader = _Reader(label)
+    reader = _TreeReader(label)
     return (None if root is None else reader.read(root, ())), reader.lines
 
 
@@ -154,8 +154,8 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-class _Reader:
-    """Turns PyYAML's node graph into a tree, refusing what a configuration has no use for."""
+class _TreeReader:
+    """Turns PyYAML's node graph into a tree, refusing what no configuration needs."""
 
     def __init__(self, label: str) -> None:
         self.label = label

@@ -1,6 +1,6 @@
-"""Ranks: who this process is among the others, and how it talks to them.
+"""Ranks: launchers, communicators, and failures of ranks.
 
-``launcher`` says which launcher started the process, ``registry.connect`` returns the communicator
-for it, ``base`` is the protocol that the rest of the package is written against.  Importing this
-package, or ``launcher``, does not import torch.
+``launcher`` detects the launcher that started this process.  ``registry.connect`` returns the communicator
+for it.  ``base`` is the protocol that the rest of the package uses.  ``failure`` ends all ranks if one fails.
+Importing this package, or ``launcher``, does not import torch.
 """

@@ -19,11 +19,11 @@ FailureHook = Callable[[str, int], None]
 ValueT = TypeVar("ValueT")
 
 REDUCIBLE = ("float32", "float64", "int32", "int64")
-"""Element types of ``Communicator.allreduce``: what every backend can sum."""
+"""Element types of ``Communicator.allreduce``: those that every backend can sum."""
 
 
 class GradientReducer(Protocol):
-    """Reduces a gradient of a fixed size over all ranks, once per step.
+    """Averages a gradient of a fixed size over all ranks, once per step.
 
     Attributes:
         size_bytes: size of the gradient that each rank contributes, whole float32 elements.
@@ -44,10 +44,10 @@ class GradientReducer(Protocol):
 
 @runtime_checkable
 class Communicator(Protocol):
-    """What a rank can do with the others.
+    """The collectives of a rank.
 
-    All ranks make the same calls in the same order, from one thread.  Where another rank fails or
-    dies, no call here returns or raises: the process ends by itself with that rank's exit code
+    All ranks make the same calls in the same order, from one thread.  If another rank fails or
+    dies, no call returns or raises: the process ends by itself with that rank's exit code
     (see ``fail``).
 
     Attributes:
@@ -55,10 +55,10 @@ class Communicator(Protocol):
         rank: number of this process, 0 to ``world_size - 1``.
         world_size: number of processes.
         local_rank: number of this process on its node.
-        detail: what carries the messages, for the report (for example ``gloo``, ``nccl``, ``mpi``).
-        settings: the backend's own settings in force, JSON-able; empty where it has none to tell.
-        on_failure: hooks that run, in a thread of their own and for one second at most, when
-            another rank failed and before this process ends.  The main thread may be blocked then.
+        detail: library that carries the messages, for the report (for example ``gloo``, ``nccl``, ``mpi``).
+        settings: the backend's own settings in force, JSON-able; empty if it has none.
+        on_failure: hooks that run after another rank has failed and before this process ends, in a thread of
+            their own and for one second at most.  The main thread may be blocked then.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Communicator(Protocol):
     on_failure: list[FailureHook]
 
     def barrier(self) -> None:
-        """Return when every rank has called it."""
+        """Wait until every rank has called it."""
 
     def broadcast_object(self, value: ValueT, root: int = 0) -> ValueT:
         """The root's ``value``, on every rank; values must be picklable."""
@@ -92,37 +92,37 @@ class Communicator(Protocol):
         """A reducer of a float32 gradient of ``size_bytes`` (at least one; rounded up to whole elements)."""
 
     def start_timeline(self, path: Path) -> None:
-        """Have the backend write what it does to ``path`` from now on, if it was connected for that."""
+        """Have the backend write its timeline to ``path`` from now on, if it was connected with one."""
 
     def stop_timeline(self) -> None:
-        """The file is complete; to be called once all collectives that it shall show are over."""
+        """Complete the timeline; called after the last collective that it should show."""
 
     def fail(self, message: str, exit_code: int) -> None:
         """Tell the other ranks that this one ends with ``exit_code``; they end with the same code.
 
         Rank 0 prints ``rank <n> failed: <message>``; a rank that fails prints its own line itself.
-        Returns when the others are about to end, after two seconds at the latest.  It must be the
-        last thing but ``sys.exit(exit_code)``: from here on the process ends with ``exit_code`` as
-        soon as the interpreter exits, and after five seconds whatever it does, so that no destructor
-        can keep it.  A second call does nothing.  In a child process it does nothing.
+        Returns when the others are about to end, after two seconds at the latest.  Call it just before
+        ``sys.exit(exit_code)``: from now on the process ends with ``exit_code`` as soon as the
+        interpreter exits, and after five seconds in any case, so that no destructor can block it.
+        A second call does nothing, and neither does a call in a child process.
         """
 
     def close(self) -> None:
-        """Leave the group, when every rank has come here; called once, after all other calls.
+        """Leave the group after every rank has called it; called once, after all other calls.
 
-        After ``fail`` it does nothing.  A process that ends without either is taken for a failure.
+        After ``fail`` it does nothing.  A process that ends without either counts as failed.
         """
 
 
 class SingleReducer:
-    """The gradient of one process: there is nobody to average with."""
+    """The reducer of one process: there is nothing to average."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = element_count(size_bytes) * 4
         self.gradient: list[torch.Tensor] = []
 
     def step(self) -> None:
-        """Nothing: the average over one rank is the gradient itself."""
+        """Do nothing: the average over one rank is the gradient itself."""
 
 
 class SingleCommunicator:
@@ -159,23 +159,23 @@ class SingleCommunicator:
         return SingleReducer(size_bytes)
 
     def start_timeline(self, path: Path) -> None:
-        """Nothing: one process has no backend."""
+        """Do nothing: one process has no backend."""
 
     def stop_timeline(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def fail(self, message: str, exit_code: int) -> None:
-        """Nothing: nobody is to be told."""
+        """Do nothing: there is no other rank."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def check_reducible(tensor: torch.Tensor) -> None:
     """Raise TypeError unless every backend can sum this tensor's element type."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in REDUCIBLE:
-        raise TypeError(f"allreduce of {dtype}: ranks can sum {', '.join(REDUCIBLE)} only")
+        raise TypeError(f"allreduce of {dtype} is not supported; use one of {', '.join(REDUCIBLE)}")
 
 
 def element_count(size_bytes: int) -> int:

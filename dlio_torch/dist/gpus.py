@@ -1,4 +1,4 @@
-"""Whether every rank of a run has a GPU of its own, which NCCL asks for."""
+"""GPUs of ranks: NCCL needs a GPU of its own for every rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlio_torch.environment.host import host_identity
 
 
 def own_gpu(local_rank: int) -> tuple[int, tuple[object, ...]] | None:
-    """Index of the GPU that is this rank's, and an identity that two ranks share only with the GPU."""
+    """Index and identity of this rank's GPU; two ranks have the same identity only if they share the GPU."""
     if not torch.cuda.is_available():
         return None
     index = gpu_of(local_rank, torch.cuda.device_count())
@@ -19,5 +19,5 @@ def own_gpu(local_rank: int) -> tuple[int, tuple[object, ...]] | None:
 
 
 def all_different(identities: list[Any] | None) -> bool:
-    """Whether every rank has a GPU, and none of them another one's; to be asked on rank 0."""
+    """Whether every rank has a GPU that no other rank has; called on rank 0."""
     return identities is not None and None not in identities and len(set(identities)) == len(identities)

@@ -12,15 +12,16 @@ import torch
 
 from dlio_torch.config.schema import HorovodConfig
 from dlio_torch.dist.base import GradientReducer
+from dlio_torch.dist.failure.timeouts import deadline
 from dlio_torch.dist.gpus import all_different, own_gpu
 from dlio_torch.dist.hvd_reducer import HorovodReducer
 from dlio_torch.dist.hvd_settings import put_in_force
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.dist.ranked import RankedCommunicator, deadline, first_line
+from dlio_torch.dist.ranked import RankedCommunicator, first_line
 from dlio_torch.errors import ConfigError, RunFailed
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # Horovod 0.28.1 predates some deprecations of what it imports
+    warnings.simplefilter("ignore")  # Horovod 0.28.1 predates deprecations in its dependencies
     import horovod.torch as hvd
 
 
@@ -32,19 +33,19 @@ def mpi_built() -> bool:
 class HorovodCommunicator(RankedCommunicator):
     """The Communicator over Horovod.
 
-    Where Horovod was built with NCCL and every rank has its own GPU, the gradient lies on the GPUs and
-    goes over NCCL (run on one GPU so far); all else goes over the controller.
+    If Horovod was built with NCCL and every rank has its own GPU, the gradient lies on the GPUs and
+    goes over NCCL (run on one GPU so far); everything else goes over the controller.
 
     Args:
-        launch: this process's place.
+        launch: how this process was started.
         timeout_s: longest wait for the other ranks, at the start and in a collective.
         options: Horovod's settings.
         timeline: whether :meth:`start_timeline` will be called.
 
     Raises:
         ConfigError: Horovod sees another number of ranks than the launcher started, or a variable of
-            the environment says something else than an option.
-        RunFailed: the ranks do not find each other.
+            the environment contradicts an option.
+        RunFailed: the ranks cannot connect.
     """
 
     name = "horovod"
@@ -55,7 +56,7 @@ class HorovodCommunicator(RankedCommunicator):
         self._options = options or HorovodConfig()
         self._timeline = timeline
         self.settings = put_in_force(self._options, timeline, os.environ)
-        late = f"rank {launch.rank} of {launch.world_size} did not find the others through Horovod"
+        late = f"rank {launch.rank} of {launch.world_size} could not connect to the others through Horovod"
         # Horovod's own timeout aborts the process from a native thread, and over MPI there is none:
         # ours comes first.
         os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(round(timeout_s) + 30))
@@ -79,7 +80,7 @@ class HorovodCommunicator(RankedCommunicator):
             self.detail = "nccl"
 
     def start_timeline(self, path: Path) -> None:
-        """See ``Communicator.start_timeline``; rank 0 writes, as Horovod has it, and negotiates for all."""
+        """See ``Communicator.start_timeline``; in Horovod, rank 0 writes it and negotiates for all."""
         if self._timeline and self.rank == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             hvd.start_timeline(str(path))
@@ -91,7 +92,7 @@ class HorovodCommunicator(RankedCommunicator):
 
     # Horovod's own broadcast_object and allgather_object spend 60 ms per MiB on making a tensor of
     # the bytes, and name the operation after the value's type: ranks with values of different types
-    # would wait for each other for ever.  Hence pickle and buffers here.
+    # would wait for each other without an end.  Hence pickle and buffers here.
 
     def _barrier(self) -> None:
         hvd.barrier()

@@ -1,8 +1,8 @@
-"""Horovod's elastic mode: ranks come and go, and those that are there go on from what was committed.
+"""Horovod's elastic mode: ranks join and leave, and the remaining ranks go on from the last commit.
 
-``horovodrun --min-np`` starts it.  Horovod's driver finds hosts anew every second, starts ranks on new ones, and gives
-all others new numbers; a collective in which a rank is lost ends with an error, not with the process.  That is the
-opposite of the failure channel of the other communicators, which is not opened here.
+``horovodrun --min-np`` starts it.  Horovod's driver looks for hosts every second, starts ranks on new hosts, and gives
+all other ranks new numbers.  A collective in which a rank is lost raises an error, and the process goes on.  The
+failure channel of the other communicators would end the process, so it is not opened here.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ _Result = TypeVar("_Result")
 
 
 class ElasticCommunicator(HorovodCommunicator):
-    """The Communicator of the ranks that are there now; Horovod has been initialised.
+    """The Communicator of the current ranks; Horovod has been initialised.
 
-    Another rank's end does not end this one: a collective raises ``RankLost``, and a commit ``RanksChanged`` where
-    hosts have come or gone; :func:`run_elastic` waits for both.  Hooks of ``on_failure`` are never called.
+    If another rank ends, this one goes on: a collective raises ``RankLost``, and a commit ``RanksChanged`` after a
+    change of hosts; :func:`run_elastic` handles both.  Hooks of ``on_failure`` are never called.
 
     Args:
         options: Horovod's settings, which are in force.
-        settings: what is in force, for reports.
+        settings: the settings in force, for reports.
     """
 
     def __init__(self, options: HorovodConfig, settings: Mapping[str, Any]) -> None:
         self._options = options
         self._timeline = False
-        self._device = None  # NCCL's communicators do not outlive the loss of a rank: the host's memory is used
+        self._device = None  # NCCL's communicators do not survive the loss of a rank: host memory is used
         self.settings = settings
         self.rank, self.world_size, self.local_rank = hvd.rank(), hvd.size(), hvd.local_rank()
         self.detail = "gloo, elastic"
         self.on_failure: list[FailureHook] = []
 
     def fail(self, message: str, exit_code: int) -> None:
-        """Nothing: Horovod sees the process end, and the others go on without it."""
+        """Do nothing: Horovod notices the end of the process, and the other ranks go on."""
 
     def close(self) -> None:
-        """Nothing: Horovod is shut down where the elastic run ends."""
+        """Do nothing: Horovod is shut down at the end of the elastic run."""
 
     @contextmanager
-    def _collective(self, what: str) -> Iterator[None]:
+    def _collective(self, name: str) -> Iterator[None]:
         try:
             yield
         except (RankLost, RanksChanged):
             raise
         except RuntimeError as error:
             raise RunFailed(
-                f"{what} over {self.world_size} ranks failed on rank {self.rank} ({self.detail}): {first_line(error)}"
+                f"{name} over {self.world_size} ranks failed on rank {self.rank} ({self.detail}): {first_line(error)}"
             ) from error
 
 
@@ -76,21 +76,21 @@ def run_elastic(
     first: Mapping[str, Any],
     attempt: Callable[[ElasticCommunicator, ObjectState], _Result],
 ) -> _Result:
-    """Call ``attempt`` again and again, each time with the ranks that are there then, until it returns.
+    """Call ``attempt`` with the current ranks, and again after each change of ranks, until it returns.
 
     Args:
         options: Horovod's settings.
-        first: names and values of the state that ranks have in common and that a commit keeps.
-        attempt: works on from the state; ``state.commit()``, made by all ranks at once, keeps it.
+        first: names and initial values of the state that the ranks share and that a commit keeps.
+        attempt: goes on from the state; ``state.commit()``, called by all ranks at once, keeps it.
 
     Raises:
-        RunFailed: the ranks do not find each other.
+        RunFailed: the ranks cannot connect.
     """
     settings = put_in_force(options, False, os.environ)
     try:
         hvd.init()
     except (RuntimeError, ValueError) as error:
-        raise RunFailed(f"the ranks did not find each other through Horovod: {first_line(error)}") from error
+        raise RunFailed(f"the ranks could not connect through Horovod: {first_line(error)}") from error
     state = ObjectState(broadcast_object, hvd.rank, **first)
     try:
         done: _Result = hvd.elastic.run(lambda state: attempt(ElasticCommunicator(options, settings), state))(state)

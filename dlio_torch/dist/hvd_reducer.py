@@ -1,4 +1,4 @@
-"""The gradient's reduction through Horovod's own optimizer, as an application has it."""
+"""Reduction of a gradient by Horovod's own optimizer, as in an application."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from dlio_torch.dist.base import element_count
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # Horovod 0.28.1 predates some deprecations of what it imports
+    warnings.simplefilter("ignore")  # Horovod 0.28.1 predates deprecations in its dependencies
     import horovod.torch as hvd
 
 _WEIGHT = 2**20
@@ -30,14 +30,14 @@ class HorovodReducer:
     (``synchronize()`` alone would hand them over, too, but in the order of a Python set, another one
     on each rank.)
 
-    The parameters take no memory, and no update is made.  Horovod sets its hooks where there are two
-    ranks or more only; one rank reduces nothing.
+    The parameters take no memory, and no update is made.  Horovod sets its hooks only with two
+    ranks or more; one rank reduces nothing.
 
     Args:
         size_bytes: size of the gradient; rounded up to whole elements.
         compression: ``none``, or ``fp16``: float16 on the way, float32 again in ``gradient``.
         groups: number of fixed groups that the tensors are put into; ``None``: none.
-        device: where the gradient lies.
+        device: device of the gradient.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class _NoUpdate(torch.optim.Optimizer):
 
 
 def tensor_prefix(count: int) -> str:
-    """What the names of a gradient's tensors begin with; ``count`` is its number of elements."""
+    """Prefix of the names of a gradient's tensors; ``count`` is its number of elements."""
     return f"gradient.{count}."
 
 

@@ -1,7 +1,7 @@
-"""Horovod's own settings: from the options, from the environment, and what is in force in the end.
+"""Horovod's own settings: from options and environment variables, and the settings in force.
 
-Horovod reads its settings from variables ``HOROVOD_...`` when it is initialised, and tells them to
-nobody.  So what is in force is read where Horovod reads it.  Meant for 0.28.1, whose defaults stand
+Horovod reads its settings from variables ``HOROVOD_...`` when it is initialised, and has no call that
+returns them.  So the settings in force are read from the same variables.  Written for 0.28.1, whose defaults stand
 here (``BackgroundThreadLoop`` in its ``operations.cc``).
 """
 
@@ -24,7 +24,7 @@ _LONGEST_CYCLE_S = 1.0
 
 @dataclass(frozen=True)
 class _Setting:
-    """An option, its variable, Horovod's default in the option's unit, and the variable's units in one of those."""
+    """An option, its variable, Horovod's default in the option's unit, and the factor to the variable's unit."""
 
     option: str
     variable: str
@@ -65,8 +65,8 @@ def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping
 
     Args:
         options: ``dist.horovod``.
-        timeline: whether a timeline will be asked for.
-        environ: the variables that Horovod will read; changed.
+        timeline: whether a timeline will be started.
+        environ: the variables that Horovod will read; changed here.
 
     Returns:
         The settings in force, by the names of the options; ``None`` for what Horovod's autotuning
@@ -74,7 +74,7 @@ def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping
         ``autotune``.
 
     Raises:
-        ConfigError: a variable says something else than an option, or holds no number; or a cycle is too long.
+        ConfigError: a variable contradicts an option, or is not a number; or a cycle is too long.
     """
     values: dict[str, Any] = {}
     by: dict[str, str] = {}
@@ -84,20 +84,20 @@ def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping
             f"dist.horovod.cycle_time_s={options.cycle_time_s:g}: every collective waits for the end of a cycle",
             hint=f"use {_LONGEST_CYCLE_S:g} s or less; Horovod's default is 1 ms",
         )
-    all_asked = (options.fusion_threshold_bytes, options.cycle_time_s, options.cache_capacity)
-    for setting, asked in zip(_SETTINGS, all_asked, strict=True):
-        found = setting.read(environ)
-        if asked is not None and found is not None and not math.isclose(asked, found):
+    requested = (options.fusion_threshold_bytes, options.cycle_time_s, options.cache_capacity)
+    for setting, option in zip(_SETTINGS, requested, strict=True):
+        variable = setting.read(environ)
+        if option is not None and variable is not None and not math.isclose(option, variable):
             raise ConfigError(
-                f"dist.horovod.{setting.option}={asked}, but the environment says "
+                f"dist.horovod.{setting.option}={option}, but the environment says "
                 f"{setting.variable}={environ[setting.variable]}",
                 hint="unset the variable (horovodrun sets it from its own options), or leave the option out",
             )
-        if asked is not None:
-            environ[setting.variable] = setting.written(asked)
-            values[setting.option], by[setting.option] = asked, "option"
-        elif found is not None:
-            values[setting.option], by[setting.option] = found, setting.variable
+        if option is not None:
+            environ[setting.variable] = setting.written(option)
+            values[setting.option], by[setting.option] = option, "option"
+        elif variable is not None:
+            values[setting.option], by[setting.option] = variable, setting.variable
         elif autotune:
             values[setting.option], by[setting.option] = None, "autotune"
         else:
@@ -112,23 +112,23 @@ def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping
     return values | {"groups": options.groups, "compression": options.compression, "set_by": by}
 
 
-def refuse(options: HorovodConfig, timeline: bool, backend: str) -> None:
-    """Refuse what asks for Horovod where ``backend`` connects the ranks.
+def check_no_horovod_options(options: HorovodConfig, timeline: bool, backend: str) -> None:
+    """Refuse options that need Horovod if ``backend`` connects the ranks.
 
-    One process has no gradient to reduce: it takes the settings of a recipe, and none is in force.
+    One process has no gradient to reduce: it accepts the settings of a recipe and ignores them.
 
     Raises:
-        ConfigError: naming the first of these options.
+        ConfigError: names the first of these options.
     """
     usual = HorovodConfig()
     changed = [name for name in vars(usual) if getattr(options, name) != getattr(usual, name)]
-    asked = [f"dist.horovod.{name}={getattr(options, name)}" for name in changed if backend != "single"]
+    needed = [f"dist.horovod.{name}={getattr(options, name)}" for name in changed if backend != "single"]
     if timeline:
-        asked.append("trace.horovod=true")
-    if asked:
-        ranks = "one process does without Horovod" if backend == "single" else f"the ranks talk through {backend}"
+        needed.append("trace.horovod=true")
+    if needed:
+        ranks = "one process does not use Horovod" if backend == "single" else f"the ranks use {backend}"
         raise ConfigError(
-            f"{asked[0]}, but {ranks}",
+            f"{needed[0]}, but {ranks}",
             hint="start it with horovodrun -np <n> python -m dlio_torch, or leave it out",
         )
 

@@ -1,7 +1,7 @@
-"""Which launcher started this process, and which rank it is.
+"""The launcher that started this process, and the rank of this process.
 
-Only environment variables are read and nothing beyond the standard library is imported, so that the
-command line can ask before torch is loaded.
+It reads environment variables and imports the standard library alone, so that the
+command line can use it before torch is loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal
 from dlio_torch.errors import ConfigError
 
 PARENT = os.getppid()
-"""The process that started this one: a launcher where :func:`detect` recognises one."""
+"""Id of the process that started this one: the launcher, if :func:`detect` recognises one."""
 
 LauncherName = Literal["single", "torchrun", "horovodrun", "mpirun", "srun"]
 
@@ -57,7 +57,7 @@ class _Variables:
     local_rank: str
 
 
-# The order decides where launchers are nested: torchrun and horovodrun are often started by srun or
+# The order matters for nested launchers: torchrun and horovodrun are often started by srun or
 # mpirun (horovodrun --mpi starts mpirun itself), never the other way round.
 _KNOWN = (
     _Variables("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -69,13 +69,13 @@ _KNOWN = (
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launch:
-    """Say which launcher started this process.
+    """Detect the launcher that started this process.
 
     Args:
         environ: the environment variables of the process.
 
     Returns:
-        The launcher and this process's place; ``single`` where no launcher is recognised.
+        The launcher and the rank of this process; ``single`` if no launcher is recognised.
 
     Raises:
         ConfigError: the variables of a launcher contradict each other.
@@ -89,13 +89,13 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launch:
 
 
 def tell_torchrun(line: str) -> None:
-    """Leave the line of a failure where torchrun looks for what its summary says of this rank; never raises.
+    """Write the line of a failure to the file that torchrun reads for its summary of this rank; never raises.
 
     The file, ``TORCHELASTIC_ERROR_FILE``, has the layout that torch's ``ErrorHandler.record_exception`` writes
     (torch/distributed/elastic/multiprocessing/errors/error_handler.py), without a stack.  The first line stays.
 
     Args:
-        line: what is said of the failure.
+        line: the message.
     """
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
@@ -105,7 +105,7 @@ def tell_torchrun(line: str) -> None:
 
 
 def slurm_rendezvous(environ: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Where the ranks of a Slurm job step can meet, without being told: first node, a port of the step.
+    """Host and port for the rendezvous of the ranks of a Slurm job step: its first node, and a port of the step.
 
     Returns:
         Host name of the step's first node, where rank 0 runs, and a port from 20000 to 29999 that

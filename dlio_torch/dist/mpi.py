@@ -1,6 +1,6 @@
 """Ranks through MPI itself, by mpi4py: started by mpiexec, mpirun or srun, or one process alone.
 
-What reads through MPI-IO needs this, or Horovod's MPI controller (:mod:`dlio_torch.dist.mpiworld`).
+Reading through MPI-IO needs this, or Horovod's MPI controller (:mod:`dlio_torch.dist.mpiworld`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST = 2**30  # bytes of one message: counts of MPI before its version 4 are 32
 
 
 class MpiReducer:
-    """Averages a gradient in buckets, all of them on their way at once (``MPI_Iallreduce``), as torch's DDP does."""
+    """Averages a gradient in buckets, all in flight at once (``MPI_Iallreduce``), as torch's DDP does."""
 
     def __init__(self, world: Any, size_bytes: int) -> None:
         count = element_count(size_bytes)
@@ -51,24 +51,24 @@ class MpiCommunicator(RankedCommunicator):
 
     MPI is initialised for calls of one thread (``MPI_THREAD_FUNNELED``): the failure channel and its threads end
     a process without a call of MPI.  ``close`` finalises it; a rank that fails does not, so that the launcher
-    ends what is left of the job.  Messages have a communicator of their own.
+    ends the rest of the job.  Messages have a communicator of their own.
 
     Args:
-        launch: this process's place.
+        launch: how this process was started.
         timeout_s: longest wait for the other ranks, at the start and in a collective.
 
     Raises:
         ConfigError: MPI sees another number of ranks than the launcher started.
-        RunFailed: the ranks do not find each other.
+        RunFailed: the ranks cannot connect.
     """
 
     name = "mpi"
 
     def __init__(self, launch: Launch, timeout_s: float) -> None:
-        late = f"rank {launch.rank} of {launch.world_size} did not find the others through MPI"
+        late = f"rank {launch.rank} of {launch.world_size} could not connect to the others through MPI"
         try:
             with _native_deadline(timeout_s, f"{late} within {timeout_s:g} s"):
-                # Whatever initialised MPI before may have asked for more threads, never for fewer.
+                # A library that initialised MPI before may have asked for more threads, never for fewer.
                 self._initialised = not MPI.Is_initialized()
                 if self._initialised:
                     MPI.Init_thread(MPI.THREAD_FUNNELED)
@@ -138,21 +138,21 @@ class MpiCommunicator(RankedCommunicator):
 
 @contextlib.contextmanager
 def _native_deadline(timeout_s: float, line: str) -> Iterator[None]:
-    """As ``ranked.deadline``, for a call that keeps the interpreter lock: ``MPI_Init_thread`` of mpi4py does.
+    """As ``timeouts.deadline``, for a call that holds the interpreter lock: ``MPI_Init_thread`` of mpi4py does.
 
-    faulthandler's watchdog is a thread that needs no interpreter: it ends the process with exit code 1.  What it
-    writes goes to a shell that prints the line instead.
+    The thread of faulthandler's watchdog needs no interpreter: it ends the process with exit code 1.  Its stacks
+    go to a shell, which prints the line instead.
     """
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     try:
-        teller = ["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', line]
-        process = subprocess.Popen(teller, stdin=told)
+        shell = ["sh", "-c", 'read -r _ && printf "%s\\n" "$0" >&2', line]
+        process = subprocess.Popen(shell, stdin=read_end)
     finally:
-        os.close(told)
-    faulthandler.dump_traceback_later(timeout_s, exit=True, file=tell)
+        os.close(read_end)
+    faulthandler.dump_traceback_later(timeout_s, exit=True, file=write_end)
     try:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
-        os.close(tell)
+        os.close(write_end)
         process.wait()

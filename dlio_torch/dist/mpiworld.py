@@ -1,4 +1,4 @@
-"""mpi4py, imported the way this package needs it, and the MPI that it loads.
+"""mpi4py, imported without initialising MPI, and the MPI library that it loads.
 
 MPI is initialised and finalised by :class:`dlio_torch.dist.mpi.MpiCommunicator`, not by importing mpi4py: a
 loader worker, or a run without MPI, imports h5py, and a parallel h5py imports mpi4py.
@@ -27,30 +27,30 @@ def version_line() -> str:
     return " ".join(MPI.Get_library_version().splitlines()[0].split()).rstrip("\x00")
 
 
-def io_world(comm: Communicator, what: str) -> Any:
-    """``MPI_COMM_WORLD``, where its ranks are those of a communicator.
+def io_world(comm: Communicator, user: str) -> Any:
+    """``MPI_COMM_WORLD``, checked to have the ranks of a communicator.
 
     Args:
-        comm: of this run.
-        what: needs it, for the message.
+        comm: communicator of this run.
+        user: option or function that needs MPI, for the message.
 
     Raises:
-        ConfigError: the ranks do not talk over MPI.
-        MissingPackageError: mpi4py is of another MPI than Horovod's.
+        ConfigError: the ranks do not communicate over MPI.
+        MissingPackageError: mpi4py loads another MPI than Horovod.
     """
     if comm.name != "mpi" and (comm.name, comm.detail) != ("horovod", "mpi"):
         raise ConfigError(
-            f"{what} needs ranks that talk over MPI, and these talk by {comm.name} ({comm.detail})",
+            f"{user} needs ranks that communicate over MPI, and these use {comm.name} ({comm.detail})",
             hint="start with mpiexec -n <n> python -m dlio_torch, and set dist.backend=mpi (one process can, too)",
         )
     if not MPI.Is_initialized() or MPI.COMM_WORLD.size != comm.world_size:
         raise MissingPackageError(
-            f"{what}: mpi4py loads {version_line()}, which is another MPI than Horovod's",
+            f"{user}: mpi4py loads {version_line()}, which is another MPI than Horovod's",
             hint="build mpi4py with that MPI's mpicc (pip install --no-binary mpi4py mpi4py), or set dist.backend=mpi",
         )
     if comm.name == "horovod" and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise ConfigError(
-            f"{what}: Horovod's own thread and the training's would call MPI at once, which this MPI does not allow",
+            f"{user}: Horovod's own thread and the training's would call MPI at once, which this MPI does not allow",
             hint="set dist.backend=mpi, or start with HOROVOD_MPI_THREADS_DISABLE=0",
         )
     return MPI.COMM_WORLD

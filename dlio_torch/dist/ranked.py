@@ -1,4 +1,4 @@
-"""What the communicators of several ranks share: the failure channel, and errors that make sense."""
+"""The base of the communicators of several ranks: failure channel, timeouts, and one-line errors of collectives."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio_torch.dist import leave
 from dlio_torch.dist.base import FailureHook, GradientReducer, ValueT, check_reducible
-from dlio_torch.dist.meet import meet
-from dlio_torch.dist.overdue import Overdue
-from dlio_torch.dist.watch import FailureChannel
+from dlio_torch.dist.failure.channel import FailureChannel
+from dlio_torch.dist.failure.rendezvous import connect_to_rank_0
+from dlio_torch.dist.failure.timeouts import CollectiveTimeout, deadline
 from dlio_torch.errors import RunFailed
+from dlio_torch.supervision import process_exit
 
 if TYPE_CHECKING:
     import torch
 
-_BACKEND_S = 5.0  # for the backend's own timeout, where it has one, to be the first
+_BACKEND_S = 5.0  # time that the backend's own timeout, if it has one, comes before ours
 _VERDICT_S = 2.0  # for the failure channel to say why a collective failed
-_TIMED_OUT = 0.9  # of the timeout, after which a backend's error is taken for its timeout
+_TIMED_OUT = 0.9  # share of the timeout after which an error of the backend counts as its timeout
 
 
 class RankedCommunicator(ABC):
-    """A Communicator over several processes; a subclass brings the collectives.
+    """A Communicator over several processes; a subclass adds the collectives.
 
     Args:
         rank: this process, 0 to ``world_size - 1``.
         world_size: number of processes.
         local_rank: number of this process on its node.
-        detail: what carries the messages.
+        detail: library that carries the messages.
         timeout_s: longest wait for the other ranks' connections.
 
     Raises:
-        RunFailed: the ranks do not reach each other.
+        RunFailed: the ranks cannot connect.
 
-    The collectives must work when this constructor runs: the failure channel is opened through them.
+    This constructor uses the collectives to open the failure channel, so they must work already.
     """
 
     name: str
@@ -48,13 +48,15 @@ class RankedCommunicator(ABC):
         self.local_rank = local_rank
         self.detail = detail
         self._channel: FailureChannel | None = None
-        self._overdue: Overdue | None = None
+        self._timeout: CollectiveTimeout | None = None
         late = f"rank {rank} of {world_size}: the ranks did not connect within {timeout_s:g} s ({detail})"
         with deadline(timeout_s + _BACKEND_S, late), self._collective("connecting"):
-            links = meet(rank, world_size, lambda value: self._gather(value, 0), self._broadcast_first, timeout_s)
+            links = connect_to_rank_0(
+                rank, world_size, lambda value: self._gather(value, 0), self._broadcast_first, timeout_s
+            )
         self._timeout_s = timeout_s
-        self._overdue = Overdue(timeout_s + _BACKEND_S, self._end_overdue)
-        self._channel = FailureChannel(rank, links, where=self._overdue.where)
+        self._timeout = CollectiveTimeout(timeout_s + _BACKEND_S, self._end_overdue)
+        self._channel = FailureChannel(rank, links, progress=self._timeout.progress)
         self.on_failure: list[FailureHook] = self._channel.hooks
 
     @abstractmethod
@@ -74,7 +76,7 @@ class RankedCommunicator(ABC):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Free what the backend holds; all ranks have come here."""
+        """Free the resources of the backend; all ranks have called it."""
 
     def barrier(self) -> None:
         """See ``Communicator.barrier``."""
@@ -104,13 +106,13 @@ class RankedCommunicator(ABC):
         with self._collective("gradient reducer"):
             return _GuardedReducer(self, self._reducer(size_bytes))
 
-    def together(self, what: str) -> AbstractContextManager[None]:
-        """Watch a call that all ranks make together, as the collectives are watched.
+    def watched_collective(self, name: str) -> AbstractContextManager[None]:
+        """Watch another call that all ranks make, with the timeout and the errors of the collectives.
 
-        An error of the backend is one line, or another rank's failure, and a rank that does not come is not waited for
-        longer than the timeout.
+        Args:
+            name: name of the call, for messages.
         """
-        return self._collective(what)
+        return self._collective(name)
 
     def start_timeline(self, path: Path) -> None:  # noqa: B027 - not every backend has a timeline
         """See ``Communicator.start_timeline``; only Horovod has one."""
@@ -129,49 +131,49 @@ class RankedCommunicator(ABC):
             return
         self.barrier()  # no rank tears down what another one still uses
         self._channel.close()
-        if self._overdue is not None:
-            self._overdue.stop()
+        if self._timeout is not None:
+            self._timeout.stop()
         self._disconnect()
 
     def _broadcast_first(self, value: Any) -> Any:
         return self._broadcast(value, 0)
 
     @contextmanager
-    def _collective(self, what: str) -> Iterator[None]:
+    def _collective(self, name: str) -> Iterator[None]:
         """Turn a backend's error into one line, unless another rank's failure or absence explains it."""
-        overdue, channel = self._overdue, self._channel
-        if overdue is not None:
-            overdue.begin(what)
+        timeout, channel = self._timeout, self._channel
+        if timeout is not None:
+            timeout.begin(name)
         try:
             yield
         except RuntimeError as error:
-            if overdue is not None and channel is not None:
-                number, waited_s = overdue.pause()
-                # A backend that has a timeout says that it has passed, and not who did not come.
+            if timeout is not None and channel is not None:
+                number, waited_s = timeout.pause()
+                # The error of a backend's own timeout does not name the absent rank.
                 if waited_s >= _TIMED_OUT * self._timeout_s:
-                    self._end_overdue(what, number)
+                    self._end_overdue(name, number)
                 channel.wait_for_end(_VERDICT_S)
             raise RunFailed(
-                f"{what} over {self.world_size} ranks failed on rank {self.rank} ({self.detail}): {first_line(error)}"
+                f"{name} over {self.world_size} ranks failed on rank {self.rank} ({self.detail}): {first_line(error)}"
             ) from error
         finally:
-            if overdue is not None:
-                overdue.done()
+            if timeout is not None:
+                timeout.done()
 
-    def _end_overdue(self, what: str, number: int) -> None:
-        """End the run because of a rank that did not come; in any thread, as the main one may be blocked."""
+    def _end_overdue(self, name: str, number: int) -> None:
+        """End the run because of an absent rank; works in any thread, because the main thread may be blocked."""
         line = None
         if self._channel is not None:
-            line = self._channel.ask_who_is_missing(what, number, self._timeout_s)
-        # Only rank 0 knows of all others: where it does not answer, one rank of each node says so.
-        line = line or f"rank {self.rank} waited for {self._timeout_s:g} s in {what}"
+            line = self._channel.end_for_absent_rank(name, number, self._timeout_s)
+        # Only rank 0 knows all others: if it does not answer, one rank of each node prints a line.
+        line = line or f"rank {self.rank} waited for {self._timeout_s:g} s in {name}"
         if self.rank <= 1 or self.local_rank == 0:
-            leave.say(f"{leave.ERROR}{line}")
+            process_exit.print_line(f"{process_exit.ERROR_PREFIX}{line}")
         if self._channel is not None:
             self._channel.run_hooks(line, RunFailed.exit_code)
         self.fail(line, RunFailed.exit_code)
-        leave.end_children()
-        leave.leave(RunFailed.exit_code)
+        process_exit.end_children()
+        process_exit.exit_now(RunFailed.exit_code)
 
 
 class _GuardedReducer:
@@ -190,26 +192,6 @@ class _GuardedReducer:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type where there is none."""
+    """The first line of an error's message, or its type if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-@contextmanager
-def deadline(timeout_s: float, line: str) -> Iterator[None]:
-    """End the process with exit code 1 and ``line`` on stderr if the block takes longer.
-
-    For native calls that wait for other ranks without an end, before the failure channel exists.
-    """
-
-    def end(_: str, number: int) -> None:
-        leave.say(f"{leave.ERROR}{line}")
-        leave.end_children()
-        leave.leave(1)
-
-    overdue = Overdue(timeout_s, end)
-    overdue.begin(line)
-    try:
-        yield
-    finally:
-        overdue.stop()

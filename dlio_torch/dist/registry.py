@@ -1,4 +1,4 @@
-"""From the configuration to a connected communicator."""
+"""The registry of communicators: chooses the backend by options and launcher, and connects the ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dlio_torch.dist.base import Communicator, SingleCommunicator
-from dlio_torch.dist.hvd_settings import refuse
+from dlio_torch.dist.hvd_settings import check_no_horovod_options
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.errors import ConfigError, MissingPackageError
 
@@ -37,14 +37,14 @@ def connect(config: DistConfig, launch: Launch | None = None, timeline: bool = F
         timeline: whether Horovod's timeline is wanted (``trace.horovod``).
 
     Raises:
-        ConfigError: the backend does not fit the launcher or the options, or the launcher's variables are wrong.
+        ConfigError: the backend does not match the launcher or the options, or the launcher's variables are wrong.
         MissingPackageError: Horovod or mpi4py is needed and not installed, or not usable.
-        RunFailed: the ranks do not find each other within the timeout.
+        RunFailed: the ranks cannot connect within the timeout.
     """
     launch = launch or detect()
     backend = choose_backend(config.backend, launch)
     if backend != "horovod":
-        refuse(config.horovod, timeline, backend)
+        check_no_horovod_options(config.horovod, timeline, backend)
     if backend == "single":
         return SingleCommunicator()
     if backend == "torch":
@@ -72,53 +72,53 @@ def connect(config: DistConfig, launch: Launch | None = None, timeline: bool = F
 
 
 def choose_backend(
-    asked: Literal["auto", "single", "torch", "horovod", "mpi"],
+    option: Literal["auto", "single", "torch", "horovod", "mpi"],
     launch: Launch,
     environ: Mapping[str, str] = os.environ,
 ) -> Backend:
     """The backend of ``dist.backend``, checked against the launcher.
 
-    ``auto`` under mpirun is Horovod where one with an MPI controller is installed, else mpi4py where that is; with
-    neither it stays Horovod, whose error says what to install.
+    ``auto`` under mpirun is Horovod if one with an MPI controller is installed, else mpi4py if that is installed; with
+    neither it stays Horovod, whose error names the package to install.
 
     Raises:
-        ConfigError: they do not fit.
+        ConfigError: backend and launcher do not match.
     """
-    if asked == "auto":
+    if option == "auto":
         if launch.name == "mpirun" and has_mpi4py() and not horovod_has_mpi():
             return "mpi"
         return launch.backend
-    if asked == "single":
+    if option == "single":
         if launch.world_size > 1:
             raise ConfigError(
                 f"dist.backend=single, but {launch.name} started {launch.world_size} ranks",
                 hint="leave dist.backend=auto, or start without a launcher",
             )
-        return asked
-    if asked == "mpi" and launch.name in ("single", "mpirun", "srun"):
-        return asked  # MPI starts in one process, too
+        return option
+    if option == "mpi" and launch.name in ("single", "mpirun", "srun"):
+        return option  # MPI starts in one process, too
     if launch.name == "single":
-        raise ConfigError(f"dist.backend={asked}, but no launcher started this process", hint=_START[asked])
-    if asked == launch.backend:
-        return asked
-    # mpirun and srun only start processes: with what is needed to meet, the other backend works, too.
-    if asked == "torch" and launch.name == "mpirun":
+        raise ConfigError(f"dist.backend={option}, but no launcher started this process", hint=_START[option])
+    if option == launch.backend:
+        return option
+    # mpirun and srun only start processes: if the ranks know an address, the other backend works, too.
+    if option == "torch" and launch.name == "mpirun":
         if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
-            return asked
+            return option
         raise ConfigError(
             "dist.backend=torch under mpirun needs the environment variables MASTER_ADDR and MASTER_PORT",
             hint="set them to rank 0's host and a free port, or use torchrun",
         )
     raise ConfigError(
-        f"dist.backend={asked}, but {launch.name} started this process", hint=f"{_START[asked]}, or dist.backend=auto"
+        f"dist.backend={option}, but {launch.name} started this process", hint=f"{_START[option]}, or dist.backend=auto"
     )
 
 
 def check_horovod() -> None:
-    """Check without importing it that Horovod is there, has its torch extension, and fits this torch.
+    """Check, without an import, that Horovod is installed, has its torch extension, and matches this torch.
 
     Raises:
-        MissingPackageError: names which of these fails, and the command that installs it.
+        MissingPackageError: names the check that fails, and the command that installs Horovod.
     """
     spec = importlib.util.find_spec("horovod")
     if spec is None or not spec.submodule_search_locations:
@@ -126,7 +126,7 @@ def check_horovod() -> None:
     folder = Path(next(iter(spec.submodule_search_locations)))
     if not any((folder / "torch").glob("mpi_lib_v2*.so")):
         raise MissingPackageError(
-            f"the installed Horovod ({folder}) has no torch extension: it was built where torch was not seen",
+            f"the installed Horovod ({folder}) has no torch extension: its build did not find torch",
             hint=_install_command(),
         )
     import torch
@@ -155,22 +155,22 @@ def has_mpi4py() -> bool:
     return importlib.util.find_spec("mpi4py") is not None
 
 
-def check_mpi4py(what: str = "dist.backend=mpi") -> None:
-    """Check that mpi4py, which ``what`` needs, is there and finds an MPI.
+def check_mpi4py(user: str = "dist.backend=mpi") -> None:
+    """Check that mpi4py, which ``user`` needs, is installed and finds an MPI.
 
     Raises:
-        MissingPackageError: it does not; says what to install.
+        MissingPackageError: it is not, or does not; the hint is the command that installs it.
     """
     if not has_mpi4py():
         raise MissingPackageError(
-            f"{what} needs mpi4py, which is not installed",
+            f"{user} needs mpi4py, which is not installed",
             hint="install it with: pip install 'dlio-torch[mpi]', and an MPI: the system's, or pip install mpich",
         )
     try:
         importlib.import_module("dlio_torch.dist.mpiworld")
-    except (ImportError, RuntimeError) as error:  # RuntimeError: its wheel looked for a libmpi in vain
+    except (ImportError, RuntimeError) as error:  # RuntimeError: its wheel found no libmpi
         raise MissingPackageError(
-            f"{what}: mpi4py cannot load an MPI: {str(error).splitlines()[0]}",
+            f"{user}: mpi4py cannot load an MPI: {str(error).splitlines()[0]}",
             hint="load or install an MPI (pip install mpich brings one), or build mpi4py with its mpicc: "
             "pip install --no-binary mpi4py mpi4py",
         ) from error

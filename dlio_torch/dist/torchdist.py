@@ -1,4 +1,4 @@
-"""Ranks through ``torch.distributed``: Gloo, and NCCL for the gradient where every rank has its own GPU."""
+"""Ranks through ``torch.distributed``: Gloo, and NCCL for the gradient if every rank has its own GPU."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlio_torch.dist import leave
 from dlio_torch.dist.base import GradientReducer, element_count
+from dlio_torch.dist.failure.timeouts import deadline
 from dlio_torch.dist.gpus import all_different, own_gpu
 from dlio_torch.dist.launcher import PARENT, Launch, slurm_rendezvous
-from dlio_torch.dist.ranked import RankedCommunicator, deadline, first_line
-from dlio_torch.environment.parent_exit import watched_parent
+from dlio_torch.dist.ranked import RankedCommunicator, first_line
 from dlio_torch.errors import RunFailed
+from dlio_torch.supervision.parent_exit import on_parent_exit
+from dlio_torch.supervision.process_exit import ERROR_PREFIX, exit_now, print_line
 
-_GONE = "torchrun has ended before all ranks had met"
+_TORCHRUN_ENDED = "torchrun has ended before all ranks had connected"
 _BUCKET_BYTES = 25 * 2**20
 """Size of a bucket of DistributedDataParallel (its ``bucket_cap_mb`` of 25)."""
 
@@ -27,7 +28,7 @@ _BUCKET_BYTES = 25 * 2**20
 class TorchReducer:
     """Averages a gradient as DistributedDataParallel does: divide, then sum, bucket after bucket.
 
-    All buckets are under way at once, as they are at the end of a backward pass.
+    All buckets are in flight at once, as at the end of a backward pass.
     """
 
     def __init__(self, size_bytes: int, world_size: int, device: torch.device, group: dist.ProcessGroup | None) -> None:
@@ -59,18 +60,18 @@ class TorchCommunicator(RankedCommunicator):
     occupy the GPU that is being measured.
 
     Args:
-        launch: this process's place.
+        launch: how this process was started.
         timeout_s: longest wait for the other ranks, at the start and in a collective.
 
     Raises:
-        RunFailed: the ranks do not find each other.
+        RunFailed: the ranks cannot connect.
     """
 
     name = "torch"
 
     def __init__(self, launch: Launch, timeout_s: float) -> None:
         _stay_on_this_host()
-        late = f"rank {launch.rank} of {launch.world_size} did not find the others through torch.distributed"
+        late = f"rank {launch.rank} of {launch.world_size} could not connect to the others through torch.distributed"
         late += f" within {timeout_s:g} s"
         try:
             # torch's own timeout comes before the deadline.
@@ -84,7 +85,7 @@ class TorchCommunicator(RankedCommunicator):
                 )
         except (RuntimeError, ValueError) as error:
             if launch.name == "torchrun" and os.getppid() != PARENT:
-                raise RunFailed(_GONE) from error
+                raise RunFailed(_TORCHRUN_ENDED) from error
             raise RunFailed(f"{late}: {first_line(error)}") from error
         self._device = torch.device("cpu")
         self._group: dist.ProcessGroup | None = None  # the default one
@@ -120,15 +121,15 @@ class TorchCommunicator(RankedCommunicator):
 
 
 def _end_with_torchrun(launch: Launch) -> AbstractContextManager[None]:
-    """End this rank if torchrun ends before all ranks have met; torch would look for its store for another 30 s."""
+    """End this rank if torchrun ends before all ranks have connected; torch would try its store for another 30 s."""
     if launch.name != "torchrun" or "TORCHELASTIC_RUN_ID" not in os.environ:
         return nullcontext()  # a script started the rank, which may end before it
 
-    def end() -> None:
-        leave.say(f"{leave.ERROR}rank {launch.rank}: {_GONE}")
-        leave.leave(RunFailed.exit_code)
+    def end_rank() -> None:
+        print_line(f"{ERROR_PREFIX}rank {launch.rank}: {_TORCHRUN_ENDED}")
+        exit_now(RunFailed.exit_code)
 
-    return watched_parent(PARENT, end)
+    return on_parent_exit(PARENT, end_rank)
 
 
 def _init_method(launch: Launch) -> str:
@@ -141,10 +142,10 @@ def _init_method(launch: Launch) -> str:
 
 
 def _stay_on_this_host() -> None:
-    """Let Gloo use loopback where torchrun's ranks share a host.
+    """Let Gloo use loopback if torchrun's ranks share a host.
 
-    By itself Gloo takes the interface that the host's name resolves to, and in a container or away
-    from its network the name often does not resolve.
+    By default Gloo takes the interface that the host's name resolves to.  In a container, or without the
+    network, the name often does not resolve.
     """
     local, world = os.environ.get("LOCAL_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
     if local is not None and local == world and any(name == "lo" for _, name in socket.if_nameindex()):

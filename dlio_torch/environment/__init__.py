@@ -1,1 +1,1 @@
-"""The machine under a run: what it is, what its file systems are, what processes read and wrote."""
+"""The machine under a run: hardware, software, file systems, control groups, I/O counters of processes."""

@@ -1,4 +1,4 @@
-"""The control groups that this process belongs to: what they grant, all of its parents grant as well."""
+"""Control groups of this process: each one limits it, and so does each of its parents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Group(NamedTuple):
 
     Attributes:
         version: 1 or 2 of the kernel's interface, which name their files differently.
-        folder: where its files lie.
+        folder: folder of its files.
     """
 
     version: int
@@ -21,35 +21,35 @@ class Group(NamedTuple):
 
 
 def own_groups(controller: str, root: Path = Path("/")) -> list[Group]:
-    """The groups of this process that may limit it: its own one, and those above as far as they are mounted.
+    """Control groups that may limit this process: its own, and its mounted parents.
 
-    Both versions are looked at, as machines that use version 2 for some controllers use 1 for others.
+    Both versions are read: a machine may use version 2 for some controllers and version 1 for others.
 
     Args:
         controller: ``cpu`` or ``memory``.
-        root: where ``proc`` and ``sys`` lie.
+        root: folder of ``proc`` and ``sys``.
 
     Returns:
-        The groups, the innermost of each version first; none where the kernel has no control groups.
+        The groups, the innermost of each version first; empty if the kernel has no control groups.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         mounted = mounts(root)
     except OSError:
         return []
-    found = []
+    groups = []
     for line in lines:
         _, names, path = line.split(":", 2)
         if names == "":
-            mount = next((one for one in mounted if one.file_system == "cgroup2"), None)
+            mount = next((mount for mount in mounted if mount.file_system == "cgroup2"), None)
         elif controller in names.split(","):
-            mount = next((one for one in mounted if _holds(one, controller)), None)
+            mount = next((mount for mount in mounted if _holds(mount, controller)), None)
         else:
             continue
         if mount is not None:
             version = 2 if names == "" else 1
-            found += [Group(version, folder) for folder in _folders(mount, path, root)]
-    return found
+            groups += [Group(version, folder) for folder in _folders(mount, path, root)]
+    return groups
 
 
 def _holds(mount: Mount, controller: str) -> bool:
@@ -57,9 +57,10 @@ def _holds(mount: Mount, controller: str) -> bool:
 
 
 def _folders(mount: Mount, path: str, root: Path) -> list[Path]:
-    """From the group at ``path`` up to the one that is mounted."""
+    """Folders of the group at ``path`` and of its parents, up to the mounted one."""
     top = root / mount.point.lstrip("/")
-    own = PurePosixPath(path)
-    # A container may see a part of the hierarchy, or name its group by a way that leads out of that part.
-    inside = own.relative_to(mount.root).parts if own.is_relative_to(mount.root) and ".." not in own.parts else ()
+    group = PurePosixPath(path)
+    # A container may see a part of the hierarchy, or name its group by a path that leads out of that part.
+    is_inside = group.is_relative_to(mount.root) and ".." not in group.parts
+    inside = group.relative_to(mount.root).parts if is_inside else ()
     return [top.joinpath(*inside[:depth]) for depth in range(len(inside), -1, -1)]

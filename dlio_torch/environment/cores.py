@@ -1,4 +1,4 @@
-"""Cores that a run can keep busy."""
+"""CPU cores that this process may use: affinity, quota of its control groups, physical cores, idle time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dlio_torch.environment.cgroups import own_groups
 _ROOT = Path("/")
 
 IDLE_LEAST_S = 10 / os.sysconf("SC_CLK_TCK")
-"""The kernel tells idle time in ticks: in less than ten of them it says nothing."""
+"""Shortest time over which idle time means something, seconds: the kernel counts it in ticks, and ten are needed."""
 
 
 def usable_cores(root: Path = _ROOT) -> int | float:
-    """Cores that this process and its children can keep busy at once; a fraction where a quota grants one.
+    """Cores that this process and its children can keep busy at once; a fraction if a quota grants one.
 
-    The cores that it may run on (``sched_getaffinity``, which ``taskset``, batch systems and cpusets set), and no
-    more than the CPU time that its control groups grant (``docker run --cpus``, Kubernetes' limits).
+    The number of cores in its affinity mask (``sched_getaffinity``, set by ``taskset``, batch systems and cpusets), at
+    most the CPU time that its control groups grant (``docker run --cpus``, Kubernetes' limits).
 
     Args:
-        root: where ``proc`` and ``sys`` lie.
+        root: folder of ``proc`` and ``sys``.
     """
     cores, quota = len(os.sched_getaffinity(0)), quota_cores(root)
     if quota is None or quota >= cores:
@@ -30,18 +30,18 @@ def usable_cores(root: Path = _ROOT) -> int | float:
 
 
 def whole_cores() -> int:
-    """The same as a whole number, at least 1: how many processes or threads can run at full speed."""
+    """Usable cores as a whole number, at least 1: processes or threads that can run at full speed."""
     return max(1, int(usable_cores()))
 
 
 def physical_cores(root: Path = _ROOT) -> int | None:
-    """Cores that this process may run on, those counted once that run several threads at a time (hyperthreads).
+    """Physical cores that this process may run on; hyperthreads of one core count once.
 
     Args:
-        root: where ``sys`` lies.
+        root: folder of ``sys``.
 
     Returns:
-        ``None`` where the kernel does not tell, which it does not in most virtual machines whose host shares cores.
+        ``None`` if the kernel does not show it, as in most virtual machines whose host shares cores.
     """
     folder = root / "sys/devices/system/cpu"
     try:
@@ -56,13 +56,13 @@ def physical_cores(root: Path = _ROOT) -> int | None:
 
 
 def idle_core_s(root: Path = _ROOT) -> float | None:
-    """Seconds that the cores which this process may run on were idle since the machine started, added up.
+    """Idle time since the start of the machine, summed over the cores that this process may run on, seconds.
 
     Args:
-        root: where ``proc`` lies.
+        root: folder of ``proc``.
 
     Returns:
-        ``None`` where the kernel does not tell.
+        ``None`` if the kernel does not show it.
     """
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     ticks = 0
@@ -78,18 +78,18 @@ def idle_core_s(root: Path = _ROOT) -> float | None:
 
 
 def quota_cores(root: Path = _ROOT) -> float | None:
-    """CPU seconds per second that the control groups grant: the least of this process's group and those above it.
+    """CPU seconds per second that the control groups grant: the least of this process's group and its parents.
 
     ``cpu.max`` of version 2 (``"150000 100000"``, or ``"max 100000"`` for no limit), ``cpu.cfs_quota_us`` and
     ``cpu.cfs_period_us`` of version 1 (-1 for no limit).
 
     Args:
-        root: where ``proc`` and ``sys`` lie.
+        root: folder of ``proc`` and ``sys``.
 
     Returns:
         ``None``: no limit.
     """
-    found = []
+    quotas = []
     for version, folder in own_groups("cpu", root):
         # A group without these files has no limit of its own.
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
@@ -101,5 +101,5 @@ def quota_cores(root: Path = _ROOT) -> float | None:
                 )
             granted = int(quota) / int(period)
             if granted > 0:
-                found.append(granted)
-    return min(found, default=None)
+                quotas.append(granted)
+    return min(quotas, default=None)

@@ -1,16 +1,16 @@
-"""Which GPU a rank uses."""
+"""The GPU of a rank."""
 
 from __future__ import annotations
 
 
 def gpu_of(local_rank: int, visible: int) -> int:
-    """Index of a rank's GPU among those that it sees.
+    """Index of a rank's GPU among the visible ones.
 
-    A launcher may show each rank its own GPU only, which then has the index 0 everywhere; ranks that are more
-    than the GPUs of their node share them.
+    A launcher may show each rank one GPU only, which then has the index 0 everywhere.  If a node has more ranks
+    than GPUs, ranks share GPUs.
 
     Args:
         local_rank: number of the rank on its node.
-        visible: GPUs that it sees, at least one.
+        visible: number of visible GPUs, at least one.
     """
     return local_rank % visible

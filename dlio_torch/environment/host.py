@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def boot_id() -> str:
-    """Identifier of the running kernel's boot, equal in all containers of a machine; empty where it is not told."""
+    """Identifier of the running kernel's boot, equal in all containers of a machine; empty if the kernel hides it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

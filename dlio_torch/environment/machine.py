@@ -1,8 +1,7 @@
-"""Where a run took place: machine, software, file systems, launcher.
+"""The environment of a run: machine, software, file systems, launcher.
 
-Whatever cannot be measured is ``None``, and :func:`describe` says why under ``not_measured``; nothing is
-0 that was not counted.  torch is never imported here, and no GPU is touched: a process that has used
-CUDA cannot fork loader workers any more.
+A value that cannot be measured is ``None``, never 0, and :func:`describe` gives the reason under ``not_measured``.
+torch is never imported here, and no GPU is used: a process that has used CUDA cannot fork loader workers any more.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 
 from dlio_torch import __version__
 from dlio_torch.environment.cores import physical_cores, quota_cores, usable_cores
-from dlio_torch.environment.memory import memory_limit
+from dlio_torch.environment.memory_limits import memory_limit
 from dlio_torch.environment.mounts import describe_mount
 
 _PACKAGES = (
@@ -39,7 +38,7 @@ _LAUNCHERS = {
     "pmix": "PMIX_RANK",
     "srun": "SLURM_STEP_ID",
 }
-# Variables that change how I/O, threads or ranks behave; no others, which may hold secrets.
+# Variables that change the behaviour of I/O, threads or ranks; others may hold secrets.
 _VARIABLES = re.compile(
     r"(DLIO|HDF5|OMP|MKL|OPENBLAS|NCCL|GLOO|HOROVOD|UCX|KINETO|CUDA_VISIBLE|MALLOC|DARSHAN|LD_PRELOAD$|TMPDIR$)"
 )
@@ -47,11 +46,11 @@ _SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL")
 
 
 def describe(paths: Mapping[str, Path | str]) -> dict[str, Any]:
-    """Everything about this machine that bears on the figures, JSON-able.
+    """Describes all of this machine that can change the figures, JSON-able.
 
     Args:
-        paths: named places whose file systems are described, for example ``{"data": ..., "runs": ...}``;
-            one that does not exist yet is described by its nearest existing parent.
+        paths: paths by name, for example ``{"data": ..., "runs": ...}``; their file systems are described.  A path
+            that does not exist yet is described by its nearest existing parent.
 
     Returns:
         A dictionary with ``host``, ``cpu``, ``memory``, ``gpus``, ``versions``, ``mounts``, ``limits``, ``job``,
@@ -84,8 +83,8 @@ def _cpu(why: dict[str, str]) -> dict[str, Any]:
     model = None
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"^(?:model name|Model|cpu)\s*:\s*(.+)$", text, re.MULTILINE)
-        model = found[1].strip() if found else None
+        match = re.search(r"^(?:model name|Model|cpu)\s*:\s*(.+)$", text, re.MULTILINE)
+        model = match[1].strip() if match else None
     if model is None:
         why["cpu.model"] = "/proc/cpuinfo names no model"
     quota = quota_cores()
@@ -93,7 +92,7 @@ def _cpu(why: dict[str, str]) -> dict[str, Any]:
         why["cpu.cores_quota"] = "no control group limits the CPU time"
     physical = physical_cores()
     if physical is None:
-        why["cpu.cores_physical"] = "/sys/devices/system/cpu does not tell which of them share a core"
+        why["cpu.cores_physical"] = "/sys/devices/system/cpu does not show which of them share a core"
     return {
         "model": model,
         "machine": platform.machine(),
@@ -116,12 +115,12 @@ def _memory(why: dict[str, str]) -> dict[str, int | None]:
         limit = None
         why["memory.limit_bytes"] = "no limit below the machine's memory"
     result = {"total_bytes": sizes.get("MemTotal"), "available_bytes": sizes.get("MemAvailable")}
-    why.update({f"memory.{name}": "/proc/meminfo does not tell" for name, value in result.items() if value is None})
+    why.update({f"memory.{name}": "/proc/meminfo does not show it" for name, value in result.items() if value is None})
     return {**result, "limit_bytes": limit}
 
 
 def _gpus(why: dict[str, str]) -> list[dict[str, Any]] | None:
-    """GPUs by nvidia-smi; None where that cannot be asked."""
+    """GPUs by nvidia-smi; None if it fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         why["gpus"] = "nvidia-smi is not installed"
@@ -143,7 +142,7 @@ def _gpus(why: dict[str, str]) -> list[dict[str, Any]] | None:
 
 
 def _mebibytes(cell: str) -> int | None:
-    # "[N/A]" where CPU and GPU share their memory.
+    # "[N/A]" if CPU and GPU share their memory.
     return int(cell) << 20 if cell.isdigit() else None
 
 
@@ -155,7 +154,7 @@ def _versions(why: dict[str, str]) -> dict[str, str | None]:
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
             why[f"versions.{name}"] = "not installed"
-    # The version of the HDF5 library is known to h5py alone; do not load it for the question.
+    # Only h5py knows the version of the HDF5 library; it is not imported just for this.
     h5py = sys.modules.get("h5py")
     versions["hdf5"] = h5py.version.hdf5_version if h5py is not None else None
     if h5py is None:
@@ -173,7 +172,7 @@ def _limits(why: dict[str, str]) -> dict[str, int | None]:
 
 
 def _git_commit(why: dict[str, str]) -> str | None:
-    """Commit of the checkout that this package runs from, with ``+`` where it was changed since."""
+    """Commit of the checkout that this package runs from, with ``+`` if files were changed since."""
     root = Path(__file__).resolve().parents[2]
     git = shutil.which("git")
     if git is None or not (root / ".git").exists():

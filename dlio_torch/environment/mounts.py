@@ -1,4 +1,4 @@
-"""The file system of a place."""
+"""Mounts, and the file system of a path."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Mount(NamedTuple):
 
 
 def mounts(root: Path = Path("/")) -> list[Mount]:
-    """All mounts that this process sees; of several on one point the last hides the others.
+    """All mounts that this process sees; if several share a mount point, the last one hides the others.
 
     Args:
-        root: where ``proc`` lies.
+        root: folder of ``proc``.
 
     Raises:
         OSError: they cannot be read.
     """
-    found = []
+    result = []
     for line in (root / "proc/self/mountinfo").read_bytes().splitlines():
         left, _, right = line.partition(b" - ")
         fields, device = left.split(b" "), [*right.split(b" "), b""]
-        found.append(
+        result.append(
             Mount(
                 fields[2].decode(),
                 _unescape(fields[3]),
@@ -45,15 +45,15 @@ def mounts(root: Path = Path("/")) -> list[Mount]:
                 device[2].decode(),
             )
         )
-    return found
+    return result
 
 
 def describe_mount(name: str, path: Path, why: dict[str, str]) -> dict[str, Any]:
-    """Mount point, file system, device, options, room and request sizes where ``path`` lies, JSON-able.
+    """Mount point, file system, device, options, free space and request sizes of a path, JSON-able.
 
     Args:
-        name: what the place is called in ``why``.
-        path: a path; where it does not exist yet, its nearest existing parent is described.
+        name: name of the path in ``why``.
+        path: a path; if it does not exist yet, its nearest existing parent is described.
         why: receives the reason of each None, by dotted name.
     """
     place = Path(os.path.realpath(path.expanduser()))
@@ -70,17 +70,17 @@ def describe_mount(name: str, path: Path, why: dict[str, str]) -> dict[str, Any]
     except OSError as error:
         result |= {"total_bytes": None, "free_bytes": None, "preferred_io_bytes": None}
         why[f"mounts.{name}"] = f"{place}: {error.strerror}"
-    found = _find_mount(place)
-    if found is None:
-        found = dict.fromkeys(("mount_point", "device_number", "options", "file_system", "device", "super_options"))
-        why.update({f"mounts.{name}.{key}": "/proc/self/mountinfo does not tell" for key in found})
+    mount = _find_mount(place)
+    if mount is None:
+        mount = dict.fromkeys(("mount_point", "device_number", "options", "file_system", "device", "super_options"))
+        why.update({f"mounts.{name}.{key}": "/proc/self/mountinfo does not show it" for key in mount})
     readahead = None
     with contextlib.suppress(OSError, ValueError):
-        bdi = Path("/sys/class/bdi", str(found["device_number"]), "read_ahead_kb")
+        bdi = Path("/sys/class/bdi", str(mount["device_number"]), "read_ahead_kb")
         readahead = int(bdi.read_text(encoding="ascii")) * 1024
     if readahead is None:
         why[f"mounts.{name}.readahead_bytes"] = "the file system shows no backing device"
-    return {**result, **found, "readahead_bytes": readahead}
+    return {**result, **mount, "readahead_bytes": readahead}
 
 
 def _find_mount(place: Path) -> dict[str, str | None] | None:
@@ -91,7 +91,7 @@ def _find_mount(place: Path) -> dict[str, str | None] | None:
         return None
     if not around:
         return None
-    # Of mounts on one point the last hides the others.
+    # If several mounts share a mount point, the last one hides the others.
     best = max(reversed(around), key=lambda mount: len(Path(mount.point).parts))
     return {
         "mount_point": best.point,
@@ -104,5 +104,5 @@ def _find_mount(place: Path) -> dict[str, str | None] | None:
 
 
 def _unescape(field: bytes) -> str:
-    # Blanks, line breaks and backslashes stand there as three octal digits.
+    # The kernel writes blanks, line breaks and backslashes as three octal digits.
     return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), field))

@@ -1,8 +1,7 @@
-"""All uses of names that torch, torchdata and Python keep to themselves, a function for each.
+"""Private names of torch, torchdata and Python: one function for each use, and no use elsewhere (a test checks it).
 
 They have no public counterpart, and a new version may rename them without notice.  Tried with torch 2.13.0,
-torchdata 0.11.0 and Python 3.11.7; where another version was looked up, the function says so.  What a later version
-drops is to be changed here alone: a test keeps such names out of all other modules.
+torchdata 0.11.0 and Python 3.11.7; if another version was checked, the function says so.
 """
 
 from __future__ import annotations
@@ -23,12 +22,17 @@ _NODE_QUEUES = ("_in_q", "_intermed_q")
 
 
 def run_exit_handlers() -> None:
-    """Run what was registered with :mod:`atexit`, now.  In CPython since 2.4."""
+    """Run the handlers registered with :mod:`atexit` now.  In CPython since 2.4."""
     atexit._run_exitfuncs()
 
 
+def join_threads() -> None:
+    """Wait for all threads that are no daemons, as Python does at the end of a process.  In CPython since 3.7."""
+    threading._shutdown()  # type: ignore[attr-defined]
+
+
 def resource_tracker_pid() -> int | None:
-    """The process that removes shared memory after the others; ``None``: there is none."""
+    """Id of the process that removes shared memory after the others have ended; ``None``: there is none."""
     from multiprocessing import resource_tracker
 
     tracker = getattr(resource_tracker, "_resource_tracker", None)
@@ -37,12 +41,12 @@ def resource_tracker_pid() -> int | None:
 
 
 def on_error_of_thread(thread: threading.Thread, handler: Callable[[threading.Thread], object]) -> None:
-    """Have ``handler`` called in a thread that an exception ends, where Python would print a traceback."""
+    """Have ``handler`` called in a thread that an exception ends, instead of printing a traceback."""
     thread._invoke_excepthook = handler  # type: ignore[attr-defined]
 
 
 def on_transfer_error(handler: Callable[[Any, Exception, Any], object]) -> None:
-    """Have ``handler`` called where a queue between processes cannot send an item; in all queues of this process.
+    """Have ``handler`` called when a queue between processes cannot send an item; for all queues of this process.
 
     Python would print the traceback and drop the item.  Its own executors replace this method for the same purpose.
 
@@ -57,7 +61,7 @@ def on_transfer_error(handler: Callable[[Any, Exception, Any], object]) -> None:
 def close_queue(queue: Any) -> None:
     """Close both ends of a queue between processes.
 
-    Until it is collected, epochs later, it would keep the one that nobody wrote to.
+    Otherwise an end that was never written to would stay open until it is collected, epochs later.
     """
     queue.cancel_join_thread()
     queue.close()
@@ -84,13 +88,13 @@ def is_handler_of_loaders(handler: Any) -> bool:
 
 
 def loader_workers(iterator: Any) -> list[BaseProcess]:
-    """The worker processes of an iterator of a DataLoader; there are none where the trainer's process reads."""
+    """The worker processes of an iterator of a DataLoader; empty if the trainer's process reads."""
     workers: list[BaseProcess] = getattr(iterator, "_workers", [])
     return workers
 
 
 def forget_loader_workers(iterator: Any) -> None:
-    """From here on the end of a worker of this iterator is no failure."""
+    """Have torch ignore the exit of workers of this iterator from now on."""
     from torch.utils.data._utils import signal_handling
 
     if iterator._worker_pids_set:
@@ -99,9 +103,9 @@ def forget_loader_workers(iterator: Any) -> None:
 
 
 def replace_end_of_workers(iterator: Any) -> None:
-    """Give the iterator another event to tell its workers to end by, which nobody else has.
+    """Replace the event by which the iterator asks its workers to end.
 
-    A worker that was killed may have held the lock of its own event: nobody would ever get it.
+    A worker that was killed may hold the lock of the first event, which nobody could take then.
     """
     iterator._workers_done_event = threading.Event()
 
@@ -115,7 +119,7 @@ def end_loader_workers(iterator: Any) -> None:
 
 
 def running_nodes(node: Any) -> Iterator[Any]:
-    """What runs the nodes of a chain, from its end: the iterators that own threads and processes."""
+    """The iterators that run the nodes of a chain, last node first; they own the threads and processes."""
     import torchdata.nodes
 
     while node is not None:
@@ -134,13 +138,13 @@ def node_workers(running: Any) -> list[Any]:
 
 
 def node_threads(running: Any) -> list[threading.Thread]:
-    """The threads that a node has beside its workers."""
+    """The threads that a node has besides its workers."""
     threads = [getattr(running, name, None) for name in _NODE_THREADS]
     return [thread for thread in threads if thread is not None]
 
 
 def ask_node_to_stop(running: Any) -> None:
-    """Ask the threads of a node to end: who waits for an item is told that there are no more."""
+    """Ask the threads of a node to end; a thread that waits for an item gets the end of the data."""
     for name in _NODE_STOPS:
         event = getattr(running, name, None)
         if event is not None:
@@ -148,15 +152,15 @@ def ask_node_to_stop(running: Any) -> None:
 
 
 def ask_node_workers_to_stop(running: Any) -> None:
-    """Ask the worker processes of a node to end, where it has any."""
+    """Ask the worker processes of a node to end, if it has any."""
     if hasattr(running, "_mp_stop"):
         running._mp_stop.set()
 
 
 def end_node(running: Any) -> None:
-    """End a node whose workers have ended.
+    """End a node whose workers have ended, and drop its list of workers.
 
-    Collected in a process that is forked later, it would look for its workers there: it forgets them.
+    If a process is forked later and collects the node, the node would look for its workers there.
     """
     running._shutdown()
     running._workers = []

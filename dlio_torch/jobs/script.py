@@ -1,4 +1,4 @@
-"""The script of a job: its templates filled in."""
+"""The script of a job, made from its templates."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 
 from dlio_torch.config.resources import Resources
 from dlio_torch.errors import PreconditionError
-from dlio_torch.jobs.content import Content
-from dlio_torch.jobs.request import Request
+from dlio_torch.jobs.job_content import JobContent
+from dlio_torch.jobs.job_request import JobRequest
 from dlio_torch.jobs.template import Shell, Value, fill, find, with_variables
 from dlio_torch.ownership.job import last_line
-from dlio_torch.rundir import RunDir
-from dlio_torch.sweep.process import environment
-from dlio_torch.sweep.store import STUDY, TRIALS
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.study.process import environment
+from dlio_torch.study.store import STUDY, TRIALS
 
 _NAME_CHARACTERS = 15  # that every PBS takes
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a job leaves what it makes; all absolute.
+class JobPaths:
+    """Absolute paths of the files that a job writes.
 
     Attributes:
         result: folder of its results.
         script: its script.
-        log: what it prints.
+        log: its output.
     """
 
     result: Path
@@ -36,14 +36,14 @@ class Place:
     log: Path
 
 
-def place(request: Request, content: Content, now: datetime | None = None) -> Place:
-    """Where the job leaves what it makes; nothing is written.
+def paths_of(request: JobRequest, content: JobContent, now: datetime | None = None) -> JobPaths:
+    """Chooses the paths of a job; nothing is written.
 
-    A job that is started again needs the same folder, so it is chosen here and not by the run.
+    A restarted job needs the same folder, so the script names it and the run does not choose it.
 
     Args:
-        request: what is asked.
-        content: what it runs.
+        request: the keys of ``launch``.
+        content: the command of the job.
         now: local time in the folder's name; the current time by default.
     """
     result = content.result
@@ -56,23 +56,25 @@ def place(request: Request, content: Content, now: datetime | None = None) -> Pl
         path = chosen.with_name(f"{chosen.name}.sh")
     else:
         path = Path(request.script).expanduser().absolute()
-    return Place(result, path, result.with_name(f"{result.name}.log"))
+    return JobPaths(result, path, result.with_name(f"{result.name}.log"))
 
 
-def render(request: Request, content: Content, where: Place, places: Resources, flags: tuple[str, ...] = ()) -> str:
+def render(
+    request: JobRequest, content: JobContent, paths: JobPaths, places: Resources, flags: tuple[str, ...] = ()
+) -> str:
     """The text of the script.
 
     Args:
-        request: what is asked.
-        content: what the job runs.
-        where: what it leaves.
+        request: the keys of ``launch``.
+        content: the command of the job.
+        paths: files that the job writes.
         places: where templates are found.
         flags: of the verb of a study.
 
     Raises:
         ConfigError: a template is missing or malformed, or a value does not fit into it.
     """
-    values = _values(request, content, where, places.cwd, flags)
+    values = _values(request, content, paths, places.cwd, flags)
 
     def part(name: str) -> Shell:
         path, text = find(name, places, f"{name} of a job script")
@@ -86,9 +88,9 @@ def render(request: Request, content: Content, where: Place, places: Resources, 
         values["steps"] = part("steps/study")
     else:
         values["steps"] = values["generate"] if request.verb == "generate" else part("steps/run")
-    asked = request.template or request.scheduler
-    path, text = find(asked, places, f"template={asked}")
-    return fill(text, values, str(path)).rstrip("\n") + "\n" + last_line(where.script, where.log)
+    name = request.template or request.scheduler
+    path, text = find(name, places, f"template={name}")
+    return fill(text, values, str(path)).rstrip("\n") + "\n" + last_line(paths.script, paths.log)
 
 
 def write(text: str, path: Path) -> None:
@@ -106,17 +108,19 @@ def write(text: str, path: Path) -> None:
         raise PreconditionError(f"script={path}: cannot be written: {error.strerror}", hint="choose another") from None
 
 
-def _values(request: Request, content: Content, where: Place, cwd: Path, flags: tuple[str, ...]) -> dict[str, Value]:
+def _values(
+    request: JobRequest, content: JobContent, paths: JobPaths, cwd: Path, flags: tuple[str, ...]
+) -> dict[str, Value]:
     ranks = request.ranks_per_node or content.ranks
     cpus = request.cpus_per_rank or content.cores
     gpus, memory = request.gpus_per_node, request.memory_bytes
     mib = None if memory is None else memory >> 20
     setup = None if request.setup is None else str((cwd / Path(request.setup).expanduser()).absolute())
-    run = RunDir(where.result)
+    run = RunDir(paths.result)
     return {
-        "script": str(where.script),
-        "result": str(where.result),
-        "log": str(where.log),
+        "script": str(paths.script),
+        "result": str(paths.result),
+        "log": str(paths.log),
         "cwd": str(cwd),
         "job": request.job or _job_name(content.name),
         "nodes": request.nodes,
@@ -144,16 +148,16 @@ def _values(request: Request, content: Content, where: Place, cwd: Path, flags: 
         "generate_nodes": 1 if request.stage_in == "node" else request.nodes,
         "local": None if request.local is None else with_variables(request.local.rstrip("/")),
         "finished": str(run.summary),
-        "study": str(where.result / STUDY),
-        "trials": str(where.result / TRIALS),
+        "study": str(paths.result / STUDY),
+        "trials": str(paths.result / TRIALS),
     }
 
 
 def _variables() -> tuple[str, ...]:
-    """``NAME=value`` of what this package is told by the environment."""
-    found = os.environ
-    kept = [name for name in found if name.startswith("DLIO_TORCH_") and name != "DLIO_TORCH_RESTARTED"]
-    return tuple(f"{name}={found[name]}" for name in sorted(kept))
+    """``NAME=value`` of the environment variables that this package reads."""
+    environ = os.environ
+    kept = [name for name in environ if name.startswith("DLIO_TORCH_") and name != "DLIO_TORCH_RESTARTED"]
+    return tuple(f"{name}={environ[name]}" for name in sorted(kept))
 
 
 def _clock(seconds: int) -> str:
@@ -172,7 +176,7 @@ def _free(parent: Path, name: str, endings: tuple[str, ...]) -> Path:
     """``name`` in ``parent``, with a number where something has it with one of these endings."""
     number = 1
     while True:
-        found = parent / (name if number == 1 else f"{name}-{number}")
-        if not any(found.with_name(f"{found.name}{ending}").exists() for ending in endings):
-            return found
+        candidate = parent / (name if number == 1 else f"{name}-{number}")
+        if not any(candidate.with_name(f"{candidate.name}{ending}").exists() for ending in endings):
+            return candidate
         number += 1

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from dlio_torch.errors import PreconditionError, RunFailed
-from dlio_torch.jobs.request import COMMANDS
+from dlio_torch.jobs.job_request import COMMANDS
 
 
 def by_hand(scheduler: str, script: Path) -> str:
@@ -26,7 +26,7 @@ def submit(scheduler: str, script: Path) -> str:
     program = shutil.which(COMMANDS[scheduler])
     hint = f"the script is written; submit it with: {by_hand(scheduler, script)}"
     if program is None:
-        raise PreconditionError(f"--submit (command line): {COMMANDS[scheduler]} is not here", hint=hint)
+        raise PreconditionError(f"--submit (command line): {COMMANDS[scheduler]} is not installed here", hint=hint)
     try:
         done = subprocess.run([program, str(script)], capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:

@@ -30,14 +30,14 @@ class Shell:
 Value = str | int | tuple[str, ...] | Shell | None
 
 
-def find(name: str, places: Resources, what: str) -> tuple[Path, str]:
+def find(name: str, places: Resources, asker: str) -> tuple[Path, str]:
     """A template and its text.
 
     Args:
         name: of ``conf/launch/<name>.sh`` in the user's folders or the shipped one; or a path, which contains a slash
             or ends in ``.sh``.
-        places: where to look.
-        what: who asks for it, as messages begin.
+        places: folders to search.
+        asker: start of messages: the key or template that names it.
 
     Raises:
         ConfigError: there is none, or it cannot be read.
@@ -48,60 +48,63 @@ def find(name: str, places: Resources, what: str) -> tuple[Path, str]:
             path: Path | None = places.cwd / Path(name).expanduser()
         else:
             tried = [root.folder / "conf" / "launch" / f"{name}.sh" for root in places.roots]
-            path = next((one for one in tried if one.is_file()), None)
+            path = next((path_tried for path_tried in tried if path_tried.is_file()), None)
         if path is None:
-            raise ConfigError(f"{what}: no such template", hint="name a file: template=./mine.sh")
+            raise ConfigError(f"{asker}: no such template", hint="name a file: template=./mine.sh")
         return path, path.read_bytes().decode("utf-8")
     except (OSError, ValueError, RuntimeError) as error:  # not UTF-8, a NUL, an unknown ~user
-        raise ConfigError(f"{what}: cannot be read: {error}", hint="name a shell file") from None
+        raise ConfigError(f"{asker}: cannot be read: {error}", hint="name a shell file") from None
 
 
-def fill(text: str, values: Mapping[str, Value], where: str) -> str:
+def fill(text: str, values: Mapping[str, Value], label: str) -> str:
     """A template with its values.
 
     Args:
-        text: of the template.
+        text: text of the template.
         values: by name.
-        where: name of its file, for messages.
+        label: name of its file, for messages.
 
     Raises:
         ConfigError: a place is malformed or names no value, or a value does not fit into a line for the scheduler.
     """
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
-        filled = _line(line, values, f"{where}:{number}")
+        filled = _line(line, values, f"{label}:{number}")
         if filled is not None:
             lines.append(filled)
     return "\n".join(lines) + "\n"
 
 
-def _line(line: str, values: Mapping[str, Value], where: str) -> str | None:
+def _line(line: str, values: Mapping[str, Value], label: str) -> str | None:
     comment = line.lstrip().startswith("#")
     absent = False
 
-    def value_of(found: re.Match[str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
         nonlocal absent
-        if found.group() == "%%{":
+        if match.group() == "%%{":
             return "%{"
-        name = found.group(1)
-        if name not in values or not found.group().endswith("}"):
+        name = match.group(1)
+        if name not in values or not match.group().endswith("}"):
             close = nearest(name, list(values))
             meant = f"did you mean {close[0]}? " if close else ""
             raise ConfigError(
-                f"{where}: {found.group()} is no value of a job script", hint=f"{meant}values are {', '.join(values)}"
+                f"{label}: {match.group()} is not a value of a job script",
+                hint=f"{meant}values are {', '.join(values)}",
             )
         value = values[name]
         absent = absent or value is None
-        return _said(value, f"{where}: {name}") if comment else _quoted(value)
+        return _said(value, f"{label}: {name}") if comment else _quoted(value)
 
     filled = _PLACE.sub(value_of, line)
     return None if absent else filled
 
 
-def _said(value: Value, what: str) -> str:
+def _said(value: Value, asker: str) -> str:
     text = value.text if isinstance(value, Shell) else shlex.join(value) if isinstance(value, tuple) else str(value)
     if not text.isprintable() and text:
-        raise ConfigError(f"{what}={text!r}: cannot stand in a line for the scheduler", hint="use printable characters")
+        raise ConfigError(
+            f"{asker}={text!r}: cannot stand in a line for the scheduler", hint="use printable characters"
+        )
     return text
 
 

@@ -52,12 +52,12 @@ class NativeLibrary:
     Attributes:
         name: stem of its C file.
         path: the file, for ctypes or ``LD_PRELOAD``.
-        how: where it came from, for reports: :data:`BUILT` or :data:`COMPILED`.
+        origin: where it came from, for reports: :data:`BUILT` or :data:`COMPILED`.
     """
 
     name: str
     path: Path
-    how: str
+    origin: str
 
 
 def cache_dir() -> Path:
@@ -103,7 +103,7 @@ def open_library(
     """As :func:`load`, and says which file was loaded.
 
     A file that the system refuses to load (made for another C library, for example) is passed over;
-    in a cache it is compiled anew.
+    in a cache it is compiled again.
     """
     problem = f"{name}: not found"
     for library in _candidates(name, packaged, caches):
@@ -141,7 +141,7 @@ def preloaded(name: str) -> str:
     if _parted(path):
         raise NativeUnavailable(f"{path} cannot be preloaded: there is a space or colon in it; set TMPDIR without one")
     before = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    return ":".join([path, *(one for one in before if one != path)])
+    return ":".join([path, *(library for library in before if library != path)])
 
 
 def _parted(path: str) -> bool:

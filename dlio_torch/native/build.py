@@ -56,8 +56,8 @@ def find_compiler() -> list[str] | None:
     configured = shlex.split(os.environ.get("CC", ""))
     if configured:
         return configured if shutil.which(configured[0]) else None
-    found = next((path for path in map(shutil.which, ("cc", "gcc", "clang")) if path), None)
-    return [found] if found else None
+    compiler = next((path for path in map(shutil.which, ("cc", "gcc", "clang")) if path), None)
+    return [compiler] if compiler else None
 
 
 def compile_library(name: str, target: Path, *, source_dir: Path = SOURCE_DIR, sealed: bool = False) -> None:

@@ -1,7 +1,7 @@
-/* CRC-32C (Castagnoli): by the processor's instruction where there is one, three stretches at a time, else by tables.
+/* CRC-32C (Castagnoli): by the processor's instruction where there is one, three blocks at a time, else by tables.
  *
- * One instruction takes eight bytes and answers after three cycles, so three independent sums run side by side; a
- * sum is put behind another by multiplying with x to the power of the bits that follow, which is a table here.
+ * One instruction takes eight bytes and has a latency of three cycles, so three independent sums run in parallel.  Two
+ * sums are combined by multiplying the first with x to the power of the bits that follow, which is a table here.
  */
 
 #include <stddef.h>
@@ -9,10 +9,10 @@
 #include <string.h>
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u /* its bits reversed */
-#define CRC32C_STRETCH 1024           /* bytes of one of the three */
+#define CRC32C_BLOCK 1024             /* bytes of one of the three */
 
 static uint32_t crc32c_table[8][256];
-static uint32_t crc32c_behind[4][256]; /* a sum, moved over CRC32C_STRETCH bytes of zeros; one table for each byte */
+static uint32_t crc32c_behind[4][256]; /* a sum, moved over CRC32C_BLOCK bytes of zeros; one table for each byte */
 static int crc32c_in_hardware;
 
 __attribute__((constructor)) static void crc32c_prepare(void)
@@ -31,7 +31,7 @@ __attribute__((constructor)) static void crc32c_prepare(void)
     for (int place = 0; place < 4; place++)
         for (uint32_t byte = 0; byte < 256; byte++) {
             uint32_t crc = byte << 8 * place;
-            for (int zero = 0; zero < CRC32C_STRETCH; zero++)
+            for (int zero = 0; zero < CRC32C_BLOCK; zero++)
                 crc = crc >> 8 ^ crc32c_table[0][crc & 0xFF];
             crc32c_behind[place][byte] = crc;
         }
@@ -72,12 +72,12 @@ static uint64_t crc32c_moved(uint64_t crc)
 __attribute__((target("sse4.2"))) static uint32_t crc32c_by_processor(uint32_t crc, const uint8_t *data, size_t length)
 {
     uint64_t sum = crc;
-    for (; length >= 3 * CRC32C_STRETCH; data += 3 * CRC32C_STRETCH, length -= 3 * CRC32C_STRETCH) {
+    for (; length >= 3 * CRC32C_BLOCK; data += 3 * CRC32C_BLOCK, length -= 3 * CRC32C_BLOCK) {
         uint64_t second = 0, third = 0;
-        for (size_t i = 0; i < CRC32C_STRETCH; i += 8) {
+        for (size_t i = 0; i < CRC32C_BLOCK; i += 8) {
             sum = __builtin_ia32_crc32di(sum, crc32c_word(data + i));
-            second = __builtin_ia32_crc32di(second, crc32c_word(data + CRC32C_STRETCH + i));
-            third = __builtin_ia32_crc32di(third, crc32c_word(data + 2 * CRC32C_STRETCH + i));
+            second = __builtin_ia32_crc32di(second, crc32c_word(data + CRC32C_BLOCK + i));
+            third = __builtin_ia32_crc32di(third, crc32c_word(data + 2 * CRC32C_BLOCK + i));
         }
         sum = crc32c_moved(crc32c_moved(sum) ^ second) ^ third;
     }

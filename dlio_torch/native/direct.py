@@ -1,4 +1,4 @@
-"""Reading many pieces past the page cache in one call, see ``read_direct.c``; without a compiler by ``os.preadv``."""
+"""Reading many extents past the page cache in one call, see ``read_direct.c``; without a compiler by ``os.preadv``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch import native
+from dlio_torch.native.extents import ExtentError, Ints, Mover
 from dlio_torch.native.memory import address_of
-from dlio_torch.native.places import Ints, Mover, PlaceError
 
 Memory = npt.NDArray[np.uint8]
 
 
 class DirectMover:
-    """Reads whole blocks of files that are open for direct reads; see ``places.Mover``.
+    """Reads whole blocks of files that are open for direct reads; see ``extents.Mover``.
 
-    Pieces must be in the order of files and of bytes in each.
+    Extents must be in the order of files and of bytes in each.
 
     Args:
         inner: copies memory.
@@ -36,34 +36,35 @@ class DirectMover:
         self.copy = inner.copy
         self._read: ctypes._NamedFuncPointer | None = None
         try:
-            library, found = native.open_library("read_direct")
-            self.how = f"read_direct.c, {found.how}"
+            library, file = native.open_library("read_direct")
+            self.implementation = f"read_direct.c, {file.origin}"
             self._read = library.dlio_read_direct
             self._read.restype = ctypes.c_int64
             self._read.argtypes = [
                 ctypes.c_int64, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2
             ]  # fmt: skip
         except native.NativeUnavailable as error:
-            self.how = f"os.preadv ({error})"
+            self.implementation = f"os.preadv ({error})"
 
     def read(
         self, descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, addresses: Ints, request: int
     ) -> None:
-        """See ``places.Mover``; a request has whole blocks, at least one."""
+        """See ``extents.Mover``; a request has whole blocks, at least one."""
         request = max(1, request // self._block) * self._block
         scratch = self._scratch(request + 2 * self._block)
         if self._read is None:
-            self._read_pieces(descriptors, offsets, lengths, addresses, request, scratch)
+            self._read_extents(descriptors, offsets, lengths, addresses, request, scratch)
             return
         failed = np.zeros(2, np.int64)
-        arrays = [np.ascontiguousarray(one) for one in (descriptors, offsets, lengths, addresses)]  # kept for the call
+        # The list keeps the arrays alive during the call.
+        arrays = [np.ascontiguousarray(array) for array in (descriptors, offsets, lengths, addresses)]
         result = self._read(
             len(offsets), *map(address_of, arrays), request, self._block, address_of(scratch), address_of(failed)
         )
         if result:
-            raise PlaceError(int(failed[0]), int(failed[1]), result if result > 0 else None)
+            raise ExtentError(int(failed[0]), int(failed[1]), result if result > 0 else None)
 
-    def _read_pieces(
+    def _read_extents(
         self,
         descriptors: npt.NDArray[np.int32],
         offsets: Ints,
@@ -72,7 +73,7 @@ class DirectMover:
         request: int,
         scratch: Memory,
     ) -> None:
-        for piece, (descriptor, offset, length, address) in enumerate(
+        for extent, (descriptor, offset, length, address) in enumerate(
             zip(descriptors.tolist(), offsets.tolist(), lengths.tolist(), addresses.tolist(), strict=True)
         ):
             done = 0
@@ -82,9 +83,9 @@ class DirectMover:
                 try:
                     got = os.preadv(descriptor, [scratch[:size].data], offset + done - skipped) - skipped
                 except OSError as error:
-                    raise PlaceError(piece, done, error.errno) from error
+                    raise ExtentError(extent, done, error.errno) from error
                 if got <= 0:
-                    raise PlaceError(piece, done, None)
+                    raise ExtentError(extent, done, None)
                 got = min(got, length - done)
                 ctypes.memmove(address + done, address_of(scratch) + skipped, got)
                 done += got

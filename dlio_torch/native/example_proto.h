@@ -28,7 +28,7 @@ struct feature {
     int64_t kind;
 };
 
-/* Where the list of a feature lies; kind 0: there is no such feature. */
+/* Extent of the list of a feature; kind 0: there is no such feature. */
 struct list {
     int64_t kind, low, high;
 };
@@ -171,7 +171,7 @@ static int find_lists(struct view *view, const struct feature *features, int cou
     return more;
 }
 
-/* The next stretch of values in a list: 1, or 0 at its end. */
+/* The next field with values in a list: 1, or 0 at its end. */
 static int next_values(struct view *view, const struct list *list, int64_t *at, struct field *values)
 {
     int more;
@@ -186,9 +186,9 @@ static int64_t measure(struct view *view, const struct list *list)
 {
     struct field values;
     int64_t at = list->low, bytes = 0;
-    int more, stretches = 0;
+    int more, fields = 0;
     while ((more = next_values(view, list, &at, &values)) > 0) {
-        stretches++;
+        fields++;
         if (list->kind != KIND_INTEGERS)
             bytes += values.high - values.low;
         else
@@ -199,7 +199,7 @@ static int64_t measure(struct view *view, const struct list *list)
                 bytes += byte < 0x80 ? 8 : 0;
             }
     }
-    return more < 0 || (list->kind == KIND_BYTES && stretches != 1) ? -1 : bytes;
+    return more < 0 || (list->kind == KIND_BYTES && fields != 1) ? -1 : bytes;
 }
 
 /* Varints one after another, as numbers of 64 bits; they must be exactly `bytes` of them. */

@@ -67,8 +67,8 @@ static void convert(int kind, uint64_t *words, int64_t count)
     }
 }
 
-/* `bytes` of a stream from its word `word` on, a multiple of four, to `to`, which need not be aligned. */
-static void stretch(uint64_t key0, uint64_t key1, int64_t word, int64_t bytes, int kind, char *to)
+/* Writes `bytes` (a multiple of four) of a stream, from its word `word` on, to `to`, which need not be aligned. */
+static void fill_run(uint64_t key0, uint64_t key1, int64_t word, int64_t bytes, int kind, char *to)
 {
     uint64_t words[PART];
     for (int64_t done = 0; done < bytes; done += 8 * PART, word += PART) {
@@ -88,12 +88,12 @@ void dlio_fill_random(int64_t count, uint64_t seed, const uint64_t *numbers, con
 {
     for (int64_t i = 0; i < count; to += sizes[i++]) {
         if (kept >= period) {
-            stretch(seed, numbers[i], start / 8, sizes[i], kind, to);
+            fill_run(seed, numbers[i], start / 8, sizes[i], kind, to);
             continue;
         }
         for (int64_t at = 0; at < sizes[i]; at += period) {
             int64_t left = sizes[i] - at, block = left < period ? left : period, random = kept < block ? kept : block;
-            stretch(seed, numbers[i], (start + at) / 8, random, kind, to + at);
+            fill_run(seed, numbers[i], (start + at) / 8, random, kind, to + at);
             memset(to + at + random, 0, (size_t)(block - random));
         }
     }

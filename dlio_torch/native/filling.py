@@ -13,7 +13,7 @@ from dlio_torch import native
 from dlio_torch.native.memory import address_of
 
 WORDS, FLOATS, DOUBLES = 0, 1, 2
-"""What the words of a stream become: bytes as they are, float32 or float64 numbers in [0, 1)."""
+"""Kinds of content of a stream: bytes as they are, float32 or float64 numbers in [0, 1)."""
 
 _COUNTER_BYTES = 32  # of a stream, that one counter gives
 
@@ -22,10 +22,10 @@ class Filler(Protocol):
     """Fills memory; any number of threads may use one.
 
     Attributes:
-        how: what it is made of, for reports.
+        implementation: the C file or library that does the work, for reports.
     """
 
-    how: str
+    implementation: str
 
     def fill(
         self,
@@ -46,7 +46,7 @@ class Filler(Protocol):
             numbers: second word of each stream's key, contiguous.
             sizes: bytes of each stream, contiguous; of a ``kind`` of numbers, whole ones.
             kind: what becomes of the words.
-            period: bytes of a stream after which random and zero bytes alternate anew, a multiple of 32.
+            period: bytes of one random run and one zero run of a stream, a multiple of 32.
             kept: bytes of each period that are random, the first ones.
             start: byte of each stream to begin at, a multiple of ``period``.
         """
@@ -60,8 +60,8 @@ class NativeFiller:
     """
 
     def __init__(self) -> None:
-        library, found = native.open_library("fill_random")
-        self.how = f"fill_random.c, {found.how}"
+        library, file = native.open_library("fill_random")
+        self.implementation = f"fill_random.c, {file.origin}"
         self._fill = library.dlio_fill_random
         self._fill.restype = None
         self._fill.argtypes = [
@@ -94,7 +94,7 @@ class NumpyFiller:
     """
 
     def __init__(self, why: str) -> None:
-        self.how = f"numpy ({why})"
+        self.implementation = f"numpy ({why})"
 
     def fill(
         self,
@@ -108,22 +108,22 @@ class NumpyFiller:
         start: int = 0,
     ) -> None:
         """See :class:`Filler`."""
-        octets, at = into.reshape(-1).view(np.uint8), 0
+        octets, offset = into.reshape(-1).view(np.uint8), 0
         for number, size in zip(numbers, sizes.tolist(), strict=True):
             bits = np.random.Philox(key=np.array([np.uint64(seed), number]))
             bits.advance(start // _COUNTER_BYTES)
             words = np.atleast_1d(bits.random_raw(-(-size // 8)))
             if kind == FLOATS:
-                made = (words.view(np.uint32) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+                drawn = (words.view(np.uint32) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
             elif kind == DOUBLES:
-                made = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+                drawn = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
             else:
-                made = words
-            stream = octets[at : at + size]
-            stream[:] = made.view(np.uint8)[:size]
+                drawn = words
+            stream = octets[offset : offset + size]
+            stream[:] = drawn.view(np.uint8)[:size]
             if kept < period:
                 stream[np.arange(size) % period >= kept] = 0
-            at += size
+            offset += size
 
 
 @functools.cache

@@ -1,8 +1,9 @@
-/* A thread that notices when no Python code runs in this process any more, which no thread of Python can: a library that
- * holds the interpreter lock (h5py does) may be in a read that never returns.
+/* A thread that notices when no Python code runs in this process any more, which no thread of Python can: a library
+ * that holds the interpreter lock (h5py does) may be in a read that never returns.
  *
- * A thread of Python beats from time to time.  Where it has not for longer than one has patience for, a program is started
- * that looks at this process from outside; again after twice as long, and for the last time at the limit. */
+ * A thread of Python calls dlio_heartbeat_beat() about once a second.  When it has not for `patience` nanoseconds, this
+ * thread starts an observer, a program that describes this process from outside; again each time that the silence has
+ * doubled, and a last time at `limit`.  Only code inside this process can end it with the exit code of a failed run. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,13 +18,13 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { WORDS = 8, SECOND = 1000000000, TO_END = 77 };
+enum { ARGUMENTS = 8, SECOND = 1000000000, END_PROCESS = 77, FAILED = 1 };
 
 static _Atomic int64_t last_beat;
-static _Atomic int watching;
+static _Atomic int running;
 static int64_t patience_ns, limit_ns;
-static char **arguments, **variables; /* the first WORDS words of a command, and its environment */
-static _Atomic int generation; /* of the watching thread: one that was stopped may still sleep */
+static char **arguments, **variables; /* the first ARGUMENTS words of the observer's command, and its environment */
+static _Atomic int generation; /* a thread that was stopped may still sleep when the next one starts */
 static pid_t owner;
 
 static int64_t now(void)
@@ -33,15 +34,16 @@ static int64_t now(void)
     return (int64_t)time.tv_sec * SECOND + time.tv_nsec;
 }
 
-static void look_from_outside(int64_t silent_ns, int is_last)
+/* Run the observer, and end this process if it says so. */
+static void observe(int64_t silent_ns, int is_last)
 {
     char pid[24], seconds[24], last[4];
-    char *command[WORDS + 4];
+    char *command[ARGUMENTS + 4];
     int count = 0;
     pid_t child;
     posix_spawnattr_t attributes;
     sigset_t none;
-    while (count < WORDS && arguments[count] != NULL) {
+    while (count < ARGUMENTS && arguments[count] != NULL) {
         command[count] = arguments[count];
         count++;
     }
@@ -60,8 +62,8 @@ static void look_from_outside(int64_t silent_ns, int is_last)
         int status = 0;
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
             ;
-        if (WIFEXITED(status) && WEXITSTATUS(status) == TO_END)
-            _exit(1);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == END_PROCESS)
+            _exit(FAILED);
     }
     posix_spawnattr_destroy(&attributes);
 }
@@ -69,38 +71,38 @@ static void look_from_outside(int64_t silent_ns, int is_last)
 static void *watch(void *nothing)
 {
     int64_t due = patience_ns;
-    int said_last = 0, mine = generation;
+    int was_last = 0, mine = generation;
     struct timespec pause = {0, SECOND / 4};
-    while (watching && mine == generation) {
+    while (running && mine == generation) {
         nanosleep(&pause, NULL);
         int64_t silent = now() - last_beat;
-        if (silent < SECOND * 2) { /* it beats once a second */
+        if (silent < SECOND * 2) { /* a beat comes about once a second */
             due = patience_ns;
-            said_last = 0;
+            was_last = 0;
             continue;
         }
-        int is_last = limit_ns && silent >= limit_ns && !said_last;
+        int is_last = limit_ns && silent >= limit_ns && !was_last;
         if (is_last || (patience_ns && silent >= due)) {
             due = 2 * silent;
-            said_last |= is_last;
-            look_from_outside(silent, is_last);
+            was_last |= is_last;
+            observe(silent, is_last);
         }
     }
     return nothing;
 }
 
-EXPORT void dlio_heart_beat(void)
+EXPORT void dlio_heartbeat_beat(void)
 {
     last_beat = now();
 }
 
-/* Watch from now on; 0, or an errno.  All arguments must live on. */
-EXPORT int dlio_heart_start(int64_t patience, int64_t limit, char **command, char **environment)
+/* Start the thread; returns 0, or an errno.  All arguments must stay valid. */
+EXPORT int dlio_heartbeat_start(int64_t patience, int64_t limit, char **command, char **environment)
 {
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before;
-    if (watching && owner == getpid())
+    if (running && owner == getpid())
         return EBUSY;
     owner = getpid();
     patience_ns = patience;
@@ -108,7 +110,7 @@ EXPORT int dlio_heart_start(int64_t patience, int64_t limit, char **command, cha
     arguments = command;
     variables = environment;
     last_beat = now();
-    watching = 1;
+    running = 1;
     generation++;
     sigfillset(&all); /* signals are for the threads of Python */
     pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -118,12 +120,12 @@ EXPORT int dlio_heart_start(int64_t patience, int64_t limit, char **command, cha
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
-        watching = 0;
+        running = 0;
     return error;
 }
 
-EXPORT void dlio_heart_stop(void)
+EXPORT void dlio_heartbeat_stop(void)
 {
     if (owner == getpid())
-        watching = 0;
+        running = 0;
 }

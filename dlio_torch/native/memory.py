@@ -1,4 +1,4 @@
-"""Where arrays lie in memory, for calls of C."""
+"""Addresses of arrays in memory, for calls of C."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import numpy.typing as npt
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """Where the first element of ``array`` lies; the caller keeps the array."""
+    """Address of the first element of ``array``; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]
     return address

@@ -1,7 +1,7 @@
 /* Records the I/O calls of a program: preload it (LD_PRELOAD) with DLIO_TORCH_POSIX set.
  *
- * dlio_torch.trace.posix.preload makes the environment and says what that variable means; what is recorded, and
- * the files, are described in dlio_torch.trace.posix and posix_trace_store.h.
+ * dlio_torch.iotrace.recorder.preload makes the environment and says what that variable means; what is recorded, and
+ * the files, are described in dlio_torch.iotrace.recorder and posix_trace_store.h.
  *
  * A record costs two readings of the clock and one of 48 bytes stored in a place that belongs to the calling
  * thread.  Whatever needs more (a new name, a new thread, a full part of the file) is done under one lock. */
@@ -40,7 +40,7 @@ static void read_patterns(int list, const char *value, char sign)
     }
 }
 
-/* Where the directory begins in the variable's value, which it ends; NULL where there is none that can be used. */
+/* The directory, which is the end of the variable's value; NULL: there is none that can be used. */
 static const char *directory_in(const char *value)
 {
     while (*value && *value != '/') {

@@ -93,13 +93,13 @@ static struct {
     int on;
 } settings;
 
-struct record { /* dlio_torch.trace.spans.RECORD */
+struct record { /* dlio_torch.iotrace.recorder.spans.RECORD */
     int64_t start, end, offset, bytes;
     int32_t step;
     uint32_t file, tid, op;
 };
 
-/* What one thread moved; only that thread writes to it. */
+/* Bytes that one thread moved; only that thread writes to it. */
 struct cell {
     int64_t read, written, mapped, dropped;
 } __attribute__((aligned(64)));
@@ -114,7 +114,7 @@ struct output {
 };
 
 /* State of this process.  The kernel hands a forked child these pages filled with zeros (MADV_WIPEONFORK),
- * whichever call made the child: it starts anew, with the lock free and nothing open. */
+ * whichever call made the child, so the child starts with the lock free and nothing open. */
 struct live {
     _Atomic uint32_t epoch; /* 0: a new process, not started yet */
     _Atomic uint32_t lock;

@@ -1,7 +1,7 @@
-/* What the processes of a rank may record together: dlio_torch.trace.budget, whose file all of them map.  A process
- * that is forked keeps the mapping.  Without the file nothing is bounded. */
+/* The budget that the recorded processes of a rank share: dlio_torch.iotrace.recorder.budget, whose file all of them
+ * map.  A forked process keeps the mapping.  Without the file nothing is bounded. */
 
-struct budget { /* dlio_torch.trace.budget._LAYOUT */
+struct budget { /* dlio_torch.iotrace.recorder.budget._LAYOUT */
     char magic[8];
     int64_t limit_bytes, limit_files;
     _Atomic int64_t full_ns, span_bytes, span_files, bytes, files;

@@ -9,7 +9,7 @@ static int64_t position_of(int fd)
     return raw_failed(position) ? -1 : position;
 }
 
-/* Where a read or write without an offset began.  The position is asked for, not tracked: it is shared with
+/* Offset at which a read or write without an offset began.  The position is asked for, not tracked: it is shared with
  * copies of the descriptor in this and other processes, and moved by calls that are not seen. */
 static int64_t begin_of(int fd, int64_t moved)
 {
@@ -237,7 +237,7 @@ ALIAS(preadv64, preadv);
 ALIAS(preadv64v2, preadv2);
 ALIAS(__pread64_chk, __pread_chk);
 
-/* Where a write with an offset landed: Linux appends to a file that was opened for it, whatever the offset says. */
+/* Offset at which a write with an offset put its bytes: Linux appends if the file was opened so, and ignores it. */
 static int64_t landed_at(int fd, int64_t at, int flags, int64_t moved)
 {
     enum { APPEND = 0x10, NO_APPEND = 0x20 }; /* RWF_APPEND, RWF_NOAPPEND */
@@ -265,7 +265,7 @@ ALIAS(__pwrite64, pwrite);
 ALIAS(pwritev64, pwritev);
 ALIAS(pwritev64v2, pwritev2);
 
-/* What a copy within the kernel moved: a row for the file it came from and one for the file it went to. */
+/* Records a copy within the kernel: a row for the source file and one for the target file. */
 static void copied(unsigned op, struct path *from, struct path *to, int64_t start, int64_t end, int64_t read_at,
                    int64_t written_at, int64_t moved)
 {
@@ -275,7 +275,7 @@ static void copied(unsigned op, struct path *from, struct path *to, int64_t star
         record(to, OP_write, start, end, written_at, moved);
 }
 
-/* Where one side of it began: `offset` is the caller's, moved on by the call, or NULL. */
+/* Offset at which one side of the copy began: `offset` is the caller's, moved on by the call, or NULL. */
 static int64_t copied_at(const struct path *path, int fd, const off64_t *offset, int64_t moved)
 {
     return path == NULL || moved < 0 ? -1 : offset == NULL ? begin_of(fd, moved) : *offset - moved;

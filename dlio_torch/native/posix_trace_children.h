@@ -5,7 +5,7 @@
  * A mark is empty, but for a process that executes another program: then it tells the program and what the process
  * had moved by then.  A program that loads this library empties the mark again, and what was moved meanwhile was
  * moved by others in between.  Where it is still filled at the end, the last program did not load the library.
- * dlio_torch.trace.posix.tree reads the marks of processes that no recorded one waits for. */
+ * dlio_torch.iotrace.recorder.process_tree reads the marks of processes that no recorded one waits for. */
 
 #include <sys/wait.h>
 

@@ -1,6 +1,6 @@
-/* What recording adds to the environment of a program: this library in LD_PRELOAD, and one variable.  Where a program
- * hands over an environment of its own making both are put back in.  One that has either of them set to nothing is
- * left alone.  dlio_torch.trace.posix.preload describes the variable. */
+/* Additions of a recording to the environment of a program: this library in LD_PRELOAD, and one variable.  If a
+ * program passes an environment of its own, both are added to it, unless it has set one of them to nothing.
+ * dlio_torch.iotrace.recorder.preload describes the variable. */
 
 #define VARIABLE "DLIO_TORCH_POSIX"
 
@@ -44,7 +44,7 @@ static int32_t rank_of(const char *text)
     return (*text == 0 || *text == '\n') && rank <= INT32_MAX ? (int32_t)rank : -1;
 }
 
-/* What follows `name` at the beginning of a line of the variable's value; the directory comes last. */
+/* The text after `name` at the beginning of a line of the variable's value; the directory comes last. */
 static const char *line_in(const char *value, const char *name)
 {
     for (const char *line = value; line != NULL && *line && *line != '/'; line = strchr(line, '\n')) {

@@ -71,7 +71,7 @@ ALIAS(stat64, stat);
 ALIAS(lstat64, lstat);
 ALIAS(fstat64, fstat);
 ALIAS(fstatat64, fstatat);
-/* What programs call that were linked with a C library before 2.33. */
+/* Calls of programs that were linked with a C library before 2.33. */
 ON_PATH(__xstat, OP_stat, (int version, const char *name, struct stat *status), (version, name, status), AT_FDCWD, name, -1)
 ON_PATH(__lxstat, OP_lstat, (int version, const char *name, struct stat *status), (version, name, status), AT_FDCWD, name, -1)
 ON_DESCRIPTOR(__fxstat, OP_fstat, (int version, int fd, struct stat *status), (version, fd, status))

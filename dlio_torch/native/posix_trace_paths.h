@@ -117,7 +117,7 @@ static int turn_arena_locked(void)
 
 static int name_of_descriptor_locked(int fd, char *text);
 
-/* Where the text is not included, the kernel's name of its descriptor (-1: there is none) may be: one of the
+/* A text that is not included may have a descriptor (-1: none) whose name in the kernel is included: one of the
  * folders above it is a symbolic link. */
 static int is_wanted_locked(const char *text, int fd)
 {
@@ -250,7 +250,7 @@ static void set_descriptor(int fd, struct path *path)
         atomic_store(place, path ? path : IGNORED);
 }
 
-/* What the copy of a descriptor stands for. */
+/* Registers the copy of a descriptor. */
 static void copy_descriptor(int from, int to)
 {
     entry *source = entry_of(from, 0), *target = entry_of(to, 1);

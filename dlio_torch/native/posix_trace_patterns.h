@@ -1,4 +1,4 @@
-/* Which paths are wanted: patterns as dlio_torch.trace.posix.preload describes them. */
+/* Which paths are wanted: patterns as dlio_torch.iotrace.recorder.preload describes them. */
 
 static struct {
     char text[2][16384]; /* what to include, what to exclude: patterns, each ended by a zero, then an empty one */

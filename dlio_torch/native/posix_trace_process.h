@@ -4,7 +4,7 @@
 #include <spawn.h>
 #include <stdio.h>
 
-/* Begin anew in a process that was not there before: the first one, or the child of a fork. */
+/* Starts recording in a new process: the first one, or the child of a fork. */
 static int start_process(void)
 {
     if (!settings.on)
@@ -177,7 +177,7 @@ SPAWN(posix_spawnp)
 /* --- vfork ----------------------------------------------------------------------------------------------- */
 
 /* Until it executes a program the child of vfork runs in the memory of its parent, on the parent's stack.
- * What it does must not be taken for the parent's; the parent sees by its process id that it runs again. */
+ * Its calls must not be recorded as the parent's; the parent sees by its process id that it runs again. */
 __attribute__((used, visibility("hidden"))) void *dlio_before_vfork(void)
 {
     REAL_OF(void *, "vfork");

@@ -26,7 +26,7 @@ static inline int64_t writable(const FILE *stream)
     return stream->_IO_write_end > stream->_IO_write_ptr ? stream->_IO_write_end - stream->_IO_write_ptr : 0;
 }
 
-/* What is known of a stream before a call that may move bytes. */
+/* State of a stream before a call that may move bytes. */
 struct moving {
     FILE *held; /* locked meanwhile, so that no other thread moves the position */
     struct path *path;
@@ -152,7 +152,7 @@ ALIAS(__getdelim, getdelim);
 
 STREAM_READ(int, fgetc, OP_fread, (FILE *stream), (stream), readable(stream) > 0, result != EOF, 1)
 STREAM_READ(int, fgetc_unlocked, OP_fread, (FILE *stream), (stream), readable(stream) > 0, result != EOF, 0)
-/* What the macros getc_unlocked and putc_unlocked call. */
+/* Functions that the macros getc_unlocked and putc_unlocked call. */
 STREAM_READ(int, __uflow, OP_fread, (FILE *stream), (stream), readable(stream) > 0, result != EOF, 0)
 STREAM_READ(int, __underflow, OP_fread, (FILE *stream), (stream), readable(stream) > 0, 0, 0)
 #undef getc

@@ -1,5 +1,5 @@
 /* The files of a process: `rank<r>-<pid>[-n].posix` with a header and records of 48 bytes, and
- * `rank<r>-<pid>[-n].posix.names` with JSON lines; dlio_torch.trace.events reads both.
+ * `rank<r>-<pid>[-n].posix.names` with JSON lines; dlio_torch.iotrace.events.event_table reads both.
  *
  * Both are written through shared mappings, which belong to the kernel as soon as they are stored: a
  * process that is killed loses nothing.  No descriptor stays open: a program may close all it finds.
@@ -9,14 +9,14 @@
 enum { FORMAT_VERSION = 1, UNIT = 12288, LARGEST_UNITS = 256, NAMES_UNIT = 16384, NAMES_LARGEST = 1 << 20 };
 enum { LIMIT_REACHED = 1, NO_ROOM = 2, NO_COUNTERS = 4, BUDGET_SPENT = 8 };
 
-struct header { /* dlio_torch.trace.posix.accounts._HEADER; the first 48 bytes as in dlio_torch.trace.spans.HEADER */
+struct header { /* dlio_torch.iotrace.events.posix_accounts._HEADER; the first 48 bytes as in dlio_torch.iotrace.recorder.spans.HEADER */
     char magic[8];
     uint32_t version, record_size;
     int32_t rank, pid;
     int64_t monotonic_ns, time_ns, header_size;
     uint32_t flags, complete; /* complete: the last snapshot was taken when the process, or its program, ended */
     int64_t limit, snapshot_ns, rings, dropped;
-    /* What the calls that were seen moved up to the snapshot, files that are left out included. */
+    /* Bytes that recorded calls moved up to the snapshot, including files that are left out. */
     int64_t traced_read, traced_written, mapped;
     /* The kernel's counters when counting began and at the snapshot: those of this process alone, our own
      * system calls and the children that it has waited for taken away. */
@@ -25,7 +25,7 @@ struct header { /* dlio_torch.trace.posix.accounts._HEADER; the first 48 bytes a
 };
 _Static_assert(sizeof(struct header) % sizeof(struct record) == 0, "no record crosses from one mapping into the next");
 
-/* Names of calls, as dlio_torch.trace.calls.normal_name gives them. */
+/* Names of calls, as dlio_torch.iotrace.events.call_names.normal_name gives them. */
 #define OPS(X)                                                                                                       \
     X(open) X(close) X(read) X(pread) X(readv) X(preadv) X(preadv2) X(write) X(pwrite) X(writev) X(pwritev)          \
     X(pwritev2) X(lseek) X(mmap) X(munmap) X(mremap) X(msync) X(fsync) X(fdatasync) X(sync_file_range) X(ftruncate)  \
@@ -38,7 +38,7 @@ enum { OPS(OP_ENUM) OP_COUNT };
 static const char *const op_names[] = {OPS(OP_NAME)};
 _Static_assert(OP_COUNT <= 128, "room in struct live");
 
-static char clock_name[160]; /* names the monotonic clock, as dlio_torch.trace.process.clock_id */
+static char clock_name[160]; /* names the monotonic clock, as dlio_torch.iotrace.recorder.process_identity.clock_id */
 
 /* --- the kernel's counters --------------------------------------------------------------------------- */
 
@@ -365,7 +365,7 @@ static inline struct record *take_record(void)
 struct path;
 static int announce_path_locked(struct path *path);
 
-/* What the next record needs: files, names, a free place. */
+/* Prepares the next record: files, names, a free place. */
 static __attribute__((noinline)) int prepare(struct path *path, unsigned op)
 {
     if (atomic_load_explicit(&L->state, memory_order_relaxed) == STOPPED)

@@ -1,7 +1,7 @@
-/* Reads pieces of files past the page cache (O_DIRECT) to where they belong in memory.
+/* Reads extents of files past the page cache (O_DIRECT) to where they belong in memory.
  *
- * Requests are whole blocks to aligned memory.  A stretch whose place in memory is as far from a block's border as it
- * is in the file goes straight there, but for its first and last block; other stretches are read aside and copied.
+ * Requests are whole blocks to aligned memory.  An extent whose address is as far from a block's border as it
+ * is in the file goes straight there, but for its first and last block; other extents are read aside and copied.
  */
 
 #define _GNU_SOURCE
@@ -23,13 +23,13 @@ static void deliver(char *address, int64_t offset, int64_t length, const char *m
         memcpy(address + (low - offset), memory + (low - begin), (size_t)(high - low));
 }
 
-/* As dlio_read_places; `block` is a power of two, `request` a multiple of it, and `scratch` has room for a request
- * and two blocks and begins on a block.  Pieces are in the order of files and of bytes in each. */
+/* As dlio_read_extents; `block` is a power of two, `request` a multiple of it, and `scratch` has room for a request
+ * and two blocks and begins on a block.  Extents are in the order of files and of bytes in each. */
 int64_t dlio_read_direct(int64_t count, const int32_t *descriptors, const int64_t *offsets, const int64_t *lengths,
                          const uint64_t *addresses, int64_t request, int64_t block, void *scratch, int64_t *failed)
 {
     char *aside = scratch;
-    int64_t i = 0, done = 0; /* piece, and bytes of it that are there */
+    int64_t i = 0, done = 0; /* extent, and bytes of it that are there */
     for (;;) {
         while (i < count && done == lengths[i]) {
             i++;
@@ -40,7 +40,7 @@ int64_t dlio_read_direct(int64_t count, const int32_t *descriptors, const int64_
         int64_t at = offsets[i] + done, low = at & ~(block - 1), limit = low + request;
         int64_t end = smaller(offsets[i] + lengths[i], limit), last = i;
         char *to = (char *)(uintptr_t)addresses[i] + done;
-        int together = 1; /* the pieces follow each other in memory as in the file */
+        int together = 1; /* the extents follow each other in memory as in the file */
         while (end < limit && last + 1 < count && descriptors[last + 1] == descriptors[i] &&
                offsets[last + 1] >= low && offsets[last + 1] <= ((end + block - 1) & ~(block - 1))) {
             last++;

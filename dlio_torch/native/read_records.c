@@ -1,7 +1,7 @@
-/* Reads records of TFRecord files: large requests, checksums, and the features of each Example put to their places.
+/* Reads records of TFRecord files: large requests, checksums, and the features of each Example put to their addresses.
  *
  * Called through ctypes, without the interpreter lock.  Records that follow each other become one request.  Where a
- * record is as long as one before it, large arrays are read straight to their places and what stands between them
+ * record is as long as one before it, large arrays are read straight to their addresses and what stands between them
  * to scratch; if that is not what stood between them before, the record is read again and taken apart.
  */
 
@@ -168,7 +168,7 @@ static int take(const struct wanted *want, int64_t i, const uint8_t *record, str
     return 0;
 }
 
-/* Finish a record whose arrays were read to their places, and the rest of it to `rest`. */
+/* Finish a record whose arrays were read to their addresses, and the rest of it to `rest`. */
 static int finish(const struct wanted *want, int64_t i, const uint8_t *rest, struct shape *shape)
 {
     const uint64_t *to = want->to + i * want->features;
@@ -291,7 +291,7 @@ int64_t dlio_records_state_bytes(void)
     return sizeof(struct state);
 }
 
-/* The checksum of some bytes, for whoever wants to compare it. */
+/* The checksum of some bytes, for callers that compare it. */
 uint32_t dlio_crc32c(const void *data, int64_t length)
 {
     return crc32c_extend(0, data, (size_t)length);

@@ -1,6 +1,6 @@
-/* What records of a length look like: which parts of them are arrays, and what stands between these.
+/* Shapes of records of one length: which parts of them are arrays, and which bytes lie between the arrays.
  *
- * Learned from records that were taken apart, so that later ones of the same length can be read to their places.
+ * Learned from records that were taken apart, so that later ones of the same length can be read to their addresses.
  */
 
 #include <stdint.h>
@@ -12,7 +12,7 @@ enum {
     SHAPES = 8,
     PARTS = 2 * FEATURES + 3,
     KEPT = 4096, /* bytes of a shape that are compared */
-    LARGE = 2048 /* bytes from which on an array is read to its place */
+    LARGE = 2048 /* bytes from which on an array is read to its destination */
 };
 
 enum part_kind { SAME, ARRAY, NUMBERS };

@@ -40,15 +40,15 @@ class NativeRecords:
         verify: compare the checksums.
 
     Attributes:
-        how: what it is made of, for reports.
+        implementation: the C file or library that does the work, for reports.
 
     Raises:
         NativeUnavailable: there is no library and none could be compiled.
     """
 
     def __init__(self, features: Sequence[tuple[str, str]], *, verify: bool) -> None:
-        library, found = native.open_library("read_records")
-        self.how = f"read_records.c, {found.how}"
+        library, file = native.open_library("read_records")
+        self.implementation = f"read_records.c, {file.origin}"
         self._verify = int(verify)
         self._names = [np.frombuffer(name.encode(), np.uint8) for name, _ in features]
         self._features = np.array(
@@ -87,8 +87,8 @@ class NativeRecords:
             if result:
                 raise RecordError(number, -result if result < 0 else None)
             if offsets[number] >= size:
-                found: Ints = offsets[: number + 1].copy()
-                return found
+                borders: Ints = offsets[: number + 1].copy()
+                return borders
             offsets = np.concatenate([offsets, np.zeros(2 * len(offsets), np.int64)])
 
     def measure(self, descriptor: int, offsets: Ints, spans: Ints) -> Ints:
@@ -107,7 +107,7 @@ class NativeRecords:
         return sizes
 
     def read(self, descriptor: int, offsets: Ints, spans: Ints, to: Ints, sizes: Ints, request: int) -> None:
-        """Read records and put their arrays to their places.
+        """Read records and put their arrays to their addresses.
 
         Args:
             descriptor: of the open file.

@@ -1,6 +1,6 @@
-/* Turns elements of the other byte order around, in many pieces of memory, in one call.
+/* Turns elements of the other byte order around, in many extents of memory, in one call.
  *
- * Called through ctypes, without the interpreter lock.  Pieces need not be aligned: elements go through registers.
+ * Called through ctypes, without the interpreter lock.  Extents need not be aligned: elements go through registers.
  */
 
 #include <stdint.h>

@@ -19,16 +19,16 @@ class Swapper(Protocol):
     """Turns bytes; any number of threads may use one.
 
     Attributes:
-        how: what it is made of, for reports.
+        implementation: the C file or library that does the work, for reports.
     """
 
-    how: str
+    implementation: str
 
     def swap(self, addresses: Ints, lengths: Ints, sizes: Ints) -> None:
-        """Turn the elements in pieces of memory; int64 of ``(pieces,)`` each, contiguous.
+        """Turn the elements in extents of memory; int64 of ``(extents,)`` each, contiguous.
 
         Args:
-            addresses: of the pieces.
+            addresses: of the extents.
             lengths: bytes of each, whole elements.
             sizes: bytes of its elements: 2, 4 or 8; 1: they stay as they are.
         """
@@ -42,8 +42,8 @@ class NativeSwapper:
     """
 
     def __init__(self) -> None:
-        library, found = native.open_library("swap_bytes")
-        self.how = f"swap_bytes.c, {found.how}"
+        library, file = native.open_library("swap_bytes")
+        self.implementation = f"swap_bytes.c, {file.origin}"
         self._swap = library.dlio_swap_bytes
         self._swap.restype = None
         self._swap.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3]
@@ -54,14 +54,14 @@ class NativeSwapper:
 
 
 class NumpySwapper:
-    """The same by NumPy, a piece at a time.
+    """The same by NumPy, an extent at a time.
 
     Args:
         why: there is no native code.
     """
 
     def __init__(self, why: str) -> None:
-        self.how = f"numpy ({why})"
+        self.implementation = f"numpy ({why})"
 
     def swap(self, addresses: Ints, lengths: Ints, sizes: Ints) -> None:
         """See :class:`Swapper`."""

@@ -1,1 +1,1 @@
-"""Ownership: which folders and files this tool made, and their removal."""
+"""Ownership: markers of folders that this tool created, and removal of the files that they list."""

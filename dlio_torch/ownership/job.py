@@ -1,4 +1,4 @@
-"""The last line of a job's script, which shows that the verb ``launch`` wrote it, and which log it writes."""
+"""The last line of a job script: it marks the script as written by the verb ``launch``, and names its log."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _MOST_BYTES = 1 << 20
 
 
 def last_line(script: Path, log: Path) -> str:
-    """The line for a script, with its end."""
+    """The last line of a script, with its newline."""
     return _LINE.format(script=script.name, log=log.name) + "\n"
 
 
 def files_of_job(script: Path) -> list[Path]:
-    """A script that ``launch`` has written, and its log, where it is there; nothing of another file."""
+    """A script that ``launch`` wrote, and its log if there is one; empty for any other file."""
     try:
         if script.is_symlink() or not script.is_file() or script.stat().st_size > _MOST_BYTES:
             return []
         lines = script.read_bytes().splitlines()
     except OSError:
         return []
-    found = _PATTERN.fullmatch(os.fsdecode(lines[-1])) if lines else None
-    if found is None or found[1] != script.name or "/" in found[2]:
+    match = _PATTERN.fullmatch(os.fsdecode(lines[-1])) if lines else None
+    if match is None or match[1] != script.name or "/" in match[2]:
         return []
-    log = script.with_name(found[2])
+    log = script.with_name(match[2])
     return [script, log] if log.exists() else [script]

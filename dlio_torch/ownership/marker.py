@@ -1,15 +1,15 @@
-"""The marker of a folder: who made it, what it is, and the list of its files.
+"""The marker of a folder: a JSON file that names the tool, the kind of the folder, and its files.
 
-``dlio_torch.json`` lies in the folder, and holds under ``made_by``::
+``dlio_torch.json`` lies in the folder.  Under ``made_by`` it holds::
 
     marker   the identifier of this tool's markers
     kind     data, run, recording, study or copies
-    folder   name of the folder; in a copy, or a folder that was renamed, the marker counts for nothing
-    recipe   whose it is; null: no single one's
+    folder   name of the folder; the marker is not valid in a copy or in a renamed folder
+    recipe   recipe that it belongs to; null: to no single one
     files    the list, see :mod:`dlio_torch.ownership.names`
 
-It is written before the files are, so that what a killed process leaves is on the list.  Its text depends on nothing
-but what is listed: equal data sets have equal markers.
+It is written before the files, so that the list covers the files of a killed process.  Its text depends on the list
+alone: equal data sets have equal markers.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MOST_BYTES = 1 << 30  # of a marker; copies of a million files take a tenth of 
 
 
 class NotOwned(Exception):
-    """It cannot be shown that this tool made a folder; the text says why."""
+    """It cannot be shown that this tool created a folder; the message says why."""
 
 
 class Unlisted(NotOwned):
-    """There is no list of the files, as in a folder of an earlier version.
+    """The folder has no list of its files, as folders of earlier versions.
 
     Attributes:
-        recipe: that the file names all the same; ``None``: none.
+        recipe: recipe that its file names; ``None``: none.
     """
 
     def __init__(self, text: str, recipe: object = None) -> None:
@@ -48,12 +48,12 @@ class Unlisted(NotOwned):
 
 @dataclass(frozen=True)
 class Marker:
-    """What a marker says.
+    """The content of a marker.
 
     Attributes:
-        kind: what the folder is.
-        recipe: whose it is; ``None``: no single one's.
-        names: of its files.
+        kind: kind of the folder.
+        recipe: recipe that it belongs to; ``None``: to no single one.
+        names: names of its files.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Marker:
 
 
 def made_by(kind: Kind, folder: Path, recipe: str | None, files: Iterable[str]) -> dict[str, Any]:
-    """The value of ``made_by``; see the module's text."""
+    """The value of ``made_by``, as described at the top of this module."""
     return {
         "marker": _IDENTIFIER,
         "kind": kind,
@@ -73,27 +73,27 @@ def made_by(kind: Kind, folder: Path, recipe: str | None, files: Iterable[str]) 
 
 
 def write_marker(kind: Kind, folder: Path, recipe: str | None, files: Iterable[str]) -> None:
-    """Mark a folder that was just made.
+    """Write the marker of a folder that was just created.
 
     Raises:
         OSError: it cannot be written.
     """
-    begun = folder / f".{MARKER}.{os.getpid()}.part"
-    begun.write_text(json.dumps({KEY: made_by(kind, folder, recipe, files)}, indent=1) + "\n", encoding="utf-8")
-    begun.replace(folder / MARKER)
+    partial = folder / f".{MARKER}.{os.getpid()}.part"
+    partial.write_text(json.dumps({KEY: made_by(kind, folder, recipe, files)}, indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / MARKER)
 
 
 def read_marker(descriptor: int, name: str) -> Marker:
-    """The marker of an open folder with this name.
+    """Read the marker of an open folder with this name.
 
     Raises:
-        NotOwned: it has none, or one that proves nothing.
+        NotOwned: it has no marker, or one that is not valid.
     """
     return parse(_content(descriptor, MARKER), name, MARKER)
 
 
 def read_marker_beside(path: Path, folder: str) -> Marker:
-    """The marker of the folder named ``folder`` in a file beside it.
+    """Read the marker of the folder named ``folder`` from a file next to it.
 
     Raises:
         NotOwned: as :func:`read_marker`.
@@ -109,7 +109,7 @@ def read_marker_beside(path: Path, folder: str) -> Marker:
 
 
 def listed_files(path: Path, folder: str) -> set[str] | None:
-    """The entries of the list that a marker beside ``folder`` has; ``None`` where there is no such marker."""
+    """Entries of the list in a marker next to ``folder``; ``None`` if there is no such marker."""
     try:
         content = path.read_bytes()
         parse(content, folder, path.name)
@@ -119,25 +119,25 @@ def listed_files(path: Path, folder: str) -> set[str] | None:
 
 
 def parse(content: bytes, folder: str, file: str) -> Marker:
-    """What the content of a marker says.
+    """Parses the content of a marker.
 
     Args:
-        content: of the file.
+        content: bytes of the file.
         folder: name of the folder that it marks.
         file: name of the marker, for messages.
 
     Raises:
-        NotOwned: it proves nothing.
+        NotOwned: it is not valid.
     """
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
         raise NotOwned(f"its {file} is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise NotOwned(f"its {file} is not one of dlio_torch's markers")
-    about = found.get(KEY)
+    about = document.get(KEY)
     if about is None:
-        raise Unlisted(f"its {file} has no list of its files", found.get("recipe"))
+        raise Unlisted(f"its {file} has no list of its files", document.get("recipe"))
     fields = [about.get(key) for key in ("marker", "kind", "folder", "files")] if isinstance(about, dict) else []
     if not fields or fields[0] != _IDENTIFIER or not isinstance(fields[1], str) or not isinstance(fields[3], list):
         raise NotOwned(f"its {file} is not one of dlio_torch's markers")
@@ -153,7 +153,7 @@ def parse(content: bytes, folder: str, file: str) -> Marker:
 
 
 def _content(folder: int, name: str) -> bytes:
-    """The content of a marker: a plain file of this user."""
+    """The bytes of a marker, which must be a regular file of this user."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:

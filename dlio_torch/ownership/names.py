@@ -1,7 +1,7 @@
 """The list of files in a marker: relative paths, with ``*`` for any text in a name and ``{0..9}`` for a number.
 
-``train/train_{0000000..0000041}.h5`` are 42 files, as a shell reads it; ``rank{0..}.csv`` has no last number.  An entry
-that ends with ``/`` is a folder that has a marker of its own.
+``train/train_{0000000..0000041}.h5`` stands for 42 files, as in a shell; ``rank{0..}.csv`` has no last number.  An
+entry that ends with ``/`` is a folder with a marker of its own.
 """
 
 from __future__ import annotations
@@ -13,39 +13,41 @@ from collections.abc import Iterable
 
 MARKER = "dlio_torch.json"
 """Name of the file that marks a folder of this tool."""
+LOCK = ".lock"
+"""Name of the file that a process locks while it writes a data set or a study."""
 
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]*)\}")
 _SPECIAL = re.compile(r"[*?\[{]")
-# How this tool names a file while it is written: .NAME.PID.part, .NAME.PID.part.COMPANION, .NAME.RANDOM.tmp, .NAME.tmp
+# Names of files while this tool writes them: .NAME.PID.part, .NAME.PID.part.COMPANION, .NAME.RANDOM.tmp, .NAME.tmp
 _PART = re.compile(r"\.(.+)\.[0-9]+\.part(\..+)?")
 _TEMPORARY = (re.compile(r"\.(.+)\.[a-z0-9_]{8}\.tmp"), re.compile(r"\.(.+)\.tmp"))
-_OLD = ".old"  # a folder that another one takes the place of
+_OLD = ".old"  # suffix of a folder that another one replaces
 
 Parts = tuple[str, ...]
 
 
 def numbers(last: int | None = None, digits: int = 1) -> str:
-    """The numbers 0 to ``last`` (None: any), of at least ``digits`` digits, for an entry of a list."""
+    """The part of an entry that stands for the numbers 0 to ``last`` (None: no end), with ``digits`` digits or more."""
     return f"{{{0:0{digits}d}..{'' if last is None else format(last, f'0{digits}d')}}}"
 
 
 def literal(name: str) -> str:
-    """An entry that stands for this path alone."""
+    """The entry that stands for this path alone."""
     return glob.escape(name).replace("{", "[{]")
 
 
 class FileNames:
-    """The names that a marker lists.
+    """The list of a marker, parsed.
 
     Args:
-        entries: of the list.
+        entries: entries of the list.
 
     Raises:
         ValueError: an entry leads out of the folder.
     """
 
     any_kind = False
-    """Whether links, sockets and pipes are on the list, too."""
+    """Whether the list also covers links, sockets and pipes."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._literals: set[str] = {MARKER}
@@ -67,26 +69,26 @@ class FileNames:
         self._folders = [_Entry(parts) for parts in folders]
 
     def has_file(self, parts: Parts) -> bool:
-        """Whether the file with these names of folders, and its own last, is on the list, complete or begun."""
+        """Whether a file is on the list, complete or partial; ``parts`` are its folders and its name."""
         return any(
-            "/".join(one) in self._literals or any(entry.matches(one) for entry in self._files)
-            for one in _finished(parts)
+            "/".join(path) in self._literals or any(entry.matches(path) for entry in self._files)
+            for path in _finished(parts)
         )
 
     def has_folder(self, parts: Parts) -> bool:
-        """Whether files in this folder are on the list."""
+        """Whether the list of a marker names files in this folder."""
         return any(
-            "/".join(one) in self._parents or any(entry.begins_with(one) for entry in (*self._files, *self._folders))
-            for one in _finished(parts)
+            "/".join(path) in self._parents or any(entry.begins_with(path) for entry in (*self._files, *self._folders))
+            for path in _finished(parts)
         )
 
     def has_marked(self, parts: Parts) -> bool:
-        """Whether a folder with a marker of its own is expected here."""
+        """Whether the list has a folder with a marker of its own at this path."""
         return any(entry.matches(parts) for entry in self._folders)
 
 
 class AllNames(FileNames):
-    """Everything in a folder that no other program and no user writes into."""
+    """A list that covers everything, for a folder that no other program and no user writes to."""
 
     any_kind = True
 
@@ -94,11 +96,11 @@ class AllNames(FileNames):
         super().__init__(())
 
     def has_file(self, parts: Parts) -> bool:
-        """Any is."""
+        """Always true."""
         return True
 
     def has_folder(self, parts: Parts) -> bool:
-        """Any is."""
+        """Always true."""
         return True
 
 
@@ -121,25 +123,25 @@ class _Part:
 
     def __init__(self, text: str) -> None:
         pieces = _RANGE.split(text)
-        texts = [fnmatch.translate(piece)[:-2] for piece in pieces[::3]]  # without the mark of the end
+        texts = [fnmatch.translate(piece)[:-2] for piece in pieces[::3]]  # without the anchor at the end
         self._pattern = re.compile("([0-9]+)".join(texts))
         self._ranges = list(zip(pieces[1::3], pieces[2::3], strict=True))
 
     def matches(self, name: str) -> bool:
-        found = self._pattern.fullmatch(name)
-        return found is not None and all(
+        match = self._pattern.fullmatch(name)
+        return match is not None and all(
             text == str(int(text)).zfill(len(first)) and int(first) <= int(text) <= int(last or text)
-            for text, (first, last) in zip(found.groups(), self._ranges, strict=True)
+            for text, (first, last) in zip(match.groups(), self._ranges, strict=True)
         )
 
 
 def _finished(parts: Parts) -> list[Parts]:
-    """The path itself, and those that it may be a begun file of."""
-    found: list[Parts] = [()]
+    """The path itself, and the paths of which it may be a partial file."""
+    paths: list[Parts] = [()]
     for part in parts:
         names = [part]
-        if (begun := _PART.fullmatch(part)) is not None:
-            names.append(begun[1] + (begun[2] or "").removesuffix(_OLD))
-        names += [begun[1] for pattern in _TEMPORARY if (begun := pattern.fullmatch(part)) is not None]
-        found = [(*one, name) for one in found for name in names]
-    return found
+        if (match := _PART.fullmatch(part)) is not None:
+            names.append(match[1] + (match[2] or "").removesuffix(_OLD))
+        names += [match[1] for pattern in _TEMPORARY if (match := pattern.fullmatch(part)) is not None]
+        paths = [(*path, name) for path in paths for name in names]
+    return paths

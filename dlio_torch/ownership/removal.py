@@ -1,8 +1,8 @@
-"""Removal of what a marker lists, and of nothing else.
+"""Removal of the files that a marker lists, and of no others.
 
-Folders are opened one below the other without following links, so that what is looked at is what is removed, whatever
-is renamed meanwhile.  All else stays where it is, and the folders that hold it: files that no list has, links, mount
-points, and what belongs to other users.
+Each folder is opened inside its parent without following links, so that the files that are checked are those that are
+removed, even if folders are renamed meanwhile.  Unlisted files, links, mount points and files of other users stay, and
+so do the folders that hold them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dlio_torch.environment.mounts import mounts
 from dlio_torch.ownership.marker import Marker, NotOwned, read_marker
 from dlio_torch.ownership.names import MARKER, AllNames, FileNames, Parts
 
-_MOST_NAMED = 20  # of the files in one folder that stay
-_UNKNOWN = "not on the list of what dlio_torch made here"
+_MAX_NAMED = 20  # kept files of one folder that are named
+_UNKNOWN = "not on the list of files that dlio_torch wrote here"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass
 class Contents:
-    """What a folder holds of this tool's, and what else.
+    """The listed files of a folder, and its other contents.
 
     Attributes:
-        files: on the list.
-        size_bytes: that their removal frees.
-        linked: of them those whose content has another name elsewhere, which stays.
-        kept: what stays, with the reason.
+        files: number of listed files.
+        size_bytes: bytes that their removal frees.
+        linked: number of listed files that have another hard link elsewhere, so that their content stays.
+        kept: paths that stay, each with the reason.
     """
 
     files: int = 0
@@ -41,50 +41,50 @@ class Contents:
 
 
 def survey(folder: Path, marker: Marker | None = None) -> Contents:
-    """What :func:`remove` would do.
+    """Counts the files that :func:`remove` would remove.
 
     Args:
-        folder: an existing one.
-        marker: that counts for it; None: the one in it.
+        folder: an existing folder.
+        marker: its marker; None: the marker in the folder.
 
     Raises:
-        NotOwned: it is not shown that this tool made the folder.
+        NotOwned: nothing shows that this tool created the folder.
         OSError: it cannot be read.
     """
     return _walk(folder, marker, delete=False)
 
 
 def remove(folder: Path, marker: Marker | None = None) -> Contents:
-    """Remove the files on the list, and the folders that are empty then; returns what was removed, and what stays.
+    """Remove the listed files, and the folders that are empty then; returns what was removed and what stays.
 
     Args:
-        folder: as :func:`survey` has it.
-        marker: as there.
+        folder: as for :func:`survey`.
+        marker: as for :func:`survey`.
 
     Raises:
-        NotOwned: see there.
-        OSError: something cannot be removed; names it.
+        NotOwned: as for :func:`survey`.
+        OSError: a file cannot be removed; names it.
     """
     return _walk(folder, marker, delete=True)
 
 
 def survey_private(folder: Path, *, delete: bool = False) -> Contents:
-    """As :func:`survey`, or :func:`remove`, of a folder that this user's processes alone write into: all is listed."""
+    """As :func:`survey` or :func:`remove`, for a folder that only processes of this user write to: all files count."""
     return _walk(folder, Marker("temporary", None, AllNames()), delete=delete)
 
 
 def marker_of(folder: Path) -> Marker:
-    """The marker in a folder.
+    """Read the marker in a folder.
 
     Raises:
-        NotOwned: it has none that proves anything.
+        NotOwned: it has no valid marker.
     """
     with _opened(folder) as descriptor:
         return read_marker(descriptor, folder.name)
 
 
 def why_kept(path: Path) -> str | None:
-    """Why a single file must stay, whoever lists it; ``None``: it need not."""
+    """Why a file must stay even if it is listed; ``None``: it may be removed."""
     info = path.lstat()
     kind = _kind(info) or _foreign(info)
     return kind or ("a mount point" if str(Path(os.path.realpath(path.parent), path.name)) in _mount_points() else None)
@@ -110,7 +110,7 @@ class _Walk:
         self._root: Path | None = None
 
     def folder(self, above: int, path: Path, marker: Marker | None) -> None:
-        """A folder with a marker, by the open folder that it lies in."""
+        """Go through a folder with a marker; ``above`` is its open parent."""
         self._root = self._root or path
         info = os.stat(path.name, dir_fd=above, follow_symlinks=False)
         reason = self._why_kept(info, path, above)
@@ -122,28 +122,28 @@ class _Walk:
             names = (marker or read_marker(descriptor, path.name)).names
             self._entries(descriptor, path, (), names)
             with contextlib.suppress(FileNotFoundError):
-                self._file(descriptor, path / MARKER, (MARKER,), names)  # last: until then all can be done again
+                self._file(descriptor, path / MARKER, (MARKER,), names)  # last: until then the removal can be repeated
         self._remove_folder(above, path)
 
     def _entries(self, folder: int, path: Path, parts: Parts, names: FileNames) -> None:
         kept = 0
         for name in sorted(os.listdir(folder)):
-            one = (*parts, name)
-            if one == (MARKER,):
+            entry = (*parts, name)
+            if entry == (MARKER,):
                 continue
             try:
-                reason = self._entry(folder, path / name, one, names)
+                reason = self._entry(folder, path / name, entry, names)
             except FileNotFoundError:
-                continue  # it went meanwhile
+                continue  # it was removed meanwhile
             if reason is not None:
                 kept += 1
-                if kept <= _MOST_NAMED:
+                if kept <= _MAX_NAMED:
                     self._keep(path / name, reason)
-        if kept > _MOST_NAMED:
-            self._keep(path, f"{kept - _MOST_NAMED} more that are {_UNKNOWN}")
+        if kept > _MAX_NAMED:
+            self._keep(path, f"{kept - _MAX_NAMED} more that are {_UNKNOWN}")
 
     def _entry(self, folder: int, path: Path, parts: Parts, names: FileNames) -> str | None:
-        """Go through an entry of a folder; why it stays."""
+        """Go through an entry of a folder; returns why it stays."""
         info = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
         is_folder = stat.S_ISDIR(info.st_mode)
         if is_folder and names.has_marked(parts):
@@ -183,15 +183,15 @@ class _Walk:
                 with _naming(path):
                     os.rmdir(path.name, dir_fd=above)
             except OSError as error:
-                if not self._holds_something(path, above):
+                if not self._has_entries(path, above):
                     raise error
 
-    def _holds_something(self, path: Path, above: int) -> bool:
+    def _has_entries(self, path: Path, above: int) -> bool:
         with _opened(path, above) as descriptor:
             return bool(os.listdir(descriptor))
 
     def _why_kept(self, info: os.stat_result, path: Path, above: int) -> str | None:
-        # Files of an overlay may have the number of a device below it; folders have its own.
+        # In an overlay, files may have the device number of a lower layer; folders have that of the overlay.
         other = stat.S_ISDIR(info.st_mode) and info.st_dev != os.fstat(above).st_dev
         if other or str(path) in self._mounts:
             return "a mount point"
@@ -204,7 +204,7 @@ class _Walk:
 
 
 def _kind(info: os.stat_result) -> str | None:
-    """What it is, if no plain file."""
+    """The kind of an entry that is no regular file; None for a regular file."""
     if stat.S_ISLNK(info.st_mode):
         return "a link"
     return None if stat.S_ISREG(info.st_mode) else "not a file"
@@ -215,7 +215,7 @@ def _foreign(info: os.stat_result) -> str | None:
 
 
 def _mount_points() -> set[str]:
-    """All of them; where they cannot be read, the number of the device tells most."""
+    """All mount points; empty if they cannot be read: device numbers show most of them."""
     try:
         return {mount.point for mount in mounts()}
     except OSError:
@@ -224,7 +224,7 @@ def _mount_points() -> set[str]:
 
 @contextlib.contextmanager
 def _opened(path: Path, above: int | None = None) -> Iterator[int]:
-    """A folder that is no link, by the open folder that it lies in where that is given."""
+    """Open a folder that is no link, inside its open parent if one is given."""
     with _naming(path):
         descriptor = os.open(path if above is None else path.name, _FOLDER, dir_fd=above)
     try:
@@ -235,7 +235,7 @@ def _opened(path: Path, above: int | None = None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Let an error of the system name the whole path."""
+    """Put the whole path into an error of the system."""
     try:
         yield
     except OSError as error:

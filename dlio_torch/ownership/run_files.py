@@ -1,4 +1,4 @@
-"""The list of a run directory's files, for its marker; :mod:`dlio_torch.rundir` says what they are."""
+"""The list of a run directory's files, for its marker; :mod:`dlio_torch.run_directory.run_dir` describes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dlio_torch.ownership.names import numbers
 _ANY = numbers()
 _PROCESS = f"rank{_ANY}-{_ANY}"
 _EVENTS = (
-    # Of a process id that came round again the files have a further number.
+    # If a process id is used again, the names of its files have a further number.
     *(
         f"{name}.{end}"
         for name in (_PROCESS, f"{_PROCESS}-{_ANY}")

@@ -1,4 +1,4 @@
-"""Disk space of a run's checkpoints, worked out from the configuration before anything is written."""
+"""Preflight check: the file system of the results has space for the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import PreconditionError
-from dlio_torch.rundir import folder_name
+from dlio_torch.run_directory.results_folder import folder_name
 from dlio_torch.units import format_size
 
 
 def peak_bytes(config: Config, steps: int, world_size: int) -> int:
-    """Most bytes of checkpoints that all ranks of a run have on the device at a time.
+    """Bytes that the checkpoints of all ranks take at most at one time.
 
-    A checkpoint that is not kept any more is removed when the next one is complete.  A file whose name has no
-    ``{step}`` is replaced, once the new one is complete.
+    An old checkpoint is removed when the next one is complete.  A file whose name has no ``{step}`` is replaced when
+    the new one is complete.
 
     Args:
         config: the experiment.
-        steps: of each epoch.
-        world_size: all ranks.
+        steps: steps of an epoch.
+        world_size: number of ranks.
     """
     options = config.checkpoint
     times = saves(options, steps, config.train.epochs)
     if options.kind != "none" and options.restore and config.train.resume is None:
-        times += 1  # the one that is restored is written first
+        times += 1  # the checkpoint to restore is written first
     fixed = [file.bytes for file in options.files if "{step}" not in file.name] if options.kind == "files" else []
     kept = min(times, options.keep + 1) if options.keep else times
     size = (checkpoint_bytes(options) - sum(fixed)) * kept
@@ -38,17 +38,17 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
 
 
 def results_folder(config: Config) -> Path:
-    """Folder below which the results of a run lie, its checkpoints included."""
+    """Folder of a run's results, which include its checkpoints."""
     return Path(config.output.dir or Path(config.output.root, folder_name(config.recipe))).expanduser()
 
 
-def no_checkpoint_room(config: Config, steps: int, world_size: int) -> PreconditionError | None:
-    """The error of a run whose checkpoints have no room in the file system of its results; ``None``: they have.
+def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> PreconditionError | None:
+    """The error of a run whose checkpoints do not fit on the file system of its results; ``None`` if they fit.
 
     Args:
         config: the experiment.
-        steps: of each epoch.
-        world_size: all ranks, which save to one file system.
+        steps: steps of an epoch.
+        world_size: number of ranks; all save to one file system.
     """
     needed = peak_bytes(config, steps, world_size)
     folder = results_folder(config)
@@ -56,14 +56,14 @@ def no_checkpoint_room(config: Config, steps: int, world_size: int) -> Precondit
         free = shutil.disk_usage(
             next(path for path in (folder, *folder.absolute().parents) if os.path.isdir(path))
         ).free
-    except (OSError, ValueError, StopIteration):  # the error of making the folder says more
+    except (OSError, ValueError, StopIteration):  # making the folder fails later, with a better message
         return None
     if needed <= free:
         return None
     options = config.checkpoint
-    what = f"{saves(options, steps, config.train.epochs)} checkpoints of {format_size(checkpoint_bytes(options))}"
+    saved = f"{saves(options, steps, config.train.epochs)} checkpoints of {format_size(checkpoint_bytes(options))}"
     return PreconditionError(
-        f"checkpoint.keep={options.keep}: {what} take up to {format_size(needed)} at a time in {folder}, and its file "
+        f"checkpoint.keep={options.keep}: {saved} take up to {format_size(needed)} at a time in {folder}, and its file "
         f"system has {format_size(free)} left",
         hint="set output.root to another file system, lower checkpoint.keep (0: all), or take a smaller scale",
     )

@@ -1,8 +1,8 @@
-"""Whether a run can come to its end on this machine: asked of its plan, before anything is written.
+"""Preflight check: a training ends within a year, and this machine has memory and processes enough for it.
 
-Numbers that each are right can make a run of centuries, or batches that no memory holds.  What only needs more time
-than it is worth is a mistake in the configuration; what needs a larger machine is a precondition that this one fails.
-Nothing is allocated to find out.
+Values that are valid one by one can together ask for centuries, or for batches that no memory holds.  A run that lasts
+too long anywhere is an error of the configuration; a run that needs a larger machine fails a precondition.  The checks
+allocate nothing.
 """
 
 from __future__ import annotations
@@ -14,36 +14,34 @@ from dataclasses import dataclass
 
 import torch
 
-from dlio_torch.config.check import Check
-from dlio_torch.config.checkpoint_amount import held_bytes as kept_for_saving
+from dlio_torch.config.check import ConfigCheck
+from dlio_torch.config.checkpoint_amount import held_bytes as checkpoint_memory
 from dlio_torch.config.schema import Config
-from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines import registry as engines
-from dlio_torch.data.order.held_plan import HeldPlan, fetched_by
+from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.pipe_plan import PipePlan, Plan
-from dlio_torch.data.order.planning import eval_sampler, train_sampler
-from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.environment.memory import memory_in_all
+from dlio_torch.data.order.planning import RankOrder
+from dlio_torch.environment.memory_limits import memory_in_all
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.units import format_duration, format_size
 
 LONGEST_S = 366 * 86400.0
-"""A run that must take longer is a slip of the pen."""
-_OWN_STEP_S = 1e-5  # what a step takes at the least, with no compute and no reading
-_WORKER_BYTES = 4 << 20  # memory of its own that a worker process takes at the least
+"""A run that must last longer is taken for a slip of the pen."""
+_MIN_STEP_S = 1e-5  # duration of a step without compute and reads
+_MIN_WORKER_BYTES = 4 << 20  # private memory of a worker process
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a rank needs, before it is known what there is.
+class ResourceNeeds:
+    """Memory and processes that one rank needs.
 
     Attributes:
-        batch_bytes: batches that are held at once, beside torch, and what waits with them.
-        state_bytes: payload of a checkpoint that is kept in memory.
+        batch_bytes: batches and samples that it holds at once, without torch's own memory.
+        state_bytes: payload of a checkpoint that stays in memory.
         gradient_bytes: tensors that the ranks reduce.
-        processes: loader workers and threads at once.
+        processes: loader workers and threads that run at once.
     """
 
     batch_bytes: float
@@ -52,72 +50,65 @@ class Needs:
     processes: int
 
 
-def check_possible(
-    config: Config, manifests: Mapping[str, Manifest], rank: int, world_size: int, sources: Mapping[str, str]
-) -> BatchSampler | PipePlan | HeldPlan:
-    """Refuse a plan that leads nowhere; returns the order of the rank's training samples.
+def check_duration(config: Config, order: RankOrder, sources: Mapping[str, str]) -> None:
+    """Refuse a training that lasts longer than :data:`LONGEST_S`.
 
     Args:
         config: the experiment.
-        manifests: the data, by split.
-        rank: this rank.
-        world_size: all ranks.
-        sources: where each value was set, for the messages.
+        order: the order of the rank's samples.
+        sources: where each value was set, for the message.
 
     Raises:
-        ConfigError: batch or steps do not fit the data, or the run would take longer than :data:`LONGEST_S`.
+        ConfigError: it lasts longer.
     """
-    sampler = train_sampler(config, manifests["train"], rank, world_size)
-    evaluation = eval_sampler(config, manifests.get("eval", manifests["train"]), rank, world_size, sampler.batch_size)
-    seconds = _seconds(config, sampler, 0 if evaluation is None else len(evaluation))
+    evaluation = order.evaluation
+    seconds = _min_seconds(config, order.train, 0 if evaluation is None else len(evaluation))
     if seconds > LONGEST_S:
         keys = ["train.epochs", "train.steps", "compute.step_s"]
         keys += ["compute.eval_step_s"] if evaluation is not None else []
         keys += ["compute.preprocess_s"] if config.compute.preprocess_s else []
-        Check(config, dict(sources)).fail(
+        ConfigCheck(config, dict(sources)).fail(
             keys,
-            f"{len(sampler)} steps of each epoch take {format_duration(seconds)} at the least, more than a year",
+            f"{len(order.train)} steps of each epoch take {format_duration(seconds)} at the least, more than a year",
             "take fewer steps or epochs, or a shorter step",
         )
-    return sampler
 
 
-def check_specs(fmt: Format, sampler: Plan) -> None:
-    """Refuse samples that the access pattern has no use for.
+def check_sample_shapes(fmt: Format, sampler: Plan) -> None:
+    """Refuse samples of fixed length where the access pattern cuts batches from samples of variable length.
 
     Raises:
-        ConfigError: the pattern cuts samples of variable length, and these have none.
+        ConfigError: the samples have a fixed length.
     """
     plan = fetched_by(sampler)
     if isinstance(plan, LanesPlan):
         plan.cut(fmt.specs())
 
 
-def needs(config: Config, fmt: Format, sampler: Plan, *, reduces: bool) -> Needs:
-    """What a rank needs for the training; sizes are of samples as the format says them.
+def resource_needs(config: Config, fmt: Format, sampler: Plan, *, reduces: bool) -> ResourceNeeds:
+    """Memory and processes that a rank needs for the training, from the sizes of samples that the format states.
 
     Args:
         config: the experiment.
-        fmt: of the data.
+        fmt: format of the data.
         sampler: the order of the rank's training samples.
-        reduces: whether the rank holds a gradient for a reduction, as one that no launcher has started does not.
+        reduces: whether the rank holds a gradient to reduce; a process without a launcher holds none.
     """
-    saved = config.checkpoint
-    busy = config.compute.threads if config.compute.mode == "spin" else 0
-    return Needs(
-        held_bytes(config, fmt, sampler),
-        kept_for_saving(saved),
+    spinning = config.compute.threads if config.compute.mode == "spin" else 0
+    return ResourceNeeds(
+        held_batch_bytes(config, fmt, sampler),
+        checkpoint_memory(config.checkpoint),
         config.train.allreduce_bytes if reduces else 0,
-        engines.facts(config.loader.engine).demand(config.loader).readers + _interleaving(config) + busy,
+        engines.facts(config.loader.engine).demand(config.loader).readers + _interleave_threads(config) + spinning,
     )
 
 
-def held_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
-    """Bytes of batches that a rank holds at once, beside torch."""
+def held_batch_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
+    """Bytes of batches and samples that a rank holds at once, without torch's own memory."""
     loader = config.loader
     fetched = fetched_by(sampler)
     samples = len(fetched) * config.train.epochs * sampler.batch_size
-    endless = isinstance(fetched, PipePlan) and fetched.endless  # read on into the next epochs
+    endless = isinstance(fetched, PipePlan) and fetched.endless  # its pipes read on into the next epoch
     demand = engines.facts(loader.engine).demand(loader)
     held = demand.held_bytes(sampler.batch_size * fmt.sample_bytes(), None if endless else len(fetched))
     if loader.in_memory:
@@ -127,48 +118,37 @@ def held_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
     return held
 
 
-def check_room(config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, str], *, reduces: bool) -> None:
-    """Refuse what this machine has no memory and no processes for.
-
-    Raises:
-        PreconditionError: it has not; names the options that ask for it.
-    """
-    problem = lacking(config, fmt, sampler, sources, reduces=reduces)
-    if problem is not None:
-        raise problem
-
-
-def lacking(
+def resource_problem(
     config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, str], *, reduces: bool
 ) -> PreconditionError | None:
-    """What this machine lacks for a run, as the error that a run ends with; ``None``: nothing that is known."""
-    wanted, check = needs(config, fmt, sampler, reduces=reduces), Check(config, dict(sources))
+    """The error of a training that needs more than this machine has; ``None`` if the machine is large enough."""
+    wanted, check = resource_needs(config, fmt, sampler, reduces=reduces), ConfigCheck(config, dict(sources))
     memory = memory_in_all()
     loader = config.loader
-    if wanted.processes > (most := _most_processes()):
+    if wanted.processes > (limit := _process_limit()):
         keys = ["loader.num_workers", "loader.read_threads"]
-        keys += ["access.interleave", "access.interleave_prefetch"] if _interleaving(config) else []
+        keys += ["access.interleave", "access.interleave_prefetch"] if _interleave_threads(config) else []
         keys += ["compute.threads"] if config.compute.mode == "spin" else []
-        return _lacks(check, keys, f"this machine permits {most} processes and threads", "take fewer")
+        return _insufficient(check, keys, f"this machine permits {limit} processes and threads", "take fewer")
     if (problem := engines.open_files(loader, len(fmt.specs())).lacking()) is not None:
         return problem
-    if loader.num_workers * _WORKER_BYTES > memory:
+    if loader.num_workers * _MIN_WORKER_BYTES > memory:
         text = f"so many processes do not fit into {format_size(memory)} of memory"
-        return _lacks(check, ["loader.num_workers"], text, "take fewer")
+        return _insufficient(check, ["loader.num_workers"], text, "take fewer")
     if wanted.batch_bytes > memory:
         keys = ["train.batch_size", *engines.facts(loader.engine).demand(loader).memory_keys]
         keys += ["loader.in_memory"] if loader.in_memory else []
         keys += ["access.shuffle_pool"] if config.access.shuffle_pool else []
         text = f"{format_size(wanted.batch_bytes)} of samples would be held, this machine has {format_size(memory)}"
-        return _lacks(check, keys, text, "lower one of them, or take smaller samples")
+        return _insufficient(check, keys, text, "lower one of them, or take smaller samples")
     if wanted.state_bytes > memory:
         kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
         key = kinds.get(config.checkpoint.kind, "checkpoint.state_bytes")
         text = f"{format_size(wanted.state_bytes)} are kept in memory, and this machine has {format_size(memory)}"
-        return _lacks(check, [key], text, "take a smaller state, smaller write_bytes, or a smaller scale")
+        return _insufficient(check, [key], text, "take a smaller state, smaller write_bytes, or a smaller scale")
     if wanted.gradient_bytes > (room := max(memory, _gpu_bytes())):
         text = f"{format_size(wanted.gradient_bytes)} of gradient would be held, this machine has {format_size(room)}"
-        return _lacks(check, ["train.allreduce_bytes"], text, "take a smaller gradient, or a smaller scale")
+        return _insufficient(check, ["train.allreduce_bytes"], text, "take a smaller gradient, or a smaller scale")
     return None
 
 
@@ -179,41 +159,42 @@ def _gpu_bytes() -> int:
     return max(torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count()))
 
 
-def _lacks(check: Check, keys: list[str], problem: str, way_out: str) -> PreconditionError:
-    return PreconditionError(f"{' with '.join(check.text(key) for key in keys)}: {problem}", hint=way_out)
+def _insufficient(check: ConfigCheck, keys: list[str], problem: str, hint: str) -> PreconditionError:
+    return PreconditionError(f"{' with '.join(check.text(key) for key in keys)}: {problem}", hint=hint)
 
 
-def _interleaving(config: Config) -> int:
-    """Threads of a rank that read the interleaved files of a stream."""
+def _interleave_threads(config: Config) -> int:
+    """Threads of a rank that read interleaved files."""
     access, loader = config.access, config.loader
     if not access.interleave_buffer:
         return 0
     return max(1, loader.num_workers) * (access.interleave + access.interleave_prefetch)
 
 
-def _seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
+def _min_seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
+    """Least duration of a rank's training, from the compute and preprocessing that it emulates."""
     compute, train = config.compute, config.train
     steps = len(sampler) * train.epochs
     times = steps // train.eval_every_steps if train.eval_every_steps else 0
     times += train.epochs // train.eval_every_epochs if train.eval_every_epochs else 0
     step_s, eval_s = compute.emulated_step_s, compute.emulated_eval_step_s
     if config.loader.replay == "none" and not config.loader.in_memory:
-        # Whoever reads samples is busy with each; that many of them at once, however few cores there are.
+        # Each reader preprocesses its own samples, and all readers work at once however few cores there are.
         readers = engines.facts(config.loader.engine).demand(config.loader).readers
         step_s = max(step_s, sampler.batch_size * compute.preprocess_s / max(1, readers))
-    return float(steps) * max(step_s, _OWN_STEP_S) + float(times) * eval_steps * max(eval_s, _OWN_STEP_S)
+    return float(steps) * max(step_s, _MIN_STEP_S) + float(times) * eval_steps * max(eval_s, _MIN_STEP_S)
 
 
-def _most_processes() -> int:
+def _process_limit() -> int:
     """Processes and threads that the system permits this user."""
-    found = [2**31]
+    limits = [2**31]
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root is not held to it
-        found.append(soft)
+    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # the limit does not hold for root
+        limits.append(soft)
     for name in ("threads-max", "pid_max"):
         try:
             with open(f"/proc/sys/kernel/{name}", encoding="ascii") as file:
-                found.append(int(file.read()))
+                limits.append(int(file.read()))
         except (OSError, ValueError):
             continue
-    return min(found)
+    return min(limits)

@@ -1,1 +1,1 @@
-"""What a user reads at the end of a run."""
+"""Reports: console text and HTML pages."""

@@ -1,4 +1,4 @@
-"""Advice on the terminal: the best of it in some lines, all of it is in ``summary.json`` and the HTML report."""
+"""Prints the best advice on the terminal; ``summary.json`` and the HTML report hold all of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 5
 
 
 def draw_advice(console: Console, advice: Mapping[str, Any]) -> None:
-    """Print the conclusion and at most :data:`MOST` pieces of advice, the largest predicted gain first.
+    """Prints the conclusion and at most :data:`MOST` pieces of advice, largest predicted gain first.
 
     Args:
         console: where to.
@@ -35,5 +35,5 @@ def draw_advice(console: Console, advice: Mapping[str, Any]) -> None:
 
 
 def needed(item: Mapping[str, Any]) -> str:
-    """The options that have to be set together with it, as an addition to its text."""
+    """Text on the options that must be set in addition."""
     return f" (with {' '.join(f'{key}={value}' for key, value in item['also'])})" if item["also"] else ""

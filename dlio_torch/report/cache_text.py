@@ -1,4 +1,4 @@
-"""What was done to the page cache, and what came of it, in words."""
+"""Text on the preparation of the page cache and its result."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.cache import share_of
-from dlio_torch.report.verdict import percent
-from dlio_torch.storage.cache_state import DataSize, Prepared
+from dlio_torch.report.run_verdict import percent
+from dlio_torch.storage.cache_state import CachePreparation, DataSize
 from dlio_torch.units import format_duration, format_rate, format_size
 
 _DONE = {"cold": "evicted", "warm": "read"}
 
 
-def prepared_line(state: str, prepared: Prepared, size: DataSize) -> str:
-    """One line for what was done before the first epoch.
+def prepared_line(state: str, prepared: CachePreparation, size: DataSize) -> str:
+    """One line on the preparation before the first epoch.
 
     Args:
         state: ``cold`` or ``warm``.
@@ -30,7 +30,7 @@ def prepared_line(state: str, prepared: Prepared, size: DataSize) -> str:
 
 
 def epochs_text(cache: Mapping[str, Any]) -> str | None:
-    """What the device delivered in the first epoch and in later ones; ``None`` where there is one, or no count.
+    """Device bytes of the first and of later epochs; ``None`` for a single epoch, or without counters.
 
     Args:
         cache: ``cache`` of ``summary.json``.
@@ -46,7 +46,7 @@ def epochs_text(cache: Mapping[str, Any]) -> str | None:
 
 
 def storage_text(storage: Mapping[str, Any]) -> str:
-    """How near a run came to what the storage gives, in one line.
+    """One line on the rate of a run as a share of the storage's limit.
 
     Args:
         storage: ``storage`` of ``summary.json``.

@@ -1,4 +1,4 @@
-"""The published figures of an application beside what was measured, scored as a comparison's components are.
+"""Compares published figures of an application with measured ones, scored like components of a comparison.
 
 Each figure has a distance, the relative difference from the published value, and a limit, its tolerance.  Rows
 are in the order of distance over limit, worst first; what was not measured comes last.
@@ -7,7 +7,7 @@ A metric is the dotted name of a figure of ``summary.json``, or one of a run tha
 (``trace.posix=true``)::
 
     posix.<read|write|all>.<figure>     figure: one of FIGURES, of all recorded files of the layer that counts
-                                        (dlio_torch.analysis.io.selection)
+                                        (dlio_torch.iotrace.figures.call_selection)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dlio_torch.config.schema import ExpectConfig
 
 @dataclass(frozen=True)
 class ExpectRow:
-    """One published figure beside the measured one.
+    """A published figure and the measured one.
 
     Attributes:
         metric: dotted name in the summary.
@@ -61,7 +61,7 @@ FIGURES = {
     "sequential_per_stream": "io.shares.stream.{}.sequential",
     "consecutive_per_stream": "io.shares.stream.{}.consecutive",
 }
-"""Short names of figures of the analysis of recorded calls, and where they are in it."""
+"""Short names of I/O figures, and their paths in the analysis of recorded calls."""
 
 _CLASSES = ("read", "write", "all")
 _FOLLOWS = {
@@ -75,8 +75,8 @@ def compare(expect: Sequence[ExpectConfig], summary: Mapping[str, Any]) -> list[
     """One row per published figure, worst first; figures that are equally far in the order of the recipe."""
     scaled = {note.split()[0] for note in summary.get("scaled", ())}
     rows = [
-        _row(one, lookup(summary, one.metric), scaled=_FOLLOWS.get(one.metric.split(".")[0]) in scaled)
-        for one in expect
+        _row(expected, lookup(summary, expected.metric), scaled=_FOLLOWS.get(expected.metric.split(".")[0]) in scaled)
+        for expected in expect
     ]
     return sorted(rows, key=_severity, reverse=True)
 
@@ -105,15 +105,21 @@ def _path(metric: str) -> list[str]:
     return parts
 
 
-def _row(one: ExpectConfig, measured: float | None, *, scaled: bool) -> ExpectRow:
+def _row(expected: ExpectConfig, measured: float | None, *, scaled: bool) -> ExpectRow:
     if measured is None:
-        return ExpectRow(one.metric, one.value, None, None, "not measured", one.tolerance, one.source)
-    ratio = measured / one.value if one.value else None
+        return ExpectRow(
+            expected.metric, expected.value, None, None, "not measured", expected.tolerance, expected.source
+        )
+    ratio = measured / expected.value if expected.value else None
     if scaled:
-        return ExpectRow(one.metric, one.value, measured, ratio, "scaled", one.tolerance, one.source)
-    distance = abs(measured - one.value) / (abs(one.value) or 1.0)
-    alike: Literal["yes", "no"] = "yes" if distance <= _limit(one.tolerance) else "no"
-    return ExpectRow(one.metric, one.value, measured, ratio, alike, one.tolerance, one.source, distance)
+        return ExpectRow(
+            expected.metric, expected.value, measured, ratio, "scaled", expected.tolerance, expected.source
+        )
+    distance = abs(measured - expected.value) / (abs(expected.value) or 1.0)
+    alike: Literal["yes", "no"] = "yes" if distance <= _limit(expected.tolerance) else "no"
+    return ExpectRow(
+        expected.metric, expected.value, measured, ratio, alike, expected.tolerance, expected.source, distance
+    )
 
 
 def _limit(tolerance: float) -> float:
@@ -122,7 +128,7 @@ def _limit(tolerance: float) -> float:
 
 
 def _severity(row: ExpectRow) -> float:
-    """Distance over limit; what was not measured comes last, what must be exact and is not first."""
+    """Sort key: distance / limit; violated exact figures come first, figures not measured last."""
     if row.distance is None:
         return -1.0
     return row.distance / row.tolerance if row.tolerance else math.inf if row.distance else 0.0

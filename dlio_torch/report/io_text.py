@@ -1,4 +1,4 @@
-"""The I/O of a recording as a few tables for the terminal."""
+"""Prints the I/O of a recording as tables on the terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.report.terminal import NOT_MEASURED, write
-from dlio_torch.report.verdict import percent
 from dlio_torch.units import format_duration, format_rate, format_size
 
 _MOST_FILES = 8
@@ -19,10 +19,10 @@ _MOST_NAMES = 3
 
 
 def print_io(analysis: Mapping[str, Any], stream: TextIO, notes: Sequence[str] = ()) -> None:
-    """Write what programs did with files.
+    """Writes the tables of an analysis.
 
     Args:
-        analysis: what :func:`dlio_torch.analysis.io.metrics.analyse` gave.
+        analysis: what :func:`dlio_torch.iotrace.figures.io_metrics.analyse` gave.
         stream: where to.
         notes: lines to add at the end.
     """
@@ -36,7 +36,7 @@ def print_io(analysis: Mapping[str, Any], stream: TextIO, notes: Sequence[str] =
 
 
 def draw_io(console: Console, analysis: Mapping[str, Any]) -> None:
-    """Print the tables of an analysis."""
+    """Draws the tables of an analysis."""
     figures = analysis["io"]
     if figures is None:
         console.print(f"I/O calls: {NOT_MEASURED}: {analysis['why']}")
@@ -84,11 +84,11 @@ def _facts(figures: Mapping[str, Any], untraced: Mapping[str, Any]) -> Table:
         f"{format_duration(time['summed_s'])} summed over the calls",
     )
     others = [
-        f"{one['calls']} {name}"
-        for name, one in figures["classes"].items()
-        if one is not None and one["calls"] and name not in ("read", "write")
+        f"{figure['calls']} {name}"
+        for name, figure in figures["classes"].items()
+        if figure is not None and figure["calls"] and name not in ("read", "write")
     ]
-    unseen = [name for name, one in figures["classes"].items() if one is None]
+    unseen = [name for name, figure in figures["classes"].items() if figure is None]
     if unseen:
         others.append(f"{', '.join(unseen)}: {NOT_MEASURED}")
     table.add_row("other calls", ", ".join(others) or "none")
@@ -97,12 +97,12 @@ def _facts(figures: Mapping[str, Any], untraced: Mapping[str, Any]) -> Table:
 
 
 def _untraced(untraced: Mapping[str, Any]) -> str:
-    """What processes moved beyond the calls that were seen."""
+    """Bytes that processes moved beyond the recorded calls."""
     if untraced["why"] is not None:
         return f"{NOT_MEASURED}: {untraced['why']}"
     parts = [
-        f"{what} {NOT_MEASURED}" if untraced[key] is None else f"{what} {format_size(untraced[key])}"
-        for what, key in (("read", "read_bytes"), ("written", "write_bytes"))
+        f"{verb} {NOT_MEASURED}" if untraced[key] is None else f"{verb} {format_size(untraced[key])}"
+        for verb, key in (("read", "read_bytes"), ("written", "write_bytes"))
     ]
     if untraced["mapped_bytes"]:
         parts.append(f"page faults in {format_size(untraced['mapped_bytes'])} of maps")
@@ -145,7 +145,7 @@ def _files(rows: Sequence[Mapping[str, Any]], files: Mapping[str, Any]) -> Table
 
 
 def _short(path: str | None) -> str:
-    """The end of a path, which tells more than its start."""
+    """The end of a long path."""
     if path is None:
         return "(not known)"
     return path if len(path) <= _PATH_WIDTH else f"…{path[1 - _PATH_WIDTH :]}"

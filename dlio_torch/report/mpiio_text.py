@@ -1,11 +1,11 @@
-"""What the ranks asked of MPI-IO, and what that asked of the file system, in words."""
+"""Text on the requests of ranks to MPI-IO, and of MPI-IO to the file system."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dlio_torch.report.verdict import percent
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_size
 
 
@@ -13,11 +13,11 @@ def mpiio_text(figures: Mapping[str, Any]) -> str:
     """One row of the report.
 
     Args:
-        figures: what :func:`dlio_torch.analysis.io.mpiio.beside` gave.
+        figures: what :func:`dlio_torch.iotrace.figures.mpiio_calls.compare_with_requests` gave.
     """
     ranks = figures["ranks"]
     text = (
-        f"{figures['io']}: {ranks} rank{'s' if ranks > 1 else ''} asked for {format_size(figures['asked_bytes'])} in "
+        f"{figures['io']}: {ranks} rank{'s' if ranks > 1 else ''} requested {format_size(figures['asked_bytes'])} in "
         f"{figures['calls']} calls"
     )
     if figures["empty_calls"]:

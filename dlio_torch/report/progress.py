@@ -1,7 +1,7 @@
 """Progress of rank 0: a bar with the remaining time on a terminal, a line every few seconds elsewhere.
 
 Drawing happens inside the trainer's loop, between two steps, at most once a second: a drawing thread
-would hold the interpreter lock at moments that nobody chooses.
+would take the interpreter lock (GIL) at unpredictable moments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the ranks talked, in words."""
+"""Text on the communication of the ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlio_torch.units import format_duration, format_size
 
 
 def horovod_text(settings: Mapping[str, Any]) -> str:
-    """Horovod's settings in force, and who set those that are not its defaults.
+    """Horovod's effective settings, and the origin of those that are not its defaults.
 
     Args:
         settings: ``ranks_by.settings`` of a summary (:mod:`dlio_torch.dist.hvd_settings`).

@@ -1,4 +1,4 @@
-"""What is said of copies on storage of the nodes."""
+"""Text on staged copies on node-local storage."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dlio_torch.units import format_duration, format_size
 
 
 def stage_line(everyone: Sequence[Staged]) -> str:
-    """What all ranks did before an epoch, in a line."""
-    rows = [asdict(one) for one in everyone]
+    """One line on the staging of all ranks before an epoch."""
+    rows = [asdict(copied) for copied in everyone]
     figures = {name: sum(row[name] for row in rows) for name in ("files", "bytes", "reused")}
     return f"stage: {stage_words({**figures, 'seconds': max(row['seconds'] for row in rows), 'ranks': rows})}"
 
 
 def stage_words(stage: Mapping[str, Any]) -> str:
-    """The same of a whole run, from ``stage`` of ``summary.json``."""
+    """Text on the staging of a whole run, from ``stage`` of ``summary.json``."""
     size, seconds = stage["bytes"], stage["seconds"]
     folders = {(row["host"], row["folder"]) for row in stage["ranks"]}
     rate = f", {format_size(int(size / seconds))}/s" if size and seconds else ""

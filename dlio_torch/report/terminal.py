@@ -1,4 +1,4 @@
-"""Tables and text for a terminal, or for whatever stands in its place."""
+"""Writes tables and text to a terminal or another stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_MEASURED = "not measured"
 
 
 def write(stream: TextIO, draw: Callable[[Console], None], columns: int = 100) -> None:
-    """Write what ``draw`` prints.
+    """Writes the output of ``draw``.
 
     On a terminal with colours and its width; elsewhere plain text.
 

@@ -1,4 +1,4 @@
-"""Where the events of a run end before the run does, in words."""
+"""Text on recordings that end before the run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _MOST_RANKS = 4
 
 def trace_ends(summary: Mapping[str, Any]) -> list[str]:
     """A line for each rank whose spans and calls end early, up to four, and one for the others."""
-    ended = [one for one in summary.get("trace") or () if one["ends"]]
+    ended = [rank for rank in summary.get("trace") or () if rank["ends"]]
     lines = []
-    for one in ended[:_MOST_RANKS]:
-        where = "before its first step"
-        if one["last_epoch"] is not None:
-            where = f"in epoch {one['last_epoch']}, at step {one['last_step']}"
+    for rank in ended[:_MOST_RANKS]:
+        position = "before its first step"
+        if rank["last_epoch"] is not None:
+            position = f"in epoch {rank['last_epoch']}, at step {rank['last_step']}"
         lines.append(
-            f"spans and calls of rank {one['rank']} end {where}, after {one['files']} files and "
-            f"{format_size(one['bytes'])} of events (trace.limit_files={one['limit_files']}, "
-            f"trace.limit_bytes={format_size(one['limit_bytes'])}): what rests on them, as waits, overlap and calls, "
+            f"spans and calls of rank {rank['rank']} end {position}, after {rank['files']} files and "
+            f"{format_size(rank['bytes'])} of events (trace.limit_files={rank['limit_files']}, "
+            f"trace.limit_bytes={format_size(rank['limit_bytes'])}): what rests on them, as waits, overlap and calls, "
             "is of the time until then; steps, rates and the kernel's counters are of the whole run"
         )
     if len(ended) > _MOST_RANKS:

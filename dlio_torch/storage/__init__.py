@@ -1,1 +1,1 @@
-"""Where bytes live: the Storage contract, page cache, limits of the device, staging."""
+"""Storage of data sets and checkpoints: the Storage contract, page cache, limits of the device, staging."""

@@ -1,4 +1,4 @@
-"""The Storage contract: what formats, generation, checkpoints and engines need of the place where bytes lie.
+"""The Storage contract: list, read, write and delete the files of a data set or a checkpoint, wherever they lie.
 
 A storage is rooted: a local folder, or a bucket with a prefix.  Files are named below the root, with ``/`` between the
 parts of a name.  A storage may be sent to other processes and used by many threads at once.
@@ -22,7 +22,7 @@ ByteRange = tuple[int, memoryview]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a storage can do beyond the contract; options that need more are refused.
+    """Abilities of a storage beyond the contract; options that need more are refused.
 
     Attributes:
         paths: files have paths on this machine, which any library can open.
@@ -79,7 +79,7 @@ class RangeReader(ABC):
 
 
 class Storage(ABC):
-    """Where the bytes of a data set or a checkpoint lie.
+    """The place of the bytes of a data set or a checkpoint: a local folder or a bucket.
 
     Args:
         root: local folder or URL, as the user wrote it.
@@ -107,8 +107,11 @@ class Storage(ABC):
         """Bytes of a file, or of all files of a folder; ``None`` if there is neither."""
 
     @abstractmethod
-    def path(self, name: str) -> Path:
-        """Path of a file on this machine, for libraries that open files themselves; whether it exists or not.
+    def path(self, name: str = "") -> Path:
+        """Path of a file on this machine, for libraries that open files themselves; the file need not exist.
+
+        Args:
+            name: name of the file; "": the root.
 
         Raises:
             io.UnsupportedOperation: the storage has no paths.
@@ -142,7 +145,8 @@ class Storage(ABC):
     def put(self, name: str, content: bytes, *, durable: bool) -> None:
         """Write a whole file: readers see the former file or the new one, never a part; an error changes nothing.
 
-        Folders in the name are made.
+        Folders in the name are made.  Any number of threads and processes may put different names at once.  Only one
+        may put the same name at a time: of two at once either may fail, and readers may see bytes of both.
 
         Args:
             name: name of the file; an existing one is replaced.

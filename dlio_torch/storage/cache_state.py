@@ -18,18 +18,18 @@ import numpy as np
 
 from dlio_torch.config.schema import CacheConfig
 from dlio_torch.environment.host import boot_id
-from dlio_torch.environment.memory import cache_room
+from dlio_torch.environment.memory_limits import cache_room
 from dlio_torch.environment.mounts import describe_mount
 from dlio_torch.errors import PreconditionError
-from dlio_torch.storage.local.cache_process import TOGETHER, Hands, Here
+from dlio_torch.storage.local.cache_process import FILES_AT_ONCE, CacheWorker, InProcess
 from dlio_torch.storage.rank_group import RankGroup
 from dlio_torch.units import format_size
 
-MOST_LEFT = 0.03
-"""Share of the data up to which a cold state is reached; a warm one is from ``1 - MOST_LEFT`` on."""
+TOLERANCE = 0.03
+"""Data are cold if at most this share is cached, and warm if at most this share is not."""
 
 _ATTEMPTS = 5
-_AT_ONCE = 1024  # files that are handed over at a time
+_FILES_PER_TASK = 1024
 _PAUSE_S = 0.1  # pages under write-back or read-ahead are free a little later
 
 
@@ -56,7 +56,7 @@ class DataSize:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class CachePreparation:
     """Preparation of the page cache before an epoch.
 
     Attributes:
@@ -65,8 +65,8 @@ class Prepared:
         seconds: duration, measurement included.
         cached_share_before: share of the data in the page cache, 0 to 1, before the preparation.
         cached_share: the same when the epoch began.
-        reached: whether the state of ``cache.state`` was reached; ``None``: none was asked for, or it is not known.
-        why: reason that it was not reached or is not known.
+        reached: whether the state of ``cache.state`` was reached; ``None``: it is ``as_is``, or the share is unknown.
+        why: reason that the state was not reached, or that the share is unknown.
     """
 
     epoch: int
@@ -101,27 +101,29 @@ class CacheKeeper:
         config: the options of ``cache``.
         files: the files to prepare.
         comm: the ranks.
-        hands: does this rank's work.
+        worker: runs this rank's tasks on the page cache; ``None``: this process.
 
     Attributes:
         size: amount of data.
         prepared: one entry for each preparation, in order.
     """
 
-    def __init__(self, config: CacheConfig, files: CachedFiles, comm: RankGroup, hands: Hands | None = None) -> None:
+    def __init__(
+        self, config: CacheConfig, files: CachedFiles, comm: RankGroup, worker: CacheWorker | None = None
+    ) -> None:
         self._config = config
         self._files = files
         self._comm = comm
-        self._hands = hands or Here()
-        self._first, self._step, machines = _place(comm)
+        self._worker = worker or InProcess()
+        self._first, self._step, machines = _rank_on_machine(comm)
         self.size = self._size(machines)
-        self.prepared: list[Prepared] = []
+        self.prepared: list[CachePreparation] = []
 
-    def use(self, hands: Hands) -> None:
-        """Leave the work to ``hands`` from now on."""
-        self._hands = hands
+    def use(self, worker: CacheWorker) -> None:
+        """Run tasks by ``worker`` from now on."""
+        self._worker = worker
 
-    def prepare(self, epoch: int) -> Prepared:
+    def prepare(self, epoch: int) -> CachePreparation:
         """Bring the data into the state that ``cache.state`` names; returns the outcome on every rank.
 
         Raises:
@@ -129,22 +131,22 @@ class CacheKeeper:
         """
         began = time.perf_counter()
         self._require_room()
-        share = before = self._look()[0]
+        share = before = self._measure()[0]
         reached: bool | None = None
         refused = worst = None
         attempts = 0
         while self._config.state != "as_is" and attempts < _ATTEMPTS and not reached:
             time.sleep(_PAUSE_S * attempts)
-            refused = self._do("evict" if self._config.state == "cold" else "read")
+            refused = self._run("evict" if self._config.state == "cold" else "read")
             attempts += 1
-            share, worst = self._look()
+            share, worst = self._measure()
             if share is None:
                 break
-            reached = share <= MOST_LEFT if self._config.state == "cold" else share >= 1 - MOST_LEFT
+            reached = share <= TOLERANCE if self._config.state == "cold" else share >= 1 - TOLERANCE
         why = self._why(share, reached, worst, refused)
-        made = Prepared(epoch, attempts, time.perf_counter() - began, before, share, reached, why)
-        self.prepared.append(made)
-        return made
+        preparation = CachePreparation(epoch, attempts, time.perf_counter() - began, before, share, reached, why)
+        self.prepared.append(preparation)
+        return preparation
 
     def _require_room(self) -> None:
         size = self.size
@@ -156,19 +158,19 @@ class CacheKeeper:
             )
         self._comm.barrier()
 
-    def _do(self, task: str) -> str | None:
-        """Work on all files; returns the first refusal of any rank, ``None`` if there was none."""
+    def _run(self, task: str) -> str | None:
+        """Run a task on all files; returns the first error of any rank, ``None`` without errors."""
         refused: list[str] = []
         files = self._files.share(self._first, self._step)
-        while some := list(itertools.islice(files, _AT_ONCE)):
-            refused += self._hands.do(task, some)
+        while batch := list(itertools.islice(files, _FILES_PER_TASK)):
+            refused += self._worker.run(task, batch)
         first = next((why for rank in self._comm.gather_objects(refused) or [] for why in rank), None)
         return self._comm.broadcast_object(first)
 
-    def _look(self) -> tuple[float | None, str | None]:
+    def _measure(self) -> tuple[float | None, str | None]:
         """Cached share of the data, and the file with the largest cached share."""
-        looked = self._hands.do("look", list(self._files.share(self._first, self._step, TOGETHER)))
-        everyone = self._comm.gather_objects(looked)
+        measured = self._worker.run("measure", list(self._files.share(self._first, self._step, FILES_AT_ONCE)))
+        everyone = self._comm.gather_objects(measured)
         return self._comm.broadcast_object(_merge(everyone) if everyone is not None else (None, None))
 
     def _why(self, share: float | None, reached: bool | None, worst: str | None, refused: str | None) -> str | None:
@@ -182,7 +184,7 @@ class CacheKeeper:
             elif reached is False:
                 why = refused
                 if why is None and self._config.state == "cold" and worst is not None:
-                    why = str(self._hands.do("why", [worst])[0])
+                    why = str(self._worker.run("why_cached", [worst])[0])
                 elif why is None:
                     why = "the system gave pages back as soon as they were read: memory is short"
         return self._comm.broadcast_object(why)
@@ -193,7 +195,7 @@ class CacheKeeper:
         return DataSize(len(self._files), self._files.bytes, room, machines)
 
 
-def _place(comm: RankGroup) -> tuple[int, int, int]:
+def _rank_on_machine(comm: RankGroup) -> tuple[int, int, int]:
     """Number of this rank on its machine, number of ranks there, and number of machines."""
     everyone = comm.gather_objects((socket.gethostname(), boot_id()))
     places = None
@@ -213,7 +215,7 @@ def _place(comm: RankGroup) -> tuple[int, int, int]:
 
 def _merge(everyone: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
     """Cached share over all ranks, and the file with the largest share."""
-    known = sum(rank["told_bytes"] for rank in everyone)
+    known = sum(rank["measured_bytes"] for rank in everyone)
     share = sum(rank["cached_bytes"] for rank in everyone) / known if known else None
     worst = max((rank["worst"] for rank in everyone if rank["worst"]), key=lambda pair: pair[1], default=None)
     return share, None if worst is None else worst[0]

@@ -1,4 +1,4 @@
-"""What storage asks of the ranks of a run."""
+"""The ranks of a run, as storage code uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of node-local storage that staged copies lie in, for this process."""
+"""The folder of staged copies on node-local storage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dlio_torch.errors import ConfigError
+from dlio_torch.storage.registry import no_local_path
 
 KEPT = ".kept"
 """End of the name of the file beside copies that were kept: JSON, the recipe and the folder of their sources."""
@@ -16,11 +17,13 @@ def node_folder(dir: str) -> Path:
     """The folder that ``stage.dir`` names for this process, environment variables filled in.
 
     Raises:
-        ConfigError: a variable is not set.
+        ConfigError: a variable is not set, or the value is a URL.
     """
     text = os.path.expandvars(dir)
     if "$" in text:
         raise ConfigError(f"stage.dir={dir}: a variable in it is not set here", hint="set it on every node")
+    if (refusal := no_local_path(text)) is not None:  # a variable of the environment may hold a URL
+        raise ConfigError(f"stage.dir={dir}: {refusal[0]}", hint=refusal[1])
     return Path(text).expanduser().absolute()
 
 

@@ -27,11 +27,11 @@ import psutil
 from dlio_torch.config.schema import StageConfig
 from dlio_torch.environment.host import host_identity
 from dlio_torch.errors import DataError, PreconditionError
+from dlio_torch.files import locked_folder
+from dlio_torch.files.atomic_file import PART, part_name, renamed, replaced
+from dlio_torch.files.locked_folder import PREFIX
 from dlio_torch.ownership.marker import KEY, listed_files, made_by
 from dlio_torch.ownership.names import literal
-from dlio_torch.storage.local import locked_folder
-from dlio_torch.storage.local.atomic_file import PART, part_name, renamed, replaced
-from dlio_torch.storage.local.locked_folder import PREFIX
 from dlio_torch.storage.rank_group import RankGroup
 from dlio_torch.storage.stage_folder import KEPT, check_node_folder
 from dlio_torch.syserrors import refused
@@ -99,7 +99,7 @@ class Stager:
 
     Attributes:
         folder: the folder of this node's copies.
-        own: the folder of the copies that this rank reads.
+        rank_folder: the folder of the copies that this rank reads.
         share: number of this rank among those that share its copies, and their number.
         bytes: bytes of the copies of the last epoch, the mean over nodes.
         done: work of this rank, epoch by epoch.
@@ -129,7 +129,7 @@ class Stager:
         self.folder = root / name
         self._kept = self.folder.with_name(self.folder.name + KEPT)
         per_node = config.per == "node"
-        self.own = self.folder if per_node else self.folder / f"rank-{ranks.rank}"
+        self.rank_folder = self.folder if per_node else self.folder / f"rank-{ranks.rank}"
         self.share = (index, len(self._node)) if per_node else (0, 1)
         self.bytes = 0
         self.done: list[Staged] = []
@@ -157,7 +157,7 @@ class Stager:
         epochs = range(epoch - 1, epoch) if self._config.every_epoch else range(self._sources.epochs)
         per_node = self._config.per == "node"
         readers = self._node if per_node else [self._ranks.rank]
-        wanted = dict(self._pairs(readers, epochs, self.own))
+        wanted = dict(self._pairs(readers, epochs, self.rank_folder))
         self._ranks.barrier()  # no rank reads a file that is removed
         began = time.perf_counter()
         removed = self._remove_others(wanted, *self.share)
@@ -174,14 +174,14 @@ class Stager:
             copies = list(pool.map(lambda pair: self._copy(pair[1], pair[0]), mine))
         copied = [size for size, is_new in copies if is_new]
         seconds = time.perf_counter() - began
-        made = Staged(
-            *(self._ranks.rank, self._host, str(self.own), epoch, len(copied), sum(copied)),
+        staged = Staged(
+            *(self._ranks.rank, self._host, str(self.rank_folder), epoch, len(copied), sum(copied)),
             *(len(copies) - len(copied), removed, seconds),
         )
-        self.done.append(made)
+        self.done.append(staged)
         everyone = self._ranks.gather_objects(sum(size for size, _ in copies)) or []
         self.bytes = self._ranks.broadcast_object(sum(everyone)) // self._nodes
-        return made
+        return staged
 
     def close(self) -> None:
         """Remove the copies, unless they are kept, when every rank has called this."""
@@ -229,12 +229,12 @@ class Stager:
 
     def _remove_others(self, wanted: dict[Path, Path], index: int, count: int) -> int:
         """Remove the files that this epoch does not read; of copies that are kept only orphans of a killed run."""
-        there = [path for path in self.own.rglob("*") if path.is_file() and path not in wanted]
+        there = [path for path in self.rank_folder.rglob("*") if path.is_file() and path not in wanted]
         # By their names, not by their order: ranks that look earlier or later see other files.
         others = [path for path in there if zlib.crc32(os.fsencode(path)) % count == index]
         if self._config.keep:  # another run may read the rest
             others = [path for path in others if _is_orphan(path)]
-        with self._writing(self.own):
+        with self._writing(self.rank_folder):
             for path in others:
                 path.unlink(missing_ok=True)
         return len(others)

@@ -1,4 +1,4 @@
-"""The contract test suite: what every storage must keep.  It ships with the package.
+"""The contract test suite for storages, which ships with the package.
 
 A storage's own tests subclass :class:`StorageContract` and make one; pytest then runs every check::
 
@@ -24,11 +24,12 @@ from dlio_torch.storage.base import Storage
 
 CONTENT = bytes(range(256)) * 40
 _PUTS = 40  # while another thread reads
+_WRITERS = 8  # threads that put files at once
 _LARGE = 1 << 20  # bytes of a file that is not written by one call of a careless storage
 
 
 class StorageContract:
-    """What a storage must keep."""
+    """Checks of the contract of :class:`~dlio_torch.storage.base.Storage`."""
 
     def storage(self, tmp_path: Path) -> Storage:
         """An empty storage; local files that are put into it lie in ``tmp_path``."""
@@ -70,6 +71,23 @@ class StorageContract:
         assert read(storage, "file") == CONTENT, "put() that fails changes the file"
         assert files(storage) == ["file"], "put() that fails leaves another file"
 
+    def test_threads_put_different_names_at_once(self, tmp_path: Path) -> None:
+        storage, start = self.storage(tmp_path), threading.Barrier(_WRITERS)
+
+        def write(number: int) -> None:
+            start.wait()
+            for name in (f"new/folder/{number}", f"new/{number}/file"):
+                storage.put(name, CONTENT[number:], durable=False)
+
+        with ThreadPoolExecutor(_WRITERS) as writers:
+            list(writers.map(write, range(_WRITERS)))
+        names = [f"new/folder/{number}" for number in range(_WRITERS)]
+        names += [f"new/{number}/file" for number in range(_WRITERS)]
+        assert files(storage) == sorted(names), "put() loses files of other threads, or leaves other files"
+        for number in range(_WRITERS):
+            for name in (f"new/folder/{number}", f"new/{number}/file"):
+                assert read(storage, name) == CONTENT[number:], f"put() mixes {name} with files of other threads"
+
     def test_put_file_moves_a_file(self, tmp_path: Path) -> None:
         storage, source = self.storage(tmp_path), tmp_path / ".source"
         storage.make_folder("folder")
@@ -91,6 +109,17 @@ class StorageContract:
             assert files(storage) == [f"data.bp/inner/{name}"], "put_file() mixes the new folder with the old one"
             assert not source.exists(), "put_file() leaves its source"
         assert read(storage, "data.bp/inner/two") == b"two"
+
+    def test_a_put_file_that_fails_changes_nothing(self, tmp_path: Path) -> None:
+        storage = self.storage(tmp_path)
+        storage.put("file", CONTENT, durable=False)
+        for durable in (False, True):
+            missing = tmp_path / ".missing"
+            assert raises(OSError, lambda: storage.put_file("file", missing, durable=durable)), (  # noqa: B023
+                "put_file() of a missing file is no error"
+            )
+            assert read(storage, "file") == CONTENT, "put_file() that fails changes the file"
+            assert files(storage) == ["file"], "put_file() that fails leaves another file"
 
     def test_delete(self, tmp_path: Path) -> None:
         storage = self.storage(tmp_path)
@@ -229,6 +258,7 @@ class StorageContract:
             assert not any((can.maps, can.direct_io, can.page_cache)), "only files with paths can do that"
             return
         assert storage.path("file").read_bytes() == CONTENT
+        assert storage.path("file") == storage.path() / "file", "files do not lie below the path of the root"
         assert not storage.path("folder/missing").exists()
         if can.maps:
             with (

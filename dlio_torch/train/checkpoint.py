@@ -1,4 +1,4 @@
-"""Checkpoints: the files that an application saves, written as it writes them, or ``torch.save`` of a state.
+"""Checkpoints of one rank: an application's files written call by call, or ``torch.save`` of a state.
 
 Each file is written under a temporary name in the folder of its final name, flushed to the device
 where that is asked for, and renamed: a reader never sees half a file.  With ``ranks=all`` each rank
@@ -18,11 +18,11 @@ import torch
 from dlio_torch.config.checkpoint_amount import start_bytes
 from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
-from dlio_torch.environment.vigil import Vigil
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.storage.local.atomic_file import fsync_path, renamed, temporary_name
+from dlio_torch.files.atomic_file import fsync_path, renamed, temporary_name
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
+from dlio_torch.supervision.watchdog import Watchdog
 from dlio_torch.syserrors import refused, unreadable
-from dlio_torch.trace.spans import NULL, Recorder
 from dlio_torch.train.checkpoint_files import (
     SHIFTS,
     CheckpointFile,
@@ -30,7 +30,7 @@ from dlio_torch.train.checkpoint_files import (
     files_of,
     payload,
 )
-from dlio_torch.train.position import Place, Positions
+from dlio_torch.train.position import SavedPositions, TrainingPosition
 from dlio_torch.train.state import make_state
 from dlio_torch.train.tensorflow_saver import TensorFlowSaver
 from dlio_torch.units import format_size
@@ -57,9 +57,9 @@ class Checkpointer:
         directory: folder of the checkpoints; made when needed.
         rank: number of this process.
         recorder: records a span ``write``, ``fsync`` or ``read`` per file.
-        vigil: watches how long a save takes; started by who made it.
-        positions: takes down where the training was at each checkpoint that is kept.
-        restores: folder and step of the checkpoint of another run, which :meth:`restore` reads.
+        watchdog: prints a line when a save takes long; the caller starts it.
+        positions: stores the position of the training at each checkpoint that is kept.
+        restores: folder and step of another run's checkpoint, which :meth:`restore` reads.
 
     Raises:
         ConfigError: two files have one name.
@@ -72,12 +72,12 @@ class Checkpointer:
         directory: Path | str,
         rank: int,
         recorder: Recorder | None = None,
-        vigil: Vigil | None = None,
-        positions: Positions | None = None,
+        watchdog: Watchdog | None = None,
+        positions: SavedPositions | None = None,
         restores: tuple[Path, int] | None = None,
     ) -> None:
         self.config = config
-        self._vigil = vigil
+        self._watchdog = watchdog
         self.rank = rank
         self.saves = config.kind != "none" and (rank == 0 or config.ranks == "all")
         """Whether this rank saves at all."""
@@ -119,12 +119,12 @@ class Checkpointer:
         by_epoch = self.config.every_epochs > 0 and last_of_epoch and epoch % self.config.every_epochs == 0
         return self.saves and (by_step or by_epoch)
 
-    def begin(self, step: int, place: Place | None = None) -> tuple[int, int]:
+    def begin(self, step: int, place: TrainingPosition | None = None) -> tuple[int, int]:
         """Write what the application writes before its first step.
 
         Args:
             step: training steps done since the run began.
-            place: where the training is.
+            place: position of the training.
 
         Returns:
             Checkpoints saved, and bytes written.
@@ -145,7 +145,7 @@ class Checkpointer:
             return 0, written
         return 1, written + self.save(step, place)
 
-    def end(self, step: int, place: Place | None = None) -> tuple[int, int]:
+    def end(self, step: int, place: TrainingPosition | None = None) -> tuple[int, int]:
         """Write what the application writes after its last step; arguments and results as of :meth:`begin`."""
         if not self.saves:
             return 0, 0
@@ -157,7 +157,7 @@ class Checkpointer:
         """Close what is open between checkpoints.
 
         Raises:
-            DlioError: the system does not take the last of it.
+            DlioError: the last bytes cannot be written.
         """
         if self._tensorflow is not None:
             try:
@@ -165,32 +165,32 @@ class Checkpointer:
             except OSError as error:
                 raise cannot_write(self.directory, 0, error) from error
 
-    def save(self, step: int, place: Place | None = None) -> int:
+    def save(self, step: int, place: TrainingPosition | None = None) -> int:
         """Write the checkpoint of ``step``, then delete the ones that are not kept.
 
         Args:
             step: training steps done since the run began.
-            place: where the training is; taken down when the checkpoint is complete.
+            place: position of the training, stored when the checkpoint is complete.
 
         Returns:
             Bytes written; 0 on a rank that does not save.
 
         Raises:
-            DlioError: a file cannot be written (see :mod:`dlio_torch.syserrors`); nothing of this checkpoint is left
-                but replaced files.
+            DlioError: a file cannot be written (see :mod:`dlio_torch.syserrors`); new files of this checkpoint are
+                deleted, files that it replaced stay.
         """
         if not self.saves:
             return 0
-        if self._vigil is None:
+        if self._watchdog is None:
             return self._save(step, fsync=self.config.fsync, place=place)
-        with self._vigil:
+        with self._watchdog:
             return self._save(step, fsync=self.config.fsync, place=place)
 
     def prepare_restore(self) -> None:
         """Write the checkpoint that :meth:`restore` reads, as step 0, and drop it from the page cache.
 
-        A job that restores was started anew, so its reads come from storage; where the file system does
-        not drop cached pages, they come from the cache.  Do this outside of timed parts.
+        A restarted job reads its checkpoint from storage.  On a file system that keeps cached pages the reads come
+        from the cache.  Call it outside of timed parts.
         """
         if not self.saves or self._restores is not None:
             return
@@ -209,7 +209,7 @@ class Checkpointer:
                 raise refused(f"checkpoint file {path} cannot be opened", error) from error
 
     def restore(self) -> int:
-        """Read the checkpoint of another run that was named, the one that was prepared, or else the newest.
+        """Read the checkpoint of another run if one was named, else the prepared one, else the newest.
 
         ``kind=files`` reads each file with read(2) calls of ``restore_read_bytes`` (0: the whole file);
         ``kind=torch`` with ``torch.load(weights_only=True)``.
@@ -233,7 +233,7 @@ class Checkpointer:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def _save(self, step: int, *, fsync: bool, place: Place | None = None) -> int:
+    def _save(self, step: int, *, fsync: bool, place: TrainingPosition | None = None) -> int:
         if self._tensorflow is not None:
             return self._save_tensorflow(self._tensorflow, step, fsync=fsync, place=place)
         total = 0
@@ -244,7 +244,7 @@ class Checkpointer:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 total += self._write(path, file, step, fsync=fsync)
             except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
-                self._discard([one for one in done if one not in self._fixed()])
+                self._discard([file for file in done if file not in self._fixed()])
                 raise cannot_write(path, file.size, error) from error
             done.append(path)
         if fsync and done:
@@ -259,7 +259,9 @@ class Checkpointer:
             self._discard([self._path(file, number) for file in self._files if "{step}" in file.name])
         return total
 
-    def _save_tensorflow(self, saver: TensorFlowSaver, step: int, *, fsync: bool, place: Place | None) -> int:
+    def _save_tensorflow(
+        self, saver: TensorFlowSaver, step: int, *, fsync: bool, place: TrainingPosition | None
+    ) -> int:
         old, kept = self._surplus(step)
         size = sum(file.size for file in self._files)
         try:
@@ -277,7 +279,7 @@ class Checkpointer:
         return written
 
     def _surplus(self, step: int) -> tuple[list[int], list[int]]:
-        """Steps of the checkpoints that go, and of those that are kept, when that of ``step`` is complete."""
+        """Steps of the checkpoints to delete, and of those to keep, when the checkpoint of ``step`` is complete."""
         steps = [*(other for other in self._kept if other != step), step]
         surplus = max(0, len(steps) - self.config.keep) if self.config.keep else 0
         return steps[:surplus], steps[surplus:]
@@ -300,7 +302,7 @@ class Checkpointer:
         try:
             done = calls = 0
             while done < file.size:
-                # Another place in the buffer for each call: storage that finds equal blocks finds none.
+                # Each call begins elsewhere in the buffer, so that storage with deduplication finds no equal blocks.
                 shift = calls * 997 % SHIFTS
                 done += os.write(descriptor, self._buffer[shift : shift + min(file.call, file.size - done)])
                 calls += 1
@@ -327,7 +329,8 @@ class Checkpointer:
                 count = source.readinto(buffer[: min(call, file.size - done)])
                 if not count:
                     raise DataError(
-                        f"checkpoint file {path} ends after {done} of {file.size} bytes", hint="start the run anew"
+                        f"checkpoint file {path} ends after {done} of {file.size} bytes",
+                        hint="start without train.resume and checkpoint.restore",
                     )
                 done += count
         return done
@@ -337,10 +340,13 @@ class Checkpointer:
             state = torch.load(path, weights_only=True)
         except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise DataError(
-                f"checkpoint file {path} is damaged: {str(error).splitlines()[0]}", hint="start the run anew"
+                f"checkpoint file {path} is damaged: {str(error).splitlines()[0]}",
+                hint="start without train.resume and checkpoint.restore",
             ) from error
         if state.keys() != self._state.keys() | {"step"}:
-            raise DataError(f"checkpoint file {path} holds another state", hint="start the run anew")
+            raise DataError(
+                f"checkpoint file {path} holds another state", hint="start without train.resume and checkpoint.restore"
+            )
         return path.stat().st_size
 
     # --- names ------------------------------------------------------------------------------------

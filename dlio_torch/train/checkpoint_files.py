@@ -1,4 +1,4 @@
-"""The files of a checkpoint: their names and sizes, what they are filled with, and errors of writing them."""
+"""Files of a checkpoint: names, sizes, content, and errors of writing them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import ConfigError, DlioError
 from dlio_torch.ownership.names import literal, numbers
-from dlio_torch.storage.local.stored_paths import true_error
+from dlio_torch.storage.local.stored_paths import system_error
 from dlio_torch.syserrors import refused
 from dlio_torch.units import format_size
 
 SHIFTS = 64 * 1024
-"""Bytes by which a write call may begin elsewhere in the content."""
+"""Number of offsets in the content at which a write call may begin, bytes."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class CheckpointFile:
     """One file of a checkpoint.
 
     Attributes:
-        name: of the file, with ``{step}`` where the step comes.
-        size: its bytes.
-        call: bytes of one write call.
+        name: name of the file, with ``{step}`` in place of the step.
+        size: size of the file, bytes.
+        call: size of one write call, bytes.
     """
 
     name: str
@@ -38,7 +38,7 @@ class CheckpointFile:
 
 
 def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
-    """The files of a checkpoint that a restore reads; of ``kind=files`` and ``torch`` all files."""
+    """Files of a checkpoint that a restore reads; for ``kind=files`` and ``torch`` these are all files."""
     if config.kind == "none":
         return []
     if config.kind == "torch":
@@ -50,7 +50,7 @@ def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
     files: list[CheckpointFile] = []
     for i, file in enumerate(config.files):
         if file.name in [other.name for other in files]:
-            raise ConfigError(f"checkpoint.files[{i}].name={file.name!r} is there twice", hint="use another name")
+            raise ConfigError(f"checkpoint.files[{i}].name={file.name!r} occurs twice", hint="use another name")
         files.append(
             CheckpointFile(file.name, file.bytes, min(file.write_bytes or file.bytes, file.bytes, LARGEST_CALL))
         )
@@ -80,13 +80,13 @@ def payload(call: int) -> Any:
 
 
 def cannot_write(path: Path, size: int, error: Exception) -> DlioError:
-    """The error for a checkpoint file of ``size`` bytes that the system does not take."""
+    """The error of a checkpoint file of ``size`` bytes that cannot be written."""
     try:
         free = f"{format_size(shutil.disk_usage(path.parent).free)} are free"
     except OSError:
         free = "its folder cannot be reached"
     return refused(
         f"checkpoint file {path} cannot be written (it needs {format_size(size)}, {free})",
-        true_error(error, path.parent, size),
+        system_error(error, path.parent, size),
         elsewhere="set output.root to another file system, or lower checkpoint.keep",
     )

@@ -1,22 +1,22 @@
-"""Bytes and calls of a rank and its loader workers, as the kernel counts them."""
+"""I/O counters of a rank and its loader workers, from the kernel."""
 
 from __future__ import annotations
 
 import psutil
 
-from dlio_torch.environment.io import IoCounters, io_counters
+from dlio_torch.iotrace.recorder.io_counters import IoCounters, io_counters
 
 
 def tree_counters(*, begins: bool = False) -> IoCounters | None:
-    """Counters of this process and all below it; ``None`` where the kernel does not tell.
+    """Sum of the counters of this process and its descendants; ``None`` if the kernel has none.
 
-    When a process is waited for, the kernel adds its counters to its parent's, so the sum over the
-    living tree loses nothing of loader workers that have ended.
+    When a process has ended, the kernel adds its counters to its parent's, so the sum over the living processes
+    includes loader workers that have ended.
 
     Args:
-        begins: whether what follows is to be counted rather than what was before.  To find its children this
-            process reads a file of each process of the machine; its own counters are read on the other side of
-            that, so that a difference of two calls holds none of it.
+        begins: whether a measurement begins here.  To list its children this process reads a file of each process of
+            the machine.  Its own counters are read after that at the begin of a measurement and before it at the end,
+            so that the difference does not include these reads.
     """
     total = None if begins else io_counters()
     below = [io_counters(child.pid) for child in psutil.Process().children(recursive=True)]

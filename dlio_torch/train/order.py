@@ -1,13 +1,12 @@
-"""A checksum of the order in which samples were used, cheap enough to be taken in every run.
+"""Checksum of the order in which samples were used; every run takes it.
 
 It is the CRC-32 (zlib's) of the sample numbers of an epoch as little-endian int64, in global order: step by step, in
 each step rank by rank.  It never depends on the engine or on prefetching.  Whether it depends on the number of loader
 workers and ranks is a question of the access pattern, which :func:`comparable_settings` answers.
 
-A rank takes the CRC-32 of each of its batches, about a microsecond.  CRC-32 is linear over GF(2): that of two texts one
-after the other is that of the first, carried over as many zero bytes as the second has, xor that of the second.  What
-each rank's batches contribute to the whole is therefore known from their places alone, and ranks are put together by
-xor.
+A rank takes the CRC-32 of each of its batches in about a microsecond.  CRC-32 is linear over GF(2): the CRC of two
+texts in a row is the CRC of the first, extended by as many zero bytes as the second has, xor the CRC of the second.
+The contribution of each rank's batches therefore follows from their positions, and xor combines the ranks.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _Vector = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class OrderPart:
-    """What the batches of one rank contribute to the checksum of an epoch.
+    """Contribution of one rank's batches to the checksum of an epoch.
 
     Attributes:
-        crc: to be put together with those of the other ranks by xor; ``None`` where batches differed in size.
-        steps: of the epoch that were done, without those of a run before.
-        samples: of all these steps.
+        crc: contribution, which xor combines with that of other ranks; ``None`` if batches differed in size.
+        steps: steps of the epoch that this run did.
+        samples: samples of these steps.
     """
 
     crc: int | None
@@ -45,7 +44,7 @@ class OrderPart:
 
 
 def comparable_settings(config: Config, world_size: int) -> dict[str, Any] | None:
-    """The settings with which runs of the same data, seed, access pattern and batch have the same checksums.
+    """Settings under which runs with the same data, seed, access pattern and batch have the same checksum.
 
     ================== ==================== ================================================================
     ``access.pattern`` loader workers       ranks
@@ -62,7 +61,7 @@ def comparable_settings(config: Config, world_size: int) -> dict[str, Any] | Non
 
     Args:
         config: the resolved configuration.
-        world_size: ranks of the run.
+        world_size: number of ranks.
 
     Returns:
         ``engines``, ``num_workers`` (``"any"`` or a list of numbers) and ``ranks`` (``"any"`` or a number).  ``None``:
@@ -74,20 +73,20 @@ def comparable_settings(config: Config, world_size: int) -> dict[str, Any] | Non
         return None
     by_number = access.pattern == "samples"
     shared = by_number and access.partition == "batches" and config.train.batch_scope == "global"
-    alike = [0, 1] if loader.num_workers <= 1 else [loader.num_workers]
+    same = [0, 1] if loader.num_workers <= 1 else [loader.num_workers]
     return {
         "engines": "any",
-        "num_workers": "any" if by_number else alike,
+        "num_workers": "any" if by_number else same,
         "ranks": "any" if shared else world_size,
     }
 
 
 class OrderChecksum:
-    """Takes the sample numbers of the batches of a rank.
+    """Computes the checksum of the samples of one rank's batches.
 
     Args:
-        rank: of this process.
-        world_size: ranks.
+        rank: number of this process.
+        world_size: number of ranks.
     """
 
     def __init__(self, rank: int, world_size: int) -> None:
@@ -98,22 +97,22 @@ class OrderChecksum:
         self._crcs = array("I")
         self._size: int | None = None
         self._samples = 0
-        self._alike = True
+        self._same_size = True
 
     def add(self, numbers: npt.NDArray[np.int64]) -> None:
-        """Take the next batch."""
+        """Add the sample numbers of the next batch."""
         self._crcs.append(zlib.crc32(numbers.data if _LITTLE else numbers.astype("<i8").data))
         size = len(numbers)
         self._samples += size
         if size != self._size:
-            self._alike = self._size is None
+            self._same_size = self._size is None
             self._size = size
 
     def end(self) -> OrderPart:
-        """What came since the last call; begins anew."""
+        """Return the contribution of the batches since the last call, and reset."""
         steps, samples, size = len(self._crcs), self._samples, self._size or 0
         crc = None
-        if self._alike:
+        if self._same_size:
             crcs = np.frombuffer(self._crcs, np.uint32) if steps else np.zeros(0, np.uint32)
             crc = _contribution(crcs, size * _ITEM_BYTES, self._rank, self._world_size)
         self._begin()
@@ -121,7 +120,7 @@ class OrderChecksum:
 
 
 def whole(parts: Sequence[OrderPart | None]) -> int | None:
-    """The checksum of an epoch from the parts of all ranks; ``None`` where one of them is not known."""
+    """Combine the contributions of all ranks to the checksum of an epoch; ``None`` if one is unknown."""
     crc = 0
     for part in parts:
         if part is None or part.crc is None or (part.steps, part.samples) != (parts[0].steps, parts[0].samples):  # type: ignore[union-attr]
@@ -134,10 +133,10 @@ _LITTLE = sys.byteorder == "little"
 
 
 def _contribution(crcs: _Vector, size: int, rank: int, world_size: int) -> int:
-    """Xor of the CRCs of some batches of ``size`` bytes, each carried over all that comes behind it."""
+    """Xor of the CRCs of batches of ``size`` bytes, each extended by the bytes that follow it."""
     over = _zeros(size * world_size)
     while len(crcs) > 1:
-        if len(crcs) % 2:  # a text of no bytes before the first contributes nothing
+        if len(crcs) % 2:  # an empty text before the first contributes nothing
             crcs = np.concatenate([np.zeros(1, np.uint32), crcs])
         crcs = _carry(over, crcs[0::2]) ^ crcs[1::2]
         over = _carry(over, over)
@@ -146,7 +145,7 @@ def _contribution(crcs: _Vector, size: int, rank: int, world_size: int) -> int:
 
 
 def _carry(operator: _Vector, crcs: _Vector) -> _Vector:
-    """Apply a linear map, given by what it makes of each of the 32 bits, to each CRC."""
+    """Apply a linear map, given by its images of the 32 bits, to each CRC."""
     result = np.zeros(len(crcs), np.uint32)
     for bit in range(32):
         result ^= np.where(crcs >> np.uint32(bit) & np.uint32(1), operator[bit], np.uint32(0))
@@ -154,9 +153,9 @@ def _carry(operator: _Vector, crcs: _Vector) -> _Vector:
 
 
 def _zeros(count: int) -> _Vector:
-    """The map of a CRC to that of the same text with ``count`` zero bytes behind it."""
+    """Linear map from the CRC of a text to the CRC of the text with ``count`` zero bytes appended."""
     result: _Vector = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32)).astype(np.uint32)
-    # One zero bit shifts the register, and what falls out at the end comes back as the polynomial.
+    # One zero bit shifts the register; a bit that is shifted out comes back as the polynomial.
     power = np.concatenate([[_POLYNOMIAL], result[:-1]]).astype(np.uint32)
     for _ in range(3):
         power = _carry(power, power)  # a byte

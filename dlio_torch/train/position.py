@@ -1,9 +1,9 @@
-"""Where the training was when a checkpoint was complete: what a run needs to go on with the next sample.
+"""Positions of a training at its checkpoints, from which another run can go on with the next sample.
 
-Of each checkpoint that a rank keeps, ``position.rank<r>.json`` in the run directory holds one entry: epoch and step,
-evaluations so far, and what they belong to.  It is written when all files of the checkpoint have their names and before
-older ones are deleted, so an entry means a whole checkpoint.  (Files without ``{step}`` in their name are replaced: of
-those only the newest checkpoint lies there, and it counts once all of its files are new.)
+``position.rank<r>.json`` in the run directory has one entry for each checkpoint that a rank keeps: epoch, step,
+evaluations so far, and the order and data that they belong to.  An entry is written when all files of the checkpoint
+have their final names and before older checkpoints are deleted, so it stands for a complete checkpoint.  Files without
+``{step}`` in their name are replaced; only their newest checkpoint has an entry.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.errors import DataError
-from dlio_torch.storage.local.atomic_file import renamed, temporary_name
+from dlio_torch.files.atomic_file import renamed, temporary_name
 from dlio_torch.syserrors import refused
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in a training.
+class TrainingPosition:
+    """Position in a training.
 
     Attributes:
-        epoch: from 1.
-        step: of this epoch that is done; 0: none.
-        evaluations: evaluations that were begun before.
-        eval_steps: their steps.
+        epoch: number of the epoch, from 1.
+        step: steps of this epoch that are done.
+        evaluations: evaluations that began before.
+        eval_steps: steps of these evaluations.
     """
 
     epoch: int = 1
@@ -38,15 +38,15 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Identity:
-    """What places belong to: they mean nothing in another order of samples.
+class RunIdentity:
+    """Order and data that positions belong to; in another order they have no meaning.
 
     Attributes:
-        world_size: ranks.
-        savers: how many of them save.
-        order: the pattern of the loader's samples, as its ``state_dict`` has it.
+        world_size: number of ranks.
+        savers: number of ranks that save.
+        order: pattern of the order of samples, from the plan's ``state_dict``.
         steps: steps of an epoch.
-        data: name of the data set: of its folder, or of existing data the path.
+        data: folder name of a generated data set, or path of existing data.
     """
 
     world_size: int
@@ -57,21 +57,21 @@ class Identity:
 
 
 @dataclass
-class Positions:
-    """The places of the checkpoints that one rank keeps.
+class SavedPositions:
+    """Positions of the checkpoints that one rank keeps.
 
     Args:
         path: the file.
-        identity: what they belong to.
-        places: by step of the run.
+        identity: order and data that the positions belong to.
+        places: positions by step of the run.
     """
 
     path: Path
-    identity: Identity
-    places: dict[int, Place] = field(default_factory=dict)
+    identity: RunIdentity
+    places: dict[int, TrainingPosition] = field(default_factory=dict)
 
-    def write(self, step: int, place: Place, kept: list[int]) -> None:
-        """Take down that the checkpoint of ``step`` is complete; forget those that are not in ``kept``.
+    def write(self, step: int, place: TrainingPosition, kept: list[int]) -> None:
+        """Write that the checkpoint of ``step`` is complete; drop the entries of steps that are not in ``kept``.
 
         Raises:
             DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
@@ -81,7 +81,7 @@ class Positions:
         content = {
             "version": VERSION,
             "identity": asdict(self.identity),
-            "checkpoints": {str(number): asdict(one) for number, one in self.places.items()},
+            "checkpoints": {str(number): asdict(position) for number, position in self.places.items()},
         }
         try:
             with renamed(temporary_name(self.path), self.path) as temporary:
@@ -90,8 +90,8 @@ class Positions:
             raise refused(f"{self.path} cannot be written", error, elsewhere="set output.root") from error
 
 
-def read(path: Path) -> Positions | None:
-    """The places that a rank left behind; ``None`` where it has finished no checkpoint.
+def read(path: Path) -> SavedPositions | None:
+    """Read the positions of a rank; ``None`` if it completed no checkpoint.
 
     Raises:
         DataError: the file is damaged.
@@ -100,27 +100,27 @@ def read(path: Path) -> Positions | None:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != VERSION:
             raise ValueError(f"its version is {content['version']}, this program reads {VERSION}")
-        identity = Identity(**content["identity"])
-        places = {int(step): Place(**place) for step, place in content["checkpoints"].items()}
+        identity = RunIdentity(**content["identity"])
+        places = {int(step): TrainingPosition(**place) for step, place in content["checkpoints"].items()}
         _check(identity, places)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="start the run anew") from error
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint="start without train.resume") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged: {error}", hint="start the run anew") from error
-    return Positions(path, identity, places)
+        raise DataError(f"{path} is damaged: {error}", hint="start without train.resume") from error
+    return SavedPositions(path, identity, places)
 
 
-def _check(identity: Identity, places: dict[int, Place]) -> None:
+def _check(identity: RunIdentity, places: dict[int, TrainingPosition]) -> None:
     numbers = (identity.world_size, identity.savers, identity.steps)
     if not all(type(number) is int and number > 0 for number in numbers) or identity.savers > identity.world_size:
-        raise ValueError("its ranks or steps are no numbers")
+        raise ValueError("its ranks or steps are not positive numbers")
     if not isinstance(identity.order, str) or not isinstance(identity.data, str):
-        raise ValueError("its order or data are no text")
+        raise ValueError("its order or data are not text")
     for step, place in places.items():
         values = (place.epoch, place.step, place.evaluations, place.eval_steps)
         if not all(type(value) is int and value >= 0 for value in values) or place.step > identity.steps:
-            raise ValueError(f"the place of step {step} is none")
+            raise ValueError(f"the position of step {step} is not one of this order")
         if (place.epoch - 1) * identity.steps + place.step != step:
-            raise ValueError(f"the place of step {step} is that of another step")
+            raise ValueError(f"the position of step {step} is that of another step")

@@ -1,4 +1,4 @@
-"""What a rank has when its training is over."""
+"""Result of a rank's training: step records and figures of each epoch."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import astuple, dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.environment.io import IoCounters
+from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.train.order import OrderPart
 from dlio_torch.train.steps import Steps
 
 Seen = npt.NDArray[np.int64]
-"""Numbers of the samples that came, in their order."""
+"""Numbers of the delivered samples, in their order."""
 
 
 @dataclass
 class EpochFigures:
-    """What one epoch of one rank moved, beside its steps.
+    """Figures of one epoch of one rank.
 
     Attributes:
         epoch: number, from 1.
         seconds: wall time of the epoch, evaluation and checkpoints included.
-        io: what the kernel counted; ``None`` where it does not tell.
-        idle_core_s: seconds that cores were idle meanwhile, added up over those that the rank may run on; ``None``
-            where the kernel does not tell.
-        order: what this rank's batches contribute to the checksum of the order of samples.
+        io: I/O counters of the kernel; ``None`` if it has none.
+        idle_core_s: idle seconds of the cores that the rank may run on, summed; ``None`` if the kernel does not count
+            them.
+        order: contribution of this rank's batches to the checksum of the order of samples.
         first_step: the first step (from 1) that this run did of the epoch.
     """
 
@@ -41,9 +41,9 @@ class EpochFigures:
 
 
 class EpochLog(Iterable[EpochFigures]):
-    """Figures of epochs in about a hundred bytes each: a run may have very many, and its memory is to stay flat.
+    """Figures of many epochs in about a hundred bytes each.
 
-    Numbers are kept as doubles, exact up to 2**53; one that is not there as NaN.
+    Numbers are doubles, exact up to 2**53; a missing one is NaN.
     """
 
     def __init__(self) -> None:
@@ -60,8 +60,8 @@ class EpochLog(Iterable[EpochFigures]):
         return len(self._values) // _ROW
 
     def __iter__(self) -> Iterator[EpochFigures]:
-        for at in range(0, len(self._values), _ROW):
-            row = self._values[at : at + _ROW]
+        for begin in range(0, len(self._values), _ROW):
+            row = self._values[begin : begin + _ROW]
             epoch, seconds, idle_core_s, first_step = row[:4]
             io = [int(value) for value in row[4 : 4 + _IO] if not math.isnan(value)]
             crc, *counts = (None if math.isnan(value) else int(value) for value in row[4 + _IO :])
@@ -81,7 +81,7 @@ _ROW = 4 + _IO + _ORDER
 
 @dataclass
 class TrainResult:
-    """What a rank brings home.
+    """Result of a rank's training.
 
     Attributes:
         steps: one record a step.
@@ -91,8 +91,8 @@ class TrainResult:
         restore_s: time of the restore before the first step, ``None`` on a rank that restores nothing.
         restore_bytes: bytes restored, ``None`` likewise.
         gpu: name of the GPU to which batches were copied, ``None`` where they stayed in the host's memory.
-        pauses: begin and end, by ``time.perf_counter_ns``, of what was done between epochs for the sake of the
-            measurement alone; no part of any time.
+        pauses: begin and end, by ``time.perf_counter_ns``, of work between epochs that only the measurement needs; no
+            other time includes them.
     """
 
     steps: Steps

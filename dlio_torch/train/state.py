@@ -1,4 +1,4 @@
-"""A model-sized state for ``torch.save``: layers of a transformer, and what Adam keeps for them."""
+"""State of a model for ``torch.save``: layers of a transformer and their Adam moments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dlio_torch.storage.local.locked_folder import temporary_folder
+from dlio_torch.files.locked_folder import temporary_folder
 
 _BYTES = 4  # float32
 _COPIES = 3  # the parameter and Adam's two moments
@@ -32,7 +32,7 @@ def make_state(state_bytes: int, file_name: str) -> dict[str, Any]:
 
 
 def _archive_overhead(shapes: list[tuple[int, ...]], file_name: str) -> int:
-    """Bytes of a file of these layers that are not numbers: names, records, alignment."""
+    """Bytes of a ``torch.save`` file without its tensors: names, records, alignment."""
     if _elements(shapes) * _BYTES * _COPIES > _MEASURED:
         # A small part of a large file, and nearly the same for layers of any size.
         shapes = [(16,)] * len(shapes)
@@ -42,7 +42,7 @@ def _archive_overhead(shapes: list[tuple[int, ...]], file_name: str) -> int:
         archive = folder / file_name
         try:
             torch.save(state, archive)
-        except RuntimeError as error:  # torch does not tell what the system said
+        except RuntimeError as error:  # torch drops the system's error number
             raise OSError(errno.EIO, "", str(folder)) from error
         return archive.stat().st_size - _elements(shapes) * _COPIES * _BYTES
 

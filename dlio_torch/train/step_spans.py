@@ -1,25 +1,25 @@
-"""The trainer's spans, made from the records of its steps when the loop is over: they cost the run nothing."""
+"""Spans of the trainer, made from its step records after the loop, so that they cost no step any time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.train.steps import EVAL, TIMED, Steps
 
 
 def record_spans(recorder: Recorder, steps: Steps, numbers: Sequence[int], computed_ns: Sequence[int]) -> None:
-    """Record what each step did, one part after the other; a checkpoint ends what its step recorded.
+    """Record the spans of each step: fetch, copy, compute, allreduce, checkpoint.
 
-    The recorded time of compute is the emulator's own reading; what the trainer does beside it (the whole
-    bookkeeping of a step without compute) is a gap before allreduce and checkpoint.  So these keep their true
-    place, and what is recorded inside a checkpoint lies inside its span.
+    The compute span has the duration that the emulator measured.  Other work of the trainer is a gap between compute
+    and allreduce, so that allreduce and checkpoint keep their true begin, and spans of files lie inside the span of
+    their checkpoint.
 
     Args:
-        recorder: takes the spans; ``offset`` of a span ``fetch`` is the number of the batch that came.
-        steps: the records, of training and evaluation.
-        numbers: of the batch of each recorded training step.
-        computed_ns: when compute of each recorded training step was over, on the clock of the steps.
+        recorder: takes the spans; ``offset`` of a span ``fetch`` is the number of the batch.
+        steps: records of the training and evaluation steps.
+        numbers: batch number of each recorded training step.
+        computed_ns: end of compute of each recorded training step, on the clock of the steps.
     """
     with recorder.kept() as full_ns:
         if recorder.enabled:
@@ -29,8 +29,8 @@ def record_spans(recorder: Recorder, steps: Steps, numbers: Sequence[int], compu
 def _record(recorder: Recorder, steps: Steps, numbers: Sequence[int], computed_ns: Sequence[int], full_ns: int) -> None:
     done = 0
     for row in steps:
-        at = int(row["start_ns"])
-        if full_ns and at > full_ns:
+        begin_ns = int(row["start_ns"])
+        if full_ns and begin_ns > full_ns:
             return
         evaluates = row["phase"] == EVAL
         done += not evaluates
@@ -39,14 +39,14 @@ def _record(recorder: Recorder, steps: Steps, numbers: Sequence[int], computed_n
         number = -1 if evaluates else numbers[done - 1]
         for op in TIMED:
             if op == "allreduce" and not evaluates:
-                at = max(at, computed_ns[done - 1])
-            end = at + int(row[f"{op}_ns"])
-            if end > at:
+                begin_ns = max(begin_ns, computed_ns[done - 1])
+            end = begin_ns + int(row[f"{op}_ns"])
+            if end > begin_ns:
                 recorder.add(
                     "eval_" + op if evaluates else op,
-                    at,
+                    begin_ns,
                     end,
                     step=int(row["step"]) if evaluates else done,
                     offset=number if op == "fetch" else -1,
                 )
-            at = end
+            begin_ns = end

@@ -1,7 +1,7 @@
-"""One record per step: how long it waited for data, computed, reduced and saved.
+"""Step log: one record per step with the times of fetch, copy, compute, allreduce and checkpoint.
 
-A rank appends records to a small binary journal beside its CSV file, so that a step costs well under
-a microsecond of the tool's own time and a run that is killed keeps all but about its last second.
+A rank appends records to a binary journal next to its CSV file.  A record costs less than a microsecond, and a run
+that is killed loses the records of about its last second.
 :meth:`StepLog.close` turns the journal into the CSV file; :func:`read_steps` reads either.
 
 Columns of the CSV file, times in seconds with nanosecond digits::
@@ -10,8 +10,8 @@ Columns of the CSV file, times in seconds with nanosecond digits::
 
 ``start_s`` is ``time.perf_counter()`` when the step asked for its batch; the step runs to the start of
 the next one.  ``copy_s`` is the time from the arrival of a batch until the GPU holds it, 0 where
-batches stay in the host's memory.  ``compute_s`` is what the emulated compute took, ``requested_s`` what was asked for.
-``bytes`` are those of the tensors that the loader delivered.
+batches stay in the host's memory.  ``compute_s`` is the duration of the emulated compute, ``requested_s`` the duration
+that the configuration asks for.  ``bytes`` is the size of the tensors that the loader delivered.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio_torch.errors import DataError, DlioError, RunFailed
-from dlio_torch.storage.local.atomic_file import renamed, temporary_name
+from dlio_torch.files.atomic_file import renamed, temporary_name
 from dlio_torch.syserrors import refused, warn
 
 TIMED = ("fetch", "copy", "compute", "allreduce", "checkpoint")
-"""What the trainer times of a step, in the order in which it comes; each has a column ``<part>_ns``."""
+"""Timed parts of a step, in their order; each has a column ``<part>_ns``."""
 PHASES = ("warmup", "train", "eval")
-"""Words of the phases in the CSV file; a record holds the index."""
+"""Names of the phases in the CSV file; a record holds the index."""
 WARMUP, TRAIN, EVAL = range(3)
 
 STEP_DTYPE = np.dtype(
@@ -61,17 +61,17 @@ _RECORD = struct.Struct("<iiBqqqqqqqiq")
 _HEADER = struct.Struct("<8si")  # magic, rank
 _MAGIC = b"DLIOSTP2"
 _COLUMNS = ("rank", *(f"{name[:-3]}_s" if name.endswith("_ns") else name for name in STEP_DTYPE.names or ()))
-# Of runs of versions that copied nothing to a GPU.
+# Columns of older versions, which copied no batch to a GPU.
 _COLUMNS_BEFORE_COPY = tuple(name for name in _COLUMNS if name != "copy_s")
 _FLUSH_NS = 10**9
 _LARGEST_READ = 1 << 28
 
 
 class StepLog:
-    """Records of one rank, as they come.
+    """Step records of one rank.
 
-    Where the journal cannot be written any more, the run goes on with what comes then in memory, and a line says so:
-    :func:`write_steps` has it at the end.
+    If the journal cannot be written any more, a line is printed, the run goes on, and later records stay in memory
+    until :func:`write_steps` writes them at the end.
 
     Args:
         path: the CSV file that :meth:`close` writes; the journal is ``<path>.journal`` until then.
@@ -85,7 +85,7 @@ class StepLog:
         self.path = Path(path)
         self.rank = rank
         self._pending: list[bytes] = []
-        self._written = 0  # bytes of records in the journal; they are not kept in memory, too
+        self._written = 0  # bytes of records in the journal, which memory does not hold
         self._last_flush_ns = time.perf_counter_ns()
         self._journal: int | None = None
         self._failed = False
@@ -132,12 +132,12 @@ class StepLog:
         )
 
     def maybe_flush(self) -> None:
-        """Write what is pending where a second has passed since the last time; call it outside timed parts."""
+        """Write pending records if the last flush was a second ago; call it outside timed parts."""
         if time.perf_counter_ns() - self._last_flush_ns >= _FLUSH_NS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending to the journal; what it does not take stays in memory."""
+        """Write pending records to the journal; they stay in memory if it cannot be written."""
         block = b"".join(self._pending)
         if block and self._write(block):
             self._written += len(block)
@@ -148,7 +148,7 @@ class StepLog:
         """All records so far, read back from the journal.
 
         Raises:
-            RunFailed: the journal cannot be read, or something else has cut it.
+            RunFailed: the journal cannot be read, or another program cut it.
         """
         return np.frombuffer(b"".join((*self._read_back(), *self._pending)), dtype=STEP_DTYPE)
 
@@ -169,16 +169,16 @@ class StepLog:
     def _read_back(self) -> Iterator[bytes]:
         if self._journal is None:
             raise ValueError("the step log is closed")
-        at, end = _HEADER.size, _HEADER.size + self._written
-        while at < end:
+        offset, end = _HEADER.size, _HEADER.size + self._written
+        while offset < end:
             try:
-                block = os.pread(self._journal, min(end - at, _LARGEST_READ), at)
+                block = os.pread(self._journal, min(end - offset, _LARGEST_READ), offset)
             except OSError as error:
                 raise _cannot_read_back(self.path, error.strerror or str(error)) from error
             if not block:
-                raise _cannot_read_back(self.path, f"it ends after {at} of {end} bytes")
+                raise _cannot_read_back(self.path, f"it ends after {offset} of {end} bytes")
             yield block
-            at += len(block)
+            offset += len(block)
 
     def _write(self, block: bytes) -> bool:
         if self._journal is None:
@@ -202,12 +202,12 @@ class StepLog:
 
 
 def journal_of(path: Path) -> Path:
-    """Where the records of the CSV file ``path`` lie while its run goes on."""
+    """Path of the journal that holds the records of the CSV file ``path`` during the run."""
     return path.with_name(f"{path.name}.journal")
 
 
 def write_steps(path: Path | str, steps_by_rank: Mapping[int, Steps]) -> None:
-    """Write the CSV file of the records of several ranks; it gets its name when it is complete.
+    """Write the step records of several ranks to a CSV file, which gets its name when it is complete.
 
     Raises:
         DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
@@ -226,9 +226,9 @@ def write_steps(path: Path | str, steps_by_rank: Mapping[int, Steps]) -> None:
 
 
 def read_steps(path: Path | str) -> dict[int, Steps]:
-    """Records of a CSV file by rank; of its journal where the run was killed before it wrote the file.
+    """Read step records by rank from a CSV file, or from its journal if the run was killed.
 
-    A record that was cut short at the end is left out.
+    An incomplete last record is left out.
 
     Raises:
         DataError: there is neither file, or it is damaged; the message names it.
@@ -259,8 +259,8 @@ def _read_csv(path: Path) -> dict[int, Steps]:
         if columns not in (_COLUMNS, _COLUMNS_BEFORE_COPY):
             raise ValueError(f"its columns are {list(columns)}")
         if columns != _COLUMNS:
-            at = _COLUMNS.index("copy_s")
-            rows = ([*row[:at], "0", *row[at:]] for row in rows)
+            column = _COLUMNS.index("copy_s")
+            rows = ([*row[:column], "0", *row[column:]] for row in rows)
         for rank, epoch, step, phase, *times, samples, size in rows:
             nanoseconds = (_nanoseconds(text) for text in times)
             record = (int(epoch), int(step), PHASES.index(phase), *nanoseconds, int(samples), int(size))
@@ -270,11 +270,11 @@ def _read_csv(path: Path) -> dict[int, Steps]:
 
 def _read_journal(path: Path) -> dict[int, Steps]:
     content = path.read_bytes()
-    if not content:  # made, and then the run was ended
+    if not content:  # the run was ended just after it made the file
         return {}
     magic, rank = _HEADER.unpack_from(content)
     if magic != _MAGIC:
-        raise ValueError("it is no journal of steps")
+        raise ValueError("it is not a journal of steps")
     body = content[_HEADER.size :]
     whole = len(body) - len(body) % STEP_DTYPE.itemsize
     return {rank: np.frombuffer(body[:whole], dtype=STEP_DTYPE)}

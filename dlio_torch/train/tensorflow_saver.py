@@ -57,7 +57,7 @@ class TensorFlowSaver:
         return [Path(f"{prefix}{suffix}") for suffix in (".data-00000-of-00001", ".index", ".meta")]
 
     def begin(self) -> int:
-        """Write what comes before the first checkpoint: the graph as text, and the graph twice as events.
+        """Write the files before the first checkpoint: the graph as text, and the graph twice as events.
 
         ``FileWriter`` adds graph and meta graph when it is made, the hook once more when the session is there.
 
@@ -78,7 +78,7 @@ class TensorFlowSaver:
         return written
 
     def save(self, step: int, others: list[int], surplus: list[int]) -> int:
-        """Write the checkpoint of ``step``; the ones that are not kept go before its graph is written.
+        """Write the checkpoint of ``step``; surplus checkpoints are deleted before its graph is written.
 
         Args:
             step: of the training.
@@ -98,14 +98,14 @@ class TensorFlowSaver:
         return written
 
     def remove(self, step: int) -> None:
-        """Delete what there is of a checkpoint, in the order of the saver."""
+        """Delete the files of a checkpoint, in the order of the saver."""
         data, index, meta = self.names(step)
         for path in (meta, index, data):
             with contextlib.suppress(OSError):
                 path.unlink()
 
     def discard(self, step: int) -> None:
-        """Delete what a save left that failed, its temporary files among them."""
+        """Delete the files of a save that failed, temporary files included."""
         self.remove(step)
         temporary = self._temporary(step)
         begun = self._folder.glob(f"{self._state.name}.tmp*")
@@ -170,10 +170,10 @@ class TensorFlowSaver:
         try:
             os.pread(file, _FOOTER, size - _FOOTER)
             os.pread(file, listing + _TRAILER, size - _FOOTER - listing - _TRAILER)
-            at = 0
+            offset = 0
             for block in blocks:
-                os.pread(file, block + _TRAILER, at)
-                at += block + _TRAILER
+                os.pread(file, block + _TRAILER, offset)
+                offset += block + _TRAILER
         finally:
             os.close(file)
 
@@ -200,14 +200,14 @@ class TensorFlowSaver:
         return len(octets)
 
     def _event(self, size: int) -> int:
-        """A record of the events: its length, itself, its checksum, and what is flushed to the system."""
+        """Write an event record: length, content, checksum, and flush it to the system."""
         assert self._events is not None
         written = sum(self._events.write(self._piece(part)) for part in (12, size, 4))
         self._events.flush()
         return written
 
     def _piece(self, size: int) -> Octets:
-        """Bytes for one fwrite, another place of the content for each: equal blocks could be stored once."""
+        """Bytes for one fwrite, from another offset of the content each time: equal blocks could be stored once."""
         shift = self._calls * 997 % _SHIFTS
         self._calls += 1
         return self._content[shift : shift + size]

@@ -11,23 +11,23 @@ from dlio_torch.formats.core.batch import Batch, batch_tensors
 
 
 def needs_gpu(config: Config) -> bool:
-    """Whether a training of this configuration uses a GPU.
+    """Whether the training uses a GPU.
 
     Raises:
-        PreconditionError: it does, and torch finds none.
+        PreconditionError: it uses one, and torch finds none.
     """
     uses = {
         "train.device=cuda": config.train.device == "cuda",
         "compute.mode=cuda": config.compute.mode == "cuda",
         "loader.pin_memory=true": config.loader.pin_memory,
     }
-    asked = [option for option, used in uses.items() if used]
-    if asked and not torch.cuda.is_available():
+    options = [option for option, used in uses.items() if used]
+    if options and not torch.cuda.is_available():
         raise PreconditionError(
-            f"{asked[0]} needs a GPU, and torch finds none here",
-            hint=f"leave {' and '.join(asked)} out, or use a torch built for this machine's GPU",
+            f"{options[0]} needs a GPU, and torch finds none here",
+            hint=f"leave {' and '.join(options)} out, or use a torch built for this machine's GPU",
         )
-    return bool(asked)
+    return bool(options)
 
 
 def use_gpu(local_rank: int) -> torch.device:
@@ -42,10 +42,10 @@ def use_gpu(local_rank: int) -> torch.device:
 
 
 class DeviceCopies:
-    """Takes each batch to a GPU, on the stream on which a model would use it.
+    """Copies each batch to a GPU, on the stream on which a model would use it.
 
-    The memory on the GPU is that of torch's allocator.  A batch stays there until the next one has come, as in a loop
-    that gives it the same name again: there is memory of two batches.
+    Memory on the GPU comes from torch's allocator.  A batch stays there until the copy of the next one is complete, as
+    in a loop that rebinds the same variable, so the GPU holds two batches.
 
     Args:
         device: the GPU.
@@ -58,7 +58,7 @@ class DeviceCopies:
         self._there: list[torch.Tensor] = []
 
     def start(self, batch: Batch) -> None:
-        """Ask for the copies.  From page-locked memory it returns at once, else when the memory has been read.
+        """Start the copies; returns at once for page-locked memory, else when the memory has been read.
 
         Raises:
             RunFailed: the GPU has no memory left, or another error of CUDA.
@@ -70,7 +70,7 @@ class DeviceCopies:
             raise _failed(error) from error
 
     def finish(self) -> None:
-        """Return when the GPU holds the batch.
+        """Wait until the GPU holds the batch.
 
         Raises:
             RunFailed: a copy failed.

@@ -1,7 +1,6 @@
-"""The trainer stub: fetch -> copy to a GPU -> compute -> allreduce -> checkpoint, epoch by epoch, and evaluation.
+"""Trainer stub: fetch -> copy to a GPU -> compute -> allreduce -> checkpoint, epoch by epoch, and evaluation.
 
-The loop does as little as it can: a handful of clock readings and one record a step.  Spans of the
-trainer are made from these records when the loop is over, so they cost the run nothing.
+A step costs a few clock readings and one record.  Spans of the trainer are made from these records after the loop.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.order import OrderChecksum
-from dlio_torch.train.position import Place
+from dlio_torch.train.position import TrainingPosition
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
 from dlio_torch.train.step_spans import record_spans
 from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP
@@ -39,10 +38,10 @@ class Trainer:
     Args:
         config: the options of ``train``.
         comm: the ranks.
-        stages: what a step goes through.
-        instruments: what records it.
-        start: where the loop begins.
-        hooks: what is called besides.
+        stages: stages of a step.
+        instruments: instruments that record it.
+        start: start of the loop.
+        hooks: functions that the loop calls.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Trainer:
         self._eval_loader = stages.eval_loader if config.eval_ranks == "all" or comm.rank == 0 else None
         self._copies = stages.copies
         self._emulator = emulator
-        # Nothing is asked of an emulator that is off, so nothing counts as requested.
+        # An emulator that is off gets no requests, so no time counts as requested.
         off = emulator.mode == "none"
         self._requested_ns = _nothing if off else emulator.requested_ns
         self._requested_eval_ns = _nothing if off else emulator.requested_eval_ns
@@ -102,7 +101,7 @@ class Trainer:
             if self._checkpointer.saves:
                 self._outside(result, self._checkpointer.end, (self._config.epochs, len(self._loader)))
         except BaseException:
-            # What was done stays to be looked at; the first error is the one that counts.
+            # The spans so far are kept; the first error is the one that counts.
             with contextlib.suppress(DlioError):
                 record_spans(self._recorder, self._log.to_array(), self._numbers, self._computed_ns)
             raise
@@ -121,11 +120,11 @@ class Trainer:
             result.restore_s = (ended - began) * 1e-9
 
     def _outside(
-        self, result: TrainResult, save: Callable[[int, Place], tuple[int, int]], place: tuple[int, int]
+        self, result: TrainResult, save: Callable[[int, TrainingPosition], tuple[int, int]], place: tuple[int, int]
     ) -> None:
         """Save before the first or after the last step."""
         began = time.perf_counter_ns()
-        checkpoints, written = save(self._done, Place(*place, self._eval_epoch, self._eval_done))
+        checkpoints, written = save(self._done, TrainingPosition(*place, self._eval_epoch, self._eval_done))
         result.checkpoints += checkpoints
         result.checkpoint_bytes += written
         if written:
@@ -214,7 +213,7 @@ class Trainer:
                 self._done += 1
                 saved = reduced
                 if due is not None and due(epoch, self._done, step == steps):
-                    place = Place(epoch, step, self._eval_epoch, self._eval_done)
+                    place = TrainingPosition(epoch, step, self._eval_epoch, self._eval_done)
                     result.checkpoint_bytes += self._checkpointer.save(self._done, place)
                     result.checkpoints += 1
                     saved = clock()
@@ -257,14 +256,14 @@ class Trainer:
             self._computed_ns.append(computed)
 
     def _keep_room(self) -> None:
-        """Have the recorder keep room for the spans of the step that is recorded; in pieces: it costs a lock."""
+        """Reserve space in the recorder for the spans of the step; for many steps at once, as it takes a lock."""
         if self._room:
             self._room -= 1
         if not self._room and self._recorder.keep(_ROOM * len(TIMED)):
             self._room = _ROOM
 
     def _fetch(self, batches: Batches) -> Callable[[], Batch]:
-        """``next(batches)``, inside the profiler's annotation where it is on."""
+        """``next(batches)``, inside the annotation of the profiler if that is on."""
         take = batches.__next__
         if not self._profiler.enabled:
             return take
@@ -312,5 +311,5 @@ class Trainer:
 
 
 def _nothing(step: int) -> int:
-    """The compute time of any step where none is emulated."""
+    """Requested compute time of a step without emulated compute."""
     return 0

@@ -1,4 +1,4 @@
-"""What the trainer of a rank is put together from."""
+"""Parts of a rank's trainer: stages of a step, instruments, start of the loop, hooks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dlio_torch.compute.emulate import Emulator
 from dlio_torch.data.engines.batch_loader import BatchLoader
-from dlio_torch.trace.profiler import ProfilerSession
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.iotrace.recorder.spans import Recorder
+from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.result import Seen
 from dlio_torch.train.steps import StepLog
@@ -19,14 +19,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Stages:
-    """What a step goes through.
+    """Stages of a step.
 
     Attributes:
         loader: training batches.
-        eval_loader: evaluation batches; ``None`` if this run evaluates nothing.
-        copies: takes batches to the GPU; ``None``: they stay where the loader put them.
-        emulator: spends the compute time.
-        checkpointer: saves and restores.
+        eval_loader: evaluation batches; ``None`` if this rank evaluates nothing.
+        copies: copies batches to the GPU; ``None`` leaves them in the host's memory.
+        emulator: emulates the compute.
+        checkpointer: saves and restores checkpoints.
     """
 
     loader: BatchLoader
@@ -38,13 +38,13 @@ class Stages:
 
 @dataclass(frozen=True)
 class Instruments:
-    """What records the steps.
+    """Instruments that record the steps.
 
     Attributes:
         log: takes a record of each step.
         recorder: takes the spans, after the loop.
         profiler: torch.profiler around the first steps.
-        progress: called now and then with steps done and steps to do.
+        progress: called after steps with the number of steps done and the number of all steps.
     """
 
     log: StepLog
@@ -55,14 +55,14 @@ class Instruments:
 
 @dataclass(frozen=True)
 class LoopStart:
-    """Where the loop begins.
+    """Start of the loop.
 
     Attributes:
-        first: the epoch to begin with (from 1), and its steps that were done before; the loader begins there, too.
-            Where these are all of them, only the evaluation of that epoch is left.
-        evaluated: of a run that goes on after a checkpoint, evaluations that were begun before it, and their steps;
-            one that was due after its step comes first.
-        restore: read a checkpoint before the first step.
+        first: epoch to begin with (from 1), and its steps that are done; the loader begins there, too.  If all steps
+            are done, only the evaluation of that epoch is left.
+        evaluated: for a resumed run, the evaluations before its checkpoint and their steps; an evaluation that was due
+            after that checkpoint comes first.
+        restore: whether a checkpoint is read before the first step.
     """
 
     first: tuple[int, int] = (1, 0)
@@ -72,13 +72,13 @@ class LoopStart:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the loop calls besides, where it is given.
+    """Functions that the loop calls.
 
     Attributes:
-        samples_seen: at the end of each epoch, with its number and those of the samples that came; raises where some
-            did not come as often as they should.
-        before_epoch: on all ranks before an epoch, with its number, from the second one on; what it takes is a pause.
-        after_step: on all ranks after each step, with the epoch, its steps so far, and whether all are done.
+        samples_seen: called after each epoch with its number and the numbers of its samples; raises if a sample came
+            more or less often than it should.
+        before_epoch: called on all ranks before each epoch but the first, with its number; its duration is a pause.
+        after_step: called on all ranks after each step with the epoch, its steps so far, and whether all are done.
     """
 
     samples_seen: Callable[[int, Seen], None] | None = None

@@ -21,7 +21,7 @@ from dlio_torch import cli
 from dlio_torch.config.resources import shipped
 from dlio_torch.config.schema import AccessConfig, Config, LoaderConfig, TrainConfig
 from dlio_torch.data.dataset.checksum import CHECKSUMS
-from dlio_torch.trace.events import read_events
+from dlio_torch.iotrace.events.event_table import read_events
 from dlio_torch.train.order import OrderChecksum, OrderPart, comparable_settings, whole
 
 SMALL = ["scale=tiny", "generate.checksum=true", "generate.fsync=false", "output.progress=false"]

@@ -11,13 +11,13 @@ import pytest
 from ranks import REPO
 
 import dlio_torch
-from dlio_torch.analysis import figures
-from dlio_torch.commands.arguments import VERBS
+from dlio_torch.analysis import summary_figures
+from dlio_torch.commands.command_line import VERBS
 from dlio_torch.config.convert import convert
 from dlio_torch.config.fields import lookup, walk
 from dlio_torch.config.resources import shipped
 from dlio_torch.formats.core.registry import available
-from dlio_torch.sweep.keys import KEYS
+from dlio_torch.study.verb_keys import KEYS
 
 PACKAGE = Path(dlio_torch.__file__).parent
 README = (REPO / "README.md").read_text(encoding="utf-8")
@@ -31,7 +31,7 @@ OF_A_STUDY = ("train.bytes_per_s",)  # figures that its page makes of others
 
 def is_figure(name: str) -> bool:
     return name in (*WORDS, *OF_A_STUDY) or any(
-        figure.matches(name) or figure.name.startswith(f"{name}.") for figure in figures.figures()
+        figure.matches(name) or figure.name.startswith(f"{name}.") for figure in summary_figures.figures()
     )
 
 

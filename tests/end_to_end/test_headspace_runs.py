@@ -21,16 +21,14 @@ from study_runs import run_here, summary
 
 from dlio_torch import cli
 from dlio_torch.errors import RunFailed
-from dlio_torch.rundir import RunDir
-from dlio_torch.sweep import trial
-from dlio_torch.sweep.headspace import ladder, rounds
-from dlio_torch.sweep.headspace.ladder import Headspace, plan, prepare
-from dlio_torch.sweep.headspace.rungs import Rung
-from dlio_torch.sweep.resolve import Resolved
-from dlio_torch.sweep.space import Needs
-from dlio_torch.sweep.store import Store
-from dlio_torch.sweep.study import Point, Study, parse
-from dlio_torch.sweep.trial import Trial
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.study import runner, trial
+from dlio_torch.study.model import Point, Study, Trial
+from dlio_torch.study.needs import StudyNeeds, needs
+from dlio_torch.study.runner import Runner
+from dlio_torch.study.store import Store
+from dlio_torch.study.strategies.ladder.ladder import Ladder, LadderResult, name_of, plan_ladder
+from dlio_torch.study.study_arguments import parse
 
 Ask = Callable[[str, int], float | None]
 """Seconds of a step of a rung in a round; None: the run fails."""
@@ -52,9 +50,8 @@ class Runs:
     made: list[tuple[str, int]] = field(default_factory=list)
     interrupt_at: int = 0
 
-    def __call__(self, store: Store, point: Point, repeat: int) -> Trial:
-        name = rounds.name_of(point.values)
-        directory = store.fresh_directory(point.number, repeat)
+    def __call__(self, point: Point, directory: Path, *, repeat: int, **about: object) -> Trial:
+        name = name_of(point.values)
         directory.mkdir(parents=True)
         (directory / "half").touch()
         if self.interrupt_at == 1:
@@ -85,24 +82,33 @@ def quiet(name: str, number: int) -> float:
 
 
 @cache
-def planned(failures: int) -> tuple[Study, Sequence[Rung], Sequence[Resolved], Needs]:
-    study, rungs = plan(parse(["recipe=self_test", "repeats=2", f"failures={failures}"])[0])
-    return study, rungs, *prepare(study, None)[:2]
+def planned(failures: int) -> StudyNeeds:
+    return needs(ladder(failures).resolved)
+
+
+@cache
+def asked(failures: int) -> Study:
+    return parse(["recipe=self_test", "repeats=2", f"failures={failures}"])[0]
+
+
+def ladder(failures: int) -> Ladder:
+    return plan_ladder(asked(failures))
 
 
 def headspace(
     place: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch, said: list[str] | None = None, failures: int = 1
-) -> Headspace:
+) -> LadderResult:
     """The ladder in ``place``, begun or resumed."""
-    monkeypatch.setattr(rounds, "run_point", runs)
-    study, rungs, resolved, needed = planned(failures)
+    monkeypatch.setattr(runner, "run_trial", runs)
+    strategy = ladder(failures)
     begun = (place / "study.yaml").exists()
-    with Store.open(place) if begun else Store.create(place, study) as store:
-        return ladder.run(store, rungs, resolved, needed, (said if said is not None else []).append)
+    with Store.open(place) if begun else Store.create(place, strategy.study) as store:
+        say = (said if said is not None else []).append
+        return strategy.result(Runner(store, strategy, planned(failures), say).run())
 
 
-def results(found: Headspace) -> dict[str, Any]:
-    return {key: value for key, value in found.to_json().items() if key != "directory"}
+def results(found: LadderResult) -> dict[str, Any]:
+    return {key: value for key, value in found.data().items() if key != "directory"}
 
 
 def test_wherever_it_is_interrupted_it_ends_as_if_it_had_not_been(
@@ -134,10 +140,11 @@ def test_no_more_rounds_than_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     runs = Runs(quiet)
     found = headspace(tmp_path / "there", runs, monkeypatch, said)
     assert (found.rounds, len(runs.made)) == (2, 8)
-    assert found.words[0].startswith("The loader is the bottleneck: without any of its cost the throughput is 1.98")
-    assert said[0] == "[1/8] round 1, as configured: 181.8 samples/s, 1 s; 7 left, about 7 s"
+    assert found.sentences[0].startswith("The loader is the bottleneck: without any of its cost the throughput is 1.98")
+    assert said[0] == "[1/8] round 1, as configured: 181.8 samples/s, 1 s; 7 left"
+    assert said[2].endswith("; 5 left, about 4.99 s")  # from two trials on, without the first
     wild = headspace(tmp_path / "wild", Runs(noisy), monkeypatch, said)
-    assert wild.to_json()["bottleneck"] is None
+    assert wild.data()["bottleneck"] is None
     assert "2 rounds cannot tell whether the loader is the bottleneck: 2 more rounds of 3 rungs" in said
 
 
@@ -154,18 +161,18 @@ def test_a_rung_that_fails_is_left_out_and_told(tmp_path: Path, monkeypatch: pyt
         runs = Runs(lambda name, number, at=failing: None if name == "decode" and number in at else quiet(name, number))
         found = headspace(tmp_path / f"{len(failing)}", runs, monkeypatch)
         assert len(runs.made) == 9 - len(failing)
-        assert {one.rung.name: one.why for one in found.rungs}["decode"] == "failed: no room"
-        assert found.words[0].startswith("The loader is the bottleneck")
-        assert found.words[1].endswith(
+        assert {one.rung.name: one.why for one in found.effects}["decode"] == "failed: no room"
+        assert found.sentences[0].startswith("The loader is the bottleneck")
+        assert found.sentences[1].endswith(
             "collation and hand-over gives most: 11.4 ms of each step, with preprocessing in what comes next."
         )
     # More rounds would tell nothing where one of the ends has none.
     lost = Runs(lambda name, number: None if (name, number) == ("hand_over", 2) else noisy(name, number))
     found = headspace(tmp_path / "lost", lost, monkeypatch)
     assert (found.rounds, len(lost.made)) == (2, 8)
-    rows = {one.rung.name: one for one in found.rungs}
+    rows = {one.rung.name: one for one in found.effects}
     assert rows["hand_over"].note == "a run failed: no room"
-    assert found.to_json()["bottleneck"] is None
+    assert found.data()["bottleneck"] is None
 
 
 def test_a_run_that_failed_is_tried_again_where_that_is_asked_for(
@@ -182,7 +189,7 @@ def test_a_run_that_failed_is_tried_again_where_that_is_asked_for(
     runs = Runs(once)
     found = headspace(tmp_path / "there", runs, monkeypatch, failures=2)
     assert [one for one in runs.made if one[0] == "decode"] == [("decode", 1), ("decode", 1), ("decode", 2)]
-    rows = {one.rung.name: one for one in found.rungs}
+    rows = {one.rung.name: one for one in found.effects}
     assert [rows[name].note.split(";")[0] for name in failed] == ["a run failed: no room"] * 2
     assert rows["decode"].step is not None
     assert rows["decode"].step.count == 2
@@ -226,7 +233,7 @@ def test_a_headspace_that_was_killed_goes_on_where_it_was(
     assert planned.out.splitlines()[-2].startswith("compute alone: left out: ")
     assert _lines(place) == [line]
     monkeypatch.setattr(trial, "run_process", run_here)
-    assert cli.main(["headspace", "--resume", str(place), "--json"]) == 0
+    assert cli.main(["headspace", "start=fresh", "--resume", str(place), "--json"]) == 0
 
     lines = _lines(place)
     assert lines[0] == line
@@ -255,9 +262,9 @@ def test_a_headspace_that_was_killed_goes_on_where_it_was(
 
     # What asks something else has another folder, and the recipe must be the same.
     refused(["--resume", str(place), "seed=7"], 2, "seed=7 (command line): what a study asks cannot", capsys)
-    refused([*REAL, "seed=7", f"output={place}"], 3, "there holds the headspace of other settings", capsys)
+    refused([*REAL, "seed=7", f"output={place}"], 3, "there holds a headspace of other settings", capsys)
     (tmp_path / "mine.yaml").write_text((tmp_path / "mine.yaml").read_text().replace("batch_size: 4", "batch_size: 2"))
-    refused(["--resume", str(place)], 3, "the configuration is not what it was when the headspace in", capsys)
+    refused(["--resume", str(place)], 3, "the configuration is not the one that the headspace in", capsys)
     assert _lines(place) == lines
 
 

@@ -11,8 +11,8 @@ import pytest
 from ranks import SUPPORT, clean_environ
 
 from dlio_torch import cli
-from dlio_torch.rundir import RunDir
-from dlio_torch.sweep.store import Store
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.study.store import Store
 
 CLUSTER = SUPPORT / "cluster"
 

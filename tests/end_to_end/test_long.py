@@ -23,13 +23,15 @@ from dlio_torch import cli
 from dlio_torch.data.engines.sources import _wanted
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
-from dlio_torch.environment.io import IoCounters
 from dlio_torch.formats.core.batch import Batch, batch_bytes
+from dlio_torch.iotrace.events.budget_file import SpentBudget, budget_files, read_budget
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.events.span_format import RECORD
+from dlio_torch.iotrace.recorder import preload
+from dlio_torch.iotrace.recorder.budget import make_budget
+from dlio_torch.iotrace.recorder.io_counters import IoCounters
+from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.native import build
-from dlio_torch.trace import budget
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.posix import preload
-from dlio_torch.trace.spans import RECORD, Recorder
 from dlio_torch.train import trainer
 from dlio_torch.train.order import OrderPart
 from dlio_torch.train.result import EpochFigures, EpochLog
@@ -202,9 +204,9 @@ def record(directory: Path, count: int, kept: int = 0) -> int:
 
 
 def test_room_that_was_kept_is_there_when_all_else_is_used_up(tmp_path: Path) -> None:
-    budget.make(tmp_path, 0, 50 * 12288, 100)
+    make_budget(tmp_path, 0, 50 * 12288, 100)
     record(tmp_path, 100_000, kept=1000)
-    [spent] = [budget.read(path) for path in budget.files(tmp_path)]
+    [spent] = [read_budget(path) for path in budget_files(tmp_path)]
     assert spent is not None
     assert spent.full_ns > 0
     ops = read_events(tmp_path).frame["op"].value_counts()
@@ -213,7 +215,7 @@ def test_room_that_was_kept_is_there_when_all_else_is_used_up(tmp_path: Path) ->
 
 
 def test_processes_share_a_budget(tmp_path: Path) -> None:
-    budget.make(tmp_path, 0, 20 * 12288, 100)
+    make_budget(tmp_path, 0, 20 * 12288, 100)
     context = multiprocessing.get_context("fork")
     runners = [context.Process(target=record, args=(tmp_path, 5000)) for _ in range(4)]
     for runner in runners:
@@ -222,14 +224,14 @@ def test_processes_share_a_budget(tmp_path: Path) -> None:
         runner.join()
     assert [runner.exitcode for runner in runners] == [0, 0, 0, 0]
     assert sum(path.stat().st_size for path in tmp_path.glob("*.spans")) <= 20 * 12288
-    assert sum(part.full_ns > 0 for part in map(_read, budget.files(tmp_path))) == 1
+    assert sum(part.full_ns > 0 for part in map(_read, budget_files(tmp_path))) == 1
     before = len(os.listdir(tmp_path))
     record(tmp_path, 10)
     assert len(os.listdir(tmp_path)) == before, "who comes later makes no file"
 
 
-def _read(path: Path) -> budget.Spent:
-    found = budget.read(path)
+def _read(path: Path) -> SpentBudget:
+    found = read_budget(path)
     assert found is not None
     return found
 
@@ -246,17 +248,17 @@ def test_a_damaged_budget_bounds_nothing_and_is_named(content: bytes, tmp_path: 
 @pytest.mark.skipif(build.find_compiler() is None, reason="needs a C compiler")
 def test_recorded_calls_are_taken_from_the_same_budget(tmp_path: Path, run_program: Callable[[str], None]) -> None:
     """Each program is a process of its own: the first makes its two files, the second its two, no other any."""
-    budget.make(tmp_path / "events", 0, 1 << 20, 4)
+    make_budget(tmp_path / "events", 0, 1 << 20, 4)
     for _ in range(4):
         run_program("open('x', 'rb').read()")
     assert len(list((tmp_path / "events").glob("*.posix*"))) == 4
-    [spent] = map(_read, budget.files(tmp_path / "events"))
+    [spent] = map(_read, budget_files(tmp_path / "events"))
     assert (spent.files, spent.full_ns > 0) == (4, True)
 
 
 @pytest.mark.skipif(build.find_compiler() is None, reason="needs a C compiler")
 def test_the_bytes_of_recorded_calls_are_bounded(tmp_path: Path, run_program: Callable[[str], None]) -> None:
-    budget.make(tmp_path / "events", 0, 200_000, 100)
+    make_budget(tmp_path / "events", 0, 200_000, 100)
     run_program("for _ in range(20000): open('x', 'rb').close()")
     assert sum(path.stat().st_size for path in (tmp_path / "events").glob("*.posix*")) <= 200_000
     table = read_events(tmp_path / "events")

@@ -12,15 +12,15 @@ from ranks import clean_environ
 from strace import OPENS, need_strace, trace
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.generation import generate
+from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.formats.core import registry
-from dlio_torch.storage.local.cache_process import TOGETHER
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.spans import NULL
+from dlio_torch.storage.local.cache_process import FILES_AT_ONCE
 
-FILES = 2 * TOGETHER
+FILES = 2 * FILES_AT_ONCE
 STATS = ("?stat", "?lstat", "?newfstatat", "?statx", "?access", "?faccessat", "?faccessat2", "?readlink", "?readlinkat")
 _PATH = re.compile(r'"(/[^"]+)"')
 
@@ -37,7 +37,7 @@ def calls_by_name(dataset: str, folder: Path, *, existing: bool) -> dict[str, Co
     config = compose([*words, f"dataset.root={folder / 'data'}", "generate.fsync=false"], environ={}).config
     fmt = registry.create(config.dataset, config.seed)
     generate(config, fmt, SingleCommunicator(), NULL)
-    manifest = layout.generated(config, fmt)["train"]
+    manifest = generated_manifests(config, fmt)["train"]
     files = {str(path): path.name for number in range(1, FILES) for path in fmt.files(manifest.path(number))}
     place = f"dataset.path={manifest.path(0).parent}" if existing else f"dataset.root={folder / 'data'}"
     command = [sys.executable, "-m", "dlio_torch", *words, place]
@@ -61,7 +61,7 @@ def test_generated_files_take_one_stat_each(tmp_path: Path) -> None:
     # The page cache is probed in some files only, by opening each of them once.
     assert {calls["open"] for calls in found.values()} == {0, 1}
     families = Counter(Path(name).stem for name, calls in found.items() if calls["open"])
-    assert 0 < len(families) <= TOGETHER
+    assert 0 < len(families) <= FILES_AT_ONCE
 
 
 @pytest.mark.ranks
@@ -69,4 +69,4 @@ def test_existing_files_take_one_stat_and_the_check_of_their_layout(tmp_path: Pa
     found = calls_by_name("npz", tmp_path, existing=True)
     assert {calls["stat"] for calls in found.values()} == {1}
     assert {calls["open"] for calls in found.values()} == {1, 2}
-    assert 0 < sum(calls["open"] == 2 for calls in found.values()) <= TOGETHER
+    assert 0 < sum(calls["open"] == 2 for calls in found.values()) <= FILES_AT_ONCE

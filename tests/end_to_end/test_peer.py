@@ -21,14 +21,15 @@ from ranks import Ended, run_ranks
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import AccessConfig, Config
-from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.engines.assemble import Loaders, assemble
+from dlio_torch.data.order.planning import plan_order
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import EventTable, read_events
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.events.event_table import EventTable, read_events
+from dlio_torch.iotrace.recorder.spans import NULL
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import Steps, read_steps
 
 FILES, PER_FILE, BATCH = 64, 16, 8
@@ -69,7 +70,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 def loaders(config: Config) -> Loaders:
     fmt = registry.create(config.dataset, config.seed)
-    return assemble(config, fmt, layout.generated(config, fmt), NULL, 0, 1)
+    manifests = generated_manifests(config, fmt)
+    return assemble(config, fmt, manifests, plan_order(config, fmt, manifests, 0, 1), NULL)
 
 
 def order(config: Config, epoch: int = 0) -> list[int]:
@@ -209,7 +211,7 @@ def test_nothing_is_formatted_for_a_sample(done: Done, caplog: pytest.LogCapture
         dataset = replace(done.config.dataset, num_files=files, samples_per_file=samples)
         config = replace(done.config, dataset=dataset)
         fmt = registry.create(dataset, config.seed)
-        manifest = layout.generated(config, fmt)["train"]
+        manifest = generated_manifests(config, fmt)["train"]
         assert manifest.locate(files * samples - 1) == (files - 1, samples - 1)
         sizes.append(len(pickle.dumps(SampleDataset(fmt, manifest, NULL))))
     assert abs(sizes[1] - sizes[0]) < 100

@@ -14,7 +14,7 @@ import pytest
 from ranks import clean_environ
 
 from dlio_torch import cli
-from dlio_torch.analysis.projection import project
+from dlio_torch.prediction import project
 
 TINY = ("recipe=minimal", "scale=tiny", "output.progress=false", "storage.limits=off")
 Predict = Callable[..., dict[str, Any]]
@@ -121,7 +121,7 @@ def test_another_amount_of_data(run: Path, predict: Predict) -> None:
         (("system=theta", "ranks=100000"), 2, "more than 65536 ranks"),
         (("system=theta", "cached=1.5"), 2, "cached=1.5 (command line): expected a share from 0 to 1"),
         (("system=theta", "files=none"), 2, "files=none (command line)"),
-        (("loader.num_workers=2",), 2, "predict changes nothing of the run but its system and its ranks"),
+        (("loader.num_workers=2",), 2, "predict changes only the system and the ranks of a run"),
         (("another",), 2, "expected one run"),
         (("system=theta", "--output", "x"), 2, "not a flag of predict"),
     ],

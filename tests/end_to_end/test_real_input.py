@@ -14,11 +14,11 @@ from ranks import REPO, Ended, run_ranks
 
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
-from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import existing_manifest
 from dlio_torch.data.order.planning import eval_sampler, train_sampler
 from dlio_torch.formats.larcv3.format import Larcv3Format
-from dlio_torch.report.found import found_lines
-from dlio_torch.rundir import RunDir
+from dlio_torch.report.data_text import data_lines
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import read_steps
 
 # Five real events, an example of the application's; they are no part of this repository.
@@ -52,7 +52,7 @@ class Done:
 def content(path: Path) -> int:
     """Bytes of the tensors that the run must deliver, from the file's own tables."""
     config = compose([*OPTIONS, f"dataset.path={path}"]).config
-    manifest, _ = layout.existing(config, Larcv3Format(config.dataset, config.seed))
+    manifest, _ = existing_manifest(config, Larcv3Format(config.dataset, config.seed))
     train = train_sampler(config, manifest, 0, 1)
     evaluation = eval_sampler(config, manifest, 0, 1, train.batch_size)
     assert evaluation is not None
@@ -196,7 +196,7 @@ def test_a_dry_run_looks_into_the_file(
 
 def test_of_several_files_the_first_one_is_described() -> None:
     details = {"files": 3, "samples": 30, "events": 10, "data": {"chunks": (1, 4), "compression": None}}
-    assert list(found_lines("/data", details)) == [
+    assert list(data_lines("/data", details)) == [
         "data: /data (existing): 3 files, 30 samples",
         "data: first file, data: chunks (1, 4)",
     ]

@@ -22,7 +22,7 @@ RECIPES = sorted(path.stem for path in (REPO / "recipes").glob("*.yaml"))
 def test_every_recipe_takes_it(recipe: str, scale: str, key: str) -> None:
     config = compose([f"recipe={recipe}", f"scale={scale}", key]).config
     assert config.loader.engine == "decoupled"
-    assert registry.create(config.dataset, config.seed, places=True).has_places
+    assert registry.create(config.dataset, config.seed, layout=True).has_layout
 
 
 # What makes the runs short, and options that a run says that it does not use.

@@ -15,8 +15,8 @@ from ranks import clean_environ
 from strace import need_strace
 
 from dlio_torch import cli
-from dlio_torch.trace.posix.within import is_waiting, patterns, recording
-from dlio_torch.trace.sources import open_recording
+from dlio_torch.analysis.run_recording import open_recording
+from dlio_torch.iotrace.recorder.self_recording import is_waiting, patterns, recording
 
 PROGRAM = """
 import os, sys

@@ -14,12 +14,12 @@ from ranks import run_ranks
 
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
-from dlio_torch.data.dataset.manifest import generated
+from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.train import trainer
-from dlio_torch.train.position import Identity, Place, Positions, read
+from dlio_torch.train.position import RunIdentity, SavedPositions, TrainingPosition, read
 
 SMALL = [
     "recipe=minimal", "scale=tiny", "train.epochs=3", "train.batch_size=4", "compute.step_s=0", "verify=true",
@@ -80,7 +80,8 @@ def planned(arguments: Sequence[str], world_size: int = 1) -> list[list[list[int
     config = compose(list(arguments), world_size=world_size).config
     fmt = registry.create(config.dataset, config.seed)
     plans = [
-        train_sampler(config, generated(config, fmt)["train"], rank, world_size, fmt) for rank in range(world_size)
+        train_sampler(config, generated_manifests(config, fmt)["train"], rank, world_size, fmt)
+        for rank in range(world_size)
     ]
     steps = [(epoch, step) for epoch in range(config.train.epochs) for step in range(len(plans[0]))]
     return [[plan.batch(epoch, step).tolist() for epoch, step in steps] for plan in plans]
@@ -267,10 +268,10 @@ def test_a_damaged_checkpoint_is_named(ended: Path, tmp_path: Path, capsys: pyte
 
 
 def test_only_kept_checkpoints_have_a_place(tmp_path: Path) -> None:
-    positions = Positions(tmp_path / "position.rank0.json", Identity(1, 1, "an order", 4, "data"))
+    positions = SavedPositions(tmp_path / "position.rank0.json", RunIdentity(1, 1, "an order", 4, "data"))
     for step in (2, 4, 6):
-        positions.write(step, Place((step - 1) // 4 + 1, (step - 1) % 4 + 1), [step - 2, step])
+        positions.write(step, TrainingPosition((step - 1) // 4 + 1, (step - 1) % 4 + 1), [step - 2, step])
     found = read(tmp_path / "position.rank0.json")
     assert found is not None
-    assert found.places == {4: Place(1, 4), 6: Place(2, 2)}
+    assert found.places == {4: TrainingPosition(1, 4), 6: TrainingPosition(2, 2)}
     assert found.identity == positions.identity

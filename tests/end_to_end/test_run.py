@@ -19,9 +19,9 @@ from trace_tracks import overlaps, tracks
 
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.chrome import AMOUNTS
-from dlio_torch.trace.events import EventTable, read_events
+from dlio_torch.iotrace.events.event_table import EventTable, read_events
+from dlio_torch.iotrace.timeline.chrome_trace import AMOUNTS
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.order import OrderChecksum
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps, read_steps
 

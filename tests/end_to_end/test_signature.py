@@ -19,10 +19,10 @@ from ranks import clean_environ, run_ranks
 from real_data import real_input
 from strace import OPENS, READS, WRITES, Call, need_strace, parse, trace
 
-from dlio_torch.analysis.fidelity.compare import compare
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import EventTable, read_events
-from dlio_torch.trace.sources import open_recording
+from dlio_torch.analysis.run_recording import open_recording
+from dlio_torch.iotrace.events.event_table import EventTable, read_events
+from dlio_torch.iotrace.fidelity.compare_recordings import compare
+from dlio_torch.run_directory.run_dir import RunDir
 
 EVENTS, STEPS = 48, 24
 ARGUMENTS = (

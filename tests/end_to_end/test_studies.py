@@ -9,14 +9,14 @@ import pytest
 from ranks import REPO
 
 from dlio_torch.commands import sweep
-from dlio_torch.commands.arguments import Command
+from dlio_torch.commands.command_line import Command
 from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.report.html.study.data import FETCH, THROUGHPUT
-from dlio_torch.report.html.study.metrics import FETCH_SHARE, metric
-from dlio_torch.sweep.published.file import parse as parse_published
-from dlio_torch.sweep.resolve import resolve
-from dlio_torch.sweep.study import grid, parse
+from dlio_torch.study.metrics import FETCH, FETCH_SHARE, THROUGHPUT, metric
+from dlio_torch.study.model import grid
+from dlio_torch.study.published.publication import parse as parse_published
+from dlio_torch.study.resolve import resolve
+from dlio_torch.study.study_arguments import parse
 
 STUDIES = sorted(path.stem for path in (REPO / "conf/study").glob("*.yaml"))
 
@@ -27,7 +27,7 @@ def test_a_shipped_study_composes_at_every_point_and_names_its_sources(name: str
     assert study.title
     assert study.description
     assert study.sources
-    assert all(metric(figure).how for figure in study.figures)  # people read words
+    assert all(metric(figure).definition for figure in study.figures)  # people read words
     resolved, left_out = resolve(study)
     assert len(resolved) == len(grid(study)) > 1
     assert left_out == []
@@ -45,7 +45,7 @@ def test_what_a_shipped_study_publishes_fits_its_axes_and_figures(name: str) -> 
     for series in said.series:
         assert {value for value, _ in series.points} <= {*values[series.axis], "32", "64"}, series.title
         assert series.measured in study.figures
-        what, ours = series.what, metric(series.measured)
+        what, ours = series.quantity, metric(series.measured)
         assert (what, ours) in {
             ("job time", THROUGHPUT),
             ("I/O time", FETCH),
@@ -57,7 +57,7 @@ def test_what_a_shipped_study_publishes_fits_its_axes_and_figures(name: str) -> 
         trend = claim.trend
         assert {trend.value, trend.start, trend.end} - {""} <= set(values[claim.axis]), claim.text
         assert claim.measured in study.figures
-        for key, value in claim.at.items():
+        for key, value in claim.other_axes.items():
             assert value in values[key]
 
 

@@ -13,7 +13,7 @@ from ranks import REPO
 
 from benchmarks.fuzzing.cases import Case, broken, huge, plausible
 from benchmarks.fuzzing.texts import recipe
-from dlio_torch.commands.arguments import parse
+from dlio_torch.commands.command_line import parse
 from dlio_torch.config.compose import compose
 from dlio_torch.errors import LONGEST, ConfigError
 from dlio_torch.formats.core.registry import available

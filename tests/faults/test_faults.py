@@ -13,15 +13,15 @@ import pytest
 from faults import BASE, FaultServer, check, rule
 from optional_parts import formats
 
-from dlio_torch import runstate
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import read_events
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import read_steps
 
 CHECKPOINT = ("checkpoint=torch", "checkpoint.every_steps=2", "checkpoint.state_bytes=100KiB")
 # The check before the first byte is written is passed, as where another program fills the disk meanwhile.
 ROOMY = (
-    "import shutil; from dlio_torch.data.dataset import disk_space; disk_space.no_room = lambda *_: None; "
+    "import shutil; from dlio_torch.execution import pipeline; pipeline.data_space_problem = lambda *_: None; "
     "shutil.disk_usage = lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)"
 )
 
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
             3,
             r"\.h5 could not be written: No space.*; free space, or",
         ),
-        ("hdf5", ("open", ".part", errno.EACCES), 3, "cannot be written to .*: Permission denied; get the rights"),
+        ("hdf5", ("open", ".part", errno.EACCES), 3, "cannot be written to .*: Permission denied; get the permissions"),
         ("csv", ("write", "/train/.train", errno.EIO), 1, r"\.csv could not be written: Input/output error; look at"),
         ("npz", ("rename", "/train/train", errno.EDQUOT), 3, r"\.npz could not be written: Disk quota exceeded; free"),
         ("npz", ("open", "/train/.train", errno.EMFILE), 3, "Too many open files; raise the limit of open files"),
@@ -147,7 +147,7 @@ def test_what_cannot_be_written_costs_nobody_the_figures(
     check(ended, code, line)
     assert "throughput" in ended.out
     directory = RunDir(tmp_path / "run")
-    state = runstate.read(directory.state)
+    state = run_state.read(directory.state)
     assert state is not None
     assert (state.state, state.exit_code) == ("failed" if code else "done", code)
     if path == "/events/":  # nothing is said of what was not recorded
@@ -189,7 +189,7 @@ def test_writing_beside_the_results(
     (ended,) = server.run(tmp_path, *BASE, *options, faults=[rule(calls, path, number, *first)])
     check(ended, code, line)
     if options:
-        state = runstate.read(tmp_path / "run/state.json")
+        state = run_state.read(tmp_path / "run/state.json")
         assert state is not None
         assert (state.state, state.exit_code) == ("failed", code)
         assert not list(tmp_path.glob("local/*"))
@@ -217,7 +217,9 @@ def remove(*arguments):
 Trainer._record = remove
 """
     (ended,) = server.run(tmp_path, *BASE, patch=[patch])
-    check(ended, 0, "warning: step times cannot be written to .*: No such file or directory; something has removed it")
+    check(
+        ended, 0, "warning: step times cannot be written to .*: No such file or directory; another program removed it"
+    )
     assert "throughput" in ended.out
 
 
@@ -240,7 +242,7 @@ def test_a_read_of_the_process_itself_that_never_returns(
     """h5py holds the interpreter lock meanwhile: no thread of Python can say or end anything."""
     (ended,) = server.run(tmp_path, *BASE, *options, *SOON, faults=HANG)
     check(ended, 1, r"reads .*/never.fifo \(asleep.*; look at the file system, or raise loader.timeout_s")
-    state = runstate.read(tmp_path / "run/state.json")
+    state = run_state.read(tmp_path / "run/state.json")
     assert state is not None
     assert (state.state, state.exit_code) == ("failed", 1)
     assert "/never.fifo" in state.line

@@ -15,8 +15,8 @@ import pytest
 from benchmarks.harm import data
 from benchmarks.harm.child import SOUND, run_cases
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
-from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.dataset.probe import look
+from dlio_torch.data.dataset.manifest import existing_manifest
+from dlio_torch.data.dataset.probe import inspect_files
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.codecs import inflated
 from dlio_torch.formats.core.format import FileInfo
@@ -30,7 +30,7 @@ CRASHES = ("adios2", "adios2, BP4")  # their library, which the benchmark shows
 
 def samples_of(path: Path) -> int:
     options = DatasetConfig(format="hdf5", path=str(path), fields=[FieldConfig("a", "uint8", shape=[4])])
-    return layout.existing(Config(dataset=options), create(options, 1))[0].num_samples
+    return existing_manifest(Config(dataset=options), create(options, 1))[0].num_samples
 
 
 def external_link(file: h5py.File) -> None:
@@ -121,9 +121,9 @@ def crash(path: Path) -> FileInfo:
 
 def test_a_library_that_crashes_is_told_by_the_name_of_the_file() -> None:
     paths = [Path("/d/good"), Path("/d/bad"), Path("/d/good")]
-    assert [info.num_samples for info in look(crash, paths[:1], apart=True)] == [4]
+    assert [info.num_samples for info in inspect_files(crash, paths[:1], apart=True)] == [4]
     with pytest.raises(DataError, match=r"^/d/bad: the library that reads it crashed \(SIGSEGV\)"):
-        look(crash, paths, apart=True)
+        inspect_files(crash, paths, apart=True)
 
 
 def test_a_chunk_that_inflates_to_more_than_it_holds() -> None:
@@ -151,7 +151,7 @@ def test_objects_of_numpy_are_never_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([Bomb()], dtype=object), allow_pickle=True)
     options = DatasetConfig(format="npy", path=str(tmp_path), fields=[FieldConfig("a", shape=[4])])
     with pytest.raises(DataError, match="pickled objects"):
-        layout.existing(Config(dataset=options), create(options, 1))
+        existing_manifest(Config(dataset=options), create(options, 1))
     assert not mark.exists()
     pickle.loads(pickle.dumps(Bomb()))
     assert mark.exists()  # it is live

@@ -11,15 +11,14 @@ import pytest
 
 from benchmarks.harm import logs
 from benchmarks.harm.child import SOUND, run_cases
-from dlio_torch import runstate
-from dlio_torch.analysis.metrics import SCHEMA, VERSION
+from dlio_torch.analysis.run_recording import open_recording
+from dlio_torch.analysis.step_metrics import SCHEMA, VERSION
 from dlio_torch.errors import DataError
+from dlio_torch.iotrace.events.call_names import printable
+from dlio_torch.iotrace.importers import log_archive, strace_lines
 from dlio_torch.report.html import report_run
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace import sources
-from dlio_torch.trace.calls import printable
-from dlio_torch.trace.importers import strace_lines
-from dlio_torch.trace.sources import open_recording
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.run_dir import RunDir
 
 CASES = 40
 
@@ -95,7 +94,7 @@ def test_members_of_an_archive_stay_in_its_folder(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_would_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(log_archive, "_UNPACKED_BYTES", 1000)
     path = archive(tmp_path / "x.tar", {"a.strace": bytes(999), "b.strace": bytes(2)})
     with pytest.raises(DataError, match=r"x\.tar holds more than"):
         open_recording(path)
@@ -106,16 +105,16 @@ def test_json_that_nests_without_end_is_damage(tmp_path: Path) -> None:
     path.write_text("[" * 200_000)
     with pytest.raises(DataError, match=r"summary\.json is damaged"):
         RunDir(tmp_path).read_json(path)
-    assert runstate.read(path) is None
+    assert run_state.read(path) is None
 
 
 @pytest.mark.parametrize("key", ["pid", "created", "host", "line", "exit_code", "world_size"])
 def test_a_state_of_other_types_is_none(key: str, tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    runstate.begin(path, 1)
+    run_state.begin(path, 1)
     value = json.loads(path.read_text())
     path.write_text(json.dumps({**value, key: [1, {}]}))
-    assert runstate.read(path) is None
+    assert run_state.read(path) is None
 
 
 def test_names_that_would_command_a_terminal_are_written_out() -> None:

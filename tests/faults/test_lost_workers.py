@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from faults import BASE, Ended, FaultServer, check, rule
 
-from dlio_torch import runstate
 from dlio_torch.environment.cgroups import own_groups
-from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
+from dlio_torch.files.locked_folder import SHARED_MEMORY
+from dlio_torch.run_directory import run_state
 
 MIB = 1 << 20
 WORKERS = ("loader.num_workers=2", "output.patience_s=0.5", "loader.timeout_s=60")
@@ -70,7 +70,7 @@ def test_the_kernel_kills_a_worker_for_its_memory(server: FaultServer, group: Pa
         ended, 1, rf"a loader worker died: .*\(pid \d+\) is killed by signal: Killed \({killer}: its memory limit was"
     )
     assert segments(ended) == []
-    state = runstate.read(tmp_path / "run/state.json")
+    state = run_state.read(tmp_path / "run/state.json")
     assert state is not None
     assert (state.state, state.exit_code) == ("failed", 1)
 
@@ -92,7 +92,7 @@ def test_a_batch_that_shared_memory_has_no_room_for(engine: str, server: FaultSe
     small = {"at": str(SHARED_MEMORY), "options": "size=1m"}
     options = (f"loader.engine={engine}", "dataset.fields.0.shape=[512,512]", *WORKERS)
     (ended,) = server.run(tmp_path, *BASE, *options, mounts=[small])
-    line = r"a batch of a loader worker \(pid \d+\) could not be handed over through /dev/shm: No space left on device"
+    line = r"a batch of a loader worker \(pid \d+\) could not be transferred through /dev/shm: No space left on device"
     check(ended, 3, f"{line}; free space, or raise the size of /dev/shm, or lower loader.num_workers")
 
 

@@ -20,9 +20,10 @@ from ranks import clean_environ
 
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
-from dlio_torch.data.workers.worker_errors import uninterrupted, without_last_words
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import read_events
+from dlio_torch.data.workers.worker_errors import without_last_words
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.supervision.signals import deferred
 from dlio_torch.train.steps import TRAIN, journal_of, read_steps
 
 # 2,000 steps of 20 ms: no test waits for the end.
@@ -146,7 +147,7 @@ def test_ctrl_c_waits_until_workers_are_known() -> None:
     done: list[str] = []
 
     def start() -> None:
-        with uninterrupted():
+        with deferred():
             signal.raise_signal(signal.SIGINT)
             done.append("started")
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from ranks import SUPPORT, Ended, Kind, run_ranks
 
-from dlio_torch import runstate
 from dlio_torch.cli import main
 from dlio_torch.config.compose import compose
-from dlio_torch.data.dataset import visibility as together
+from dlio_torch.data.dataset import visibility
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.run.alike import same_on_all
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import read_events
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.preflight.rank_agreement import check_ranks_agree
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import read_steps
 
 PROGRAM = SUPPORT / "trouble.py"
@@ -88,7 +88,7 @@ def test_a_rank_in_trouble_ends_the_run_which_can_be_read(
     (line,) = said(ended)
     assert re.fullmatch(why, line)
     directory = RunDir(tmp_path / "run")
-    state = runstate.read(directory.state)
+    state = run_state.read(directory.state)
     assert state is not None
     assert (state.state, state.world_size, state.exit_code) == ("failed", len(codes), max(codes))
     assert state.line.endswith(line)
@@ -122,30 +122,30 @@ def test_another_version_is_found_at_the_start() -> None:
     config = compose(["recipe=minimal"]).config
     theirs = {"dlio_torch": "0.0.1"}
     with pytest.raises(PreconditionError, match=r"rank 1 runs dlio_torch [\d.]+, rank 0 0\.0\.1"):
-        same_on_all(config, First((theirs, {})))  # type: ignore[arg-type]
+        check_ranks_agree(config, First((theirs, {})))  # type: ignore[arg-type]
 
 
 def test_a_folder_that_is_not_shared_is_found_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "_PATIENCE_S", 0.0)
-    together.check_seen(tmp_path, First(None), "dataset.root")  # type: ignore[arg-type]
+    monkeypatch.setattr(visibility, "_PATIENCE_S", 0.0)
+    visibility.check_seen(tmp_path, First(None), "dataset.root")  # type: ignore[arg-type]
     line = f"{tmp_path / 'x'} is not there for rank 1 on host {socket.gethostname()}; rank 0 sees it; set dataset.root"
     with pytest.raises(DataError, match=re.escape(line)):
-        together.check_seen(tmp_path / "x", First(None), "dataset.root")  # type: ignore[arg-type]
+        visibility.check_seen(tmp_path / "x", First(None), "dataset.root")  # type: ignore[arg-type]
 
 
 def test_a_run_that_was_killed_or_goes_on_is_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    runstate.begin(path, 1)
-    state = runstate.read(path)
+    run_state.begin(path, 1)
+    state = run_state.read(path)
     assert state is not None
     assert state.why_early() is None  # this process runs
     assert "was killed without a word" in str(replace(state, pid=2**22 + 1).why_early())
     assert "or still runs there" in str(replace(state, host="elsewhere").why_early())
     size = path.stat().st_size
-    runstate.end(path, "x" * 10_000, 3)
-    runstate.end(path, "the first reason counts", 1)
-    ended = runstate.read(path)
+    run_state.end(path, "x" * 10_000, 3)
+    run_state.end(path, "the first reason counts", 1)
+    ended = run_state.read(path)
     assert ended is not None
     assert ended.exit_code == 3
     assert path.stat().st_size == size
-    assert runstate.read(tmp_path / "none") is None
+    assert run_state.read(tmp_path / "none") is None

@@ -81,19 +81,19 @@ def test_scattered_records_are_read_together_or_one_by_one(tmp_path: Path, io: s
     else:
         assert figures["hints"]["romio_cb_read"] == "enable"
         assert figures["calls"] == steps * ranks
-        # In each step one rank reads the whole stretch in which the records of all lie, and passes them on.
+        # In each step one rank reads the whole extent in which the records of all lie, and passes them on.
         assert steps < posix["calls"] <= steps + tables
         assert posix["max_bytes"] > RECORDS * RECORD // 2
         aggregator, other = sorted(posix["rank_bytes"].values(), reverse=True)
         assert other <= 2 * 4096 < RECORDS * RECORD < aggregator
     spans = {"collective": "read_at_all", "independent": "read_at"}[io]
-    asked = f"{io}: {ranks} rank{'s' * (ranks > 1)} asked for 128 KiB in {figures['calls']} calls; MPI-IO read"
+    asked = f"{io}: {ranks} rank{'s' * (ranks > 1)} requested 128 KiB in {figures['calls']} calls; MPI-IO read"
     assert f"MPI-IO {asked}" in " ".join(done.stdout.split())  # wherever lines are wrapped
     assert spans_named(run, spans) == figures["calls"]
 
 
 def spans_named(run: Path, name: str) -> int:
-    from dlio_torch.trace.events import read_events
+    from dlio_torch.iotrace.events.event_table import read_events
 
     frame = read_events(run / "events").frame
     return int((frame["op"] == name).sum())
@@ -113,11 +113,12 @@ def need_datatypes() -> None:
 def test_ranks_that_do_not_talk_over_mpi_are_refused() -> None:
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 
-    with pytest.raises(ConfigError, match=r"^access\.io=collective needs ranks that talk over MPI, and these talk by"):
+    line = r"^access\.io=collective needs ranks that communicate over MPI, and these use"
+    with pytest.raises(ConfigError, match=line):
         Meeting.of(SingleCommunicator(), "collective", [])
 
 
-def test_a_format_without_stretches_of_bytes_is_refused() -> None:
+def test_a_format_without_extents_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"dataset\.format='csv': MPI-IO reads .* a format that can: .*hdf5.*npy"):
         registry.create(DatasetConfig(format="csv"), 1, mpi_io=True)
 

@@ -114,7 +114,7 @@ def test_a_rank_that_fails_before_it_connects_is_not_waited_for(kind: Kind, worl
     ended = run(kind, world_size, "never_connects", str(missing))
     assert codes(ended) == [2 if rank == missing else 1 for rank in range(world_size)]
     other = 1 - missing
-    assert f"rank {other} of 2 did not find the others" in ended[other].stderr
+    assert f"rank {other} of 2 could not connect to the others" in ended[other].stderr
 
 
 @several

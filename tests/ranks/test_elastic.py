@@ -22,9 +22,9 @@ from dlio_torch.config.compose import compose
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.run.position import Position
-from dlio_torch.rundir import RunDir
-from dlio_torch.runstate import read
+from dlio_torch.execution.elastic_position import ElasticPosition
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.run_directory.run_state import read
 from dlio_torch.train.steps import read_steps
 
 SAMPLES, BATCH = 512, 4
@@ -59,7 +59,7 @@ def test_no_sample_is_left_out_whatever_ranks_go_on(worlds: list[tuple[int, int]
             )
             reached: list[tuple[int, int, bool]] = []
             loader = Loader()
-            position = Position(epoch, begun, lambda *at, reached=reached: reached.append(at))
+            position = ElasticPosition(epoch, begun, lambda *at, reached=reached: reached.append(at))
             (_, first), after_step = position.begin(loader, sampler, world_size)  # type: ignore[arg-type]
             assert loader.state.get("step", 0) == first
             assert loader.state.get("epoch", epoch - 1) == epoch - 1
@@ -87,11 +87,12 @@ def test_no_sample_is_left_out_whatever_ranks_go_on(worlds: list[tuple[int, int]
 )
 def test_what_cannot_go_on_with_other_ranks_is_refused(option: str) -> None:
     need_horovod()
-    from dlio_torch.run.elastic import run_elastically
+    from dlio_torch.execution.elastic import run_elastically
+    from dlio_torch.execution.pipeline import run_phases
 
     composed = compose(["recipe=minimal", option], environ={})
     with pytest.raises(ConfigError, match=r"with ranks that come and go.*(set|leave) [a-z_.]+="):
-        run_elastically(composed, ("train",))
+        run_elastically(composed, ("train",), run_phases)
 
 
 @pytest.mark.ranks

@@ -10,9 +10,9 @@ import pytest
 from namespaces import HOSTS, need_namespaces, torchrun
 from ranks import SUPPORT
 
-from dlio_torch import runstate
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import read_events
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.run_dir import RunDir
 
 PROGRAM = SUPPORT / "trouble.py"
 OPTIONS = (
@@ -62,6 +62,6 @@ def test_a_node_that_is_cut_off_ends_the_others_in_time(tmp_path: Path) -> None:
         line = rf"rank {other} \(pid \d+, host {HOSTS[other]}\) did not come to allreduce of the gradient .*"
         assert re.search(rf"{line}: it does not answer", ended[node].stderr), ended[node].stderr
         assert re.findall(r"exitcode +: (-?\d+)", ended[node].stderr) == ["1"]
-    state = runstate.read(tmp_path / "run" / "state.json")
+    state = run_state.read(tmp_path / "run" / "state.json")
     assert state is not None
     assert state.state == "failed"

@@ -14,14 +14,15 @@ from figure_checks import check_figures
 from ranks import Ended, Kind, need_horovod, run_launcher, run_ranks
 
 from dlio_torch.config.compose import compose
-from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.engines.assemble import assemble
+from dlio_torch.data.order.planning import plan_order
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.spans import NULL
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import WARMUP, read_steps
 
 KINDS = [pytest.param("torch"), pytest.param("horovod", marks=pytest.mark.horovod)]
@@ -206,9 +207,10 @@ def test_any_number_of_files_any_batch_any_ranks(partition: str, files: int, wor
                 train=replace(base.train, batch_size=batch_size, epochs=3),
             )
             fmt = registry.create(config.dataset, config.seed)
-            manifests = layout.generated(config, fmt)
+            manifests = generated_manifests(config, fmt)
             try:
-                ranks = [assemble(config, fmt, manifests, NULL, rank, world_size) for rank in range(world_size)]
+                orders = [plan_order(config, fmt, manifests, rank, world_size) for rank in range(world_size)]
+                ranks = [assemble(config, fmt, manifests, order, NULL) for order in orders]
             except ConfigError:
                 # Only a batch that no rank, or not every rank, can fill is refused.
                 smallest = files // world_size * 3 if partition == "files" else samples // world_size

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from dlio_torch.analysis.advice.clock import Reading
+from dlio_torch.analysis.advice.batch_times import RankTimes
 from dlio_torch.analysis.advice.evidence import Evidence, changed
-from dlio_torch.analysis.advice.handover import HandOver
-from dlio_torch.analysis.advice.model import Model
-from dlio_torch.analysis.advice.times import RankTimes
+from dlio_torch.analysis.advice.loader_model import LoaderModel
+from dlio_torch.analysis.advice.loader_replay import LoaderSetup
+from dlio_torch.analysis.advice.transfer_times import TransferTime
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
 
 SAMPLE = 4 * 64 * 64
 
 
 def rank_times(
-    made: float | list[float] = 0.002,
+    production: float | list[float] = 0.002,
     rest: float | list[float] = 0.01,
     *,
     steps: int = 20,
@@ -29,22 +29,22 @@ def rank_times(
     read: float = 0.0,
     preprocess: float = 0.0,
     idle: float | None = 0.1,
-    own: bool = False,
+    by_trainer: bool = False,
     latency: float = 0.0001,
     serial: float | None = None,
     reduce: float = 0.0,
     turns: bool = False,
 ) -> RankTimes:
-    """Steps of one epoch; single numbers stand for all of them, those of ``made`` for their share of it."""
+    """Steps of one epoch; single numbers stand for all of them, those of ``production`` for their share of it."""
 
     def each(value: float | list[float]) -> Any:
         return np.resize(np.asarray(value, dtype=float), steps)
 
-    makes, rests = each(made), each(rest)
+    makes, rests = each(production), each(rest)
     if serial is None:  # how it divides did not show
-        hand_over = HandOver(0.0, latency), HandOver(latency, 0.0)
+        transfer = TransferTime(0.0, latency), TransferTime(latency, 0.0)
     else:
-        hand_over = (HandOver(serial, max(0.0, latency - serial)),) * 2
+        transfer = (TransferTime(serial, max(0.0, latency - serial)),) * 2
     return RankTimes(
         epoch=np.ones(steps, np.int64),
         measured=np.ones(steps, bool),
@@ -53,16 +53,16 @@ def rank_times(
         before=rests,
         reduce=each(reduce),
         after=np.zeros(steps),
-        made=makes,
+        production=makes,
         asleep=makes * asleep,
         delay=makes * delay,
         read=makes * read,
         preprocess=makes * preprocess,
-        hand_over=None if own else hand_over,
+        transfer=None if by_trainer else transfer,
         begun=np.zeros(steps),
-        idle=None if own else idle,
-        makers=0 if own else 1,
-        own=own,
+        idle=None if by_trainer else idle,
+        producers=0 if by_trainer else 1,
+        by_trainer=by_trainer,
         turns=turns,
     )
 
@@ -108,7 +108,7 @@ def evidence(
     settings: dict[str, Any] | None = None,
     times: RankTimes | list[RankTimes] | None = None,
     *,
-    reading: Reading | None = None,
+    setup: LoaderSetup | None = None,
     cores: float | None = 4,
     one_lock: bool = False,
     environment: dict[str, Any] | None = None,
@@ -120,14 +120,14 @@ def evidence(
     model = None
     if times is not None:
         loader = config.loader
-        if reading is None:
-            reading = Reading("trainer")
+        if setup is None:
+            setup = LoaderSetup("trainer")
             if loader.num_workers:
                 depth = loader.num_workers * (loader.prefetch_factor or 2)
-                reading = Reading("workers", loader.num_workers, depth)
+                setup = LoaderSetup("workers", loader.num_workers, depth)
             elif loader.read_threads:
-                reading = Reading("threads", loader.read_threads, loader.prefetch_batches)
-        model = Model(times if isinstance(times, list) else [times], reading, cores, one_lock)
+                setup = LoaderSetup("threads", loader.read_threads, loader.prefetch_batches)
+        model = LoaderModel(times if isinstance(times, list) else [times], setup, cores, one_lock)
         measured = model.measured
         figures.setdefault("shares__fetch", measured.fetch_s / measured.step_s)
     return Evidence(summary(**figures), config, MACHINE if environment is None else environment, model, ranks_here)

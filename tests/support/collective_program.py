@@ -11,10 +11,10 @@ from data_files import config_of, epoch_of, make
 from decoupled_data import FIXED, LAYOUTS, assert_same
 
 from dlio_torch.config.schema import AccessConfig, Config, DistConfig, LoaderConfig, TrainConfig
-from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.manifest import Manifest, generated_manifests
 from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
+from dlio_torch.data.order.planning import plan_order
 from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.registry import connect
 from dlio_torch.errors import DlioError
@@ -22,7 +22,7 @@ from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.netcdf.options import NetcdfConfig
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 CDF5: dict[str, Any] = {"format": "netcdf", "fields": FIXED, "netcdf": NetcdfConfig(variant="64bit_data")}
 SAMPLES = 21
@@ -44,7 +44,7 @@ def data_of(comm: Communicator, root: Path, name: str) -> tuple[Config, Format, 
         make(config)
     comm.barrier()
     fmt = registry.create(config.dataset, config.seed, mpi_io=True)
-    return config, fmt, layout.generated(config, fmt)
+    return config, fmt, generated_manifests(config, fmt)
 
 
 def epochs(
@@ -55,7 +55,8 @@ def epochs(
     # Fewer open files than there are: files are closed and opened again in the midst of an epoch.
     loader = LoaderConfig(max_open_files=2)
     config = replace(config, access=access, loader=loader, train=TrainConfig(batch_size=3), verify=True)
-    loaders = assemble(config, fmt, manifests, NULL, comm.rank, comm.world_size, meeting)
+    order = plan_order(config, fmt, manifests, comm.rank, comm.world_size)
+    loaders = assemble(config, fmt, manifests, order, NULL, meeting)
     found = [batch for epoch in range(2) for batch in epoch_of(loaders.train, epoch)]
     if meeting is not None:
         meeting.close()

@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, LoaderConfig
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.dataset.generation import generate
-from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.manifest import Manifest, generated_manifests
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
@@ -26,8 +25,10 @@ from dlio_torch.dist.base import FailureHook, GradientReducer, SingleCommunicato
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample
-from dlio_torch.formats.core.format import FileInfo, Format, Reader, open_error
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.format import FileInfo, Format
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 WORDS = 4
 
@@ -87,11 +88,11 @@ class _RawReader(Reader):
         self.num_samples = fmt.inspect(path).num_samples
         self._fmt = fmt
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        for number in buffer.indices[at : at + count].tolist():
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
+        for number in buffer.indices[position : position + count].tolist():
             time.sleep(self._fmt.waits.get(number, 0.0))
         raw = os.pread(self._file, count * 8 * WORDS, first * 8 * WORDS)
-        buffer.fixed["data"][at : at + count] = np.frombuffer(raw, np.int64).reshape(count, WORDS)
+        buffer.fixed["data"][position : position + count] = np.frombuffer(raw, np.int64).reshape(count, WORDS)
         if self._fmt.log is not None:
             with self._fmt.log.open("ab", buffering=0) as log:
                 log.write(b"r")
@@ -122,7 +123,7 @@ def make(config: Config, fmt: Format | None = None) -> tuple[Format, dict[str, M
     """Generate the data set; its format and manifests."""
     fmt = fmt or registry.create(config.dataset, config.seed)
     generate(replace(config, generate=replace(config.generate, num_workers=1)), fmt, SingleCommunicator(), NULL)
-    return fmt, layout.generated(config, fmt)
+    return fmt, generated_manifests(config, fmt)
 
 
 def make_raw(root: Path, num_files: int = 3, samples_per_file: int = 7) -> tuple[RawFormat, Manifest]:

@@ -11,12 +11,12 @@ from typing import Any
 from data_files import RawFormat
 
 from dlio_torch.config.schema import Config, GenerateConfig
-from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset import manifest
 from dlio_torch.data.dataset.generation import Generated, generate
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 
 def generated(
@@ -24,7 +24,7 @@ def generated(
 ) -> tuple[Generated, Path]:
     fmt = fmt or registry.create(config.dataset, config.seed)
     config = replace(config, generate=GenerateConfig(**{"num_workers": 2, **options}))
-    return generate(config, fmt, comm or SingleCommunicator(), NULL), layout.data_folder(config, fmt)
+    return generate(config, fmt, comm or SingleCommunicator(), NULL), manifest.data_folder(config, fmt)
 
 
 class Accompanied(RawFormat):
@@ -45,4 +45,4 @@ class Accompanied(RawFormat):
 
 
 def fingerprint(config: Config) -> str:
-    return layout.fingerprint(config, registry.create(config.dataset, config.seed))
+    return manifest.fingerprint(config, registry.create(config.dataset, config.seed))

@@ -18,6 +18,7 @@ from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
+from dlio_torch.data.order.planning import plan_order
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError, DlioError
@@ -28,8 +29,8 @@ from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
-from dlio_torch.native.places import open_mover
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
+from dlio_torch.native.extents import open_mover
 
 FIXED = [FieldConfig("a", shape=[5, 6]), FieldConfig("b", "int16", shape=[])]
 VARIABLE = [FieldConfig("a", shape=[5]), FieldConfig("v", "int32", shape=[2], length_mean=4, length_stdev=2)]
@@ -185,7 +186,7 @@ class NotedMover(WatchedMover):
     """Remembers the reads of each file, in their order.
 
     Attributes:
-        seen: first byte and length of each piece, by the file's inode.
+        seen: first byte and length of each extent, by the file's inode.
     """
 
     def __init__(self) -> None:
@@ -214,7 +215,8 @@ def feed_of(
         loader=LoaderConfig(**{"timeout_s": 60.0, **loader}),
         verify=True,
     )
-    return assemble(config, fmt, {"train": manifest}, NULL, rank, 2).train
+    manifests = {"train": manifest}
+    return assemble(config, fmt, manifests, plan_order(config, fmt, manifests, rank, 2), NULL).train
 
 
 def assembled(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from strace import OPENS, READS, TRACED, WRITES, Call
 
-from dlio_torch.trace.calls import normal_name
+from dlio_torch.iotrace.events.call_names import normal_name
 
 COPIES = ("sendfile", "copy_file_range")
 _CLONES = ("clone", "?clone3", "?fork", "?vfork")
@@ -32,7 +32,7 @@ class Access:
 
     Attributes:
         tid: thread.
-        op: :func:`dlio_torch.trace.calls.normal_name` of the call.
+        op: :func:`dlio_torch.iotrace.events.call_names.normal_name` of the call.
         file: path at the time of opening.
         offset: of the first byte, the new position of seeks; -1: none.
         bytes: that were moved, or mapped; -1: none.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlio_torch.analysis import figures
+from dlio_torch.analysis import summary_figures
 
 
 def check_figures(summary: Any) -> None:
-    for path, value in figures.numbers(summary):
-        figure = figures.find(path)
-        assert figure is not None, f"{path} of summary.json is not in analysis/figures.yaml"
+    for path, value in summary_figures.numbers(summary):
+        figure = summary_figures.find(path)
+        assert figure is not None, f"{path} of summary.json is not in analysis/summary_figures.yaml"
         assert value != 0 or figure.zero is not None, f"{path} of summary.json is 0, which it cannot be"
 
 

@@ -12,9 +12,10 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlio_torch.trace.calls import CLASSES
-from dlio_torch.trace.events import COLUMNS, EventTable, Process
-from dlio_torch.trace.recording import Recording
+from dlio_torch.iotrace.events.call_names import CLASSES
+from dlio_torch.iotrace.events.event_files import Process
+from dlio_torch.iotrace.events.event_table import COLUMNS, EventTable
+from dlio_torch.iotrace.events.recording import Recording
 
 Test = Callable[..., None]
 

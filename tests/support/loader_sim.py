@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from span_events import Span, recorded
 
-from dlio_torch.analysis.advice.clock import Reading
-from dlio_torch.trace.recording import Recording
+from dlio_torch.analysis.advice.loader_replay import LoaderSetup
+from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.train.steps import STEP_DTYPE, TRAIN, WARMUP, Steps
 
 TICK_NS = 50_000
@@ -94,7 +94,7 @@ class _Thread:
 @dataclass
 class _World:
     work: Work
-    reading: Reading
+    setup: LoaderSetup
     count: int
     now: int = 0
     taken: int = 0
@@ -105,16 +105,16 @@ class _World:
     records: list[tuple[int, int]] = field(default_factory=list)
 
 
-def simulate(work: Work, reading: Reading, machine: Machine, count: int = 60) -> Simulated:
+def simulate(work: Work, setup: LoaderSetup, machine: Machine, count: int = 60) -> Simulated:
     """A run of ``count`` steps."""
-    world = _World(work, reading, count)
-    makers = [_Thread(iter(())) for _ in range(reading.makers)]
-    for number, thread in enumerate(makers):
-        thread.program = _maker(world, thread, number)
-    feeders = [_Thread(_feeder(world, number)) for number in range(reading.makers)]
+    world = _World(work, setup, count)
+    producers = [_Thread(iter(())) for _ in range(setup.producers)]
+    for number, thread in enumerate(producers):
+        thread.program = _producer(world, thread, number)
+    feeders = [_Thread(_feeder(world, number)) for number in range(setup.producers)]
     trainer = _Thread(iter(()))
     trainer.program = _trainer(world, trainer)
-    threads = [trainer, *makers, *feeders]
+    threads = [trainer, *producers, *feeders]
     queue: list[_Thread] = []
     while not trainer.done:
         for thread in threads:
@@ -144,7 +144,7 @@ def _make(world: _World, thread: _Thread, k: int, pid: int, tid: int) -> Iterato
         yield "device", work.device
         world.spans.append(Span("read", start, world.now, **where))
     if work.decode:
-        while world.lock is not None and world.reading.by == "threads":
+        while world.lock is not None and world.setup.by == "threads":
             yield "sleep", TICK_NS / 1e6
         world.lock = tid
         yield "cpu", work.decode
@@ -163,20 +163,20 @@ def _make(world: _World, thread: _Thread, k: int, pid: int, tid: int) -> Iterato
     ]
 
 
-def _maker(world: _World, thread: _Thread, number: int) -> Iterator[tuple[Kind, float] | None]:
-    workers = world.reading.by == "workers"
-    for k in range(number, world.count, world.reading.makers):
-        while k >= world.taken + world.reading.depth:
+def _producer(world: _World, thread: _Thread, number: int) -> Iterator[tuple[Kind, float] | None]:
+    workers = world.setup.by == "workers"
+    for k in range(number, world.count, world.setup.producers):
+        while k >= world.taken + world.setup.depth:
             yield None
         yield from _make(world, thread, k, pid=2 + number if workers else 1, tid=2 + number)
         world.finished.add(k)
 
 
 def _feeder(world: _World, number: int) -> Iterator[tuple[Kind, float] | None]:
-    for k in range(number, world.count, world.reading.makers):
+    for k in range(number, world.count, world.setup.producers):
         while k not in world.finished:
             yield None
-        if world.reading.by == "workers":
+        if world.setup.by == "workers":
             yield "cpu", world.work.copy
         world.ready.add(k)
 
@@ -184,12 +184,12 @@ def _feeder(world: _World, number: int) -> Iterator[tuple[Kind, float] | None]:
 def _trainer(world: _World, thread: _Thread) -> Iterator[tuple[Kind, float] | None]:
     for k in range(world.count):
         start = world.now
-        if world.reading.by == "trainer":
+        if world.setup.by == "trainer":
             yield from _make(world, thread, k, pid=1, tid=1)
         else:
             while k not in world.ready:
                 yield None
-            if world.reading.by == "workers":
+            if world.setup.by == "workers":
                 yield "cpu", world.work.take
         world.taken = k + 1
         world.spans.append(Span("fetch", start, world.now, offset=k + 1, step=k + 1))

@@ -16,10 +16,12 @@ from dlio_torch.config.schema import AccessConfig, ComputeConfig, Config, Datase
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.assemble import Loaders, assemble
+from dlio_torch.data.order.planning import plan_order
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import INDEX, ArraySpec, BatchBuffer, Sample, samples_of
-from dlio_torch.formats.core.format import FileInfo, Format, Reader
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.formats.core.format import FileInfo, Format
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
 @dataclass
@@ -97,13 +99,13 @@ class _CountingReader(Reader):
         self._seen.open_now += 1
         self._seen.most_open = max(self._seen.most_open, self._seen.open_now)
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         self._seen.reads.append((self._file, first, count))
         for place in range(count):
             sample = self._format.expected(self._format.first[self._file] + first + place)
-            buffer.fixed["x"][at + place] = sample["x"]
+            buffer.fixed["x"][position + place] = sample["x"]
             if "rows" in sample:
-                buffer.put("rows", at + place, sample["rows"])
+                buffer.put("rows", position + place, sample["rows"])
 
     def close(self) -> None:
         self._seen.open_now -= 1
@@ -137,8 +139,19 @@ def configured(
     )
 
 
-def loaders(config: Config, fmt: CountingFormat, rank: int = 0, world_size: int = 1, **splits: Manifest) -> Loaders:
-    return assemble(config, fmt, {"train": fmt.manifest(), **splits}, NULL, rank, world_size)
+@dataclass(frozen=True)
+class PlannedLoaders(Loaders):
+    """Loaders, and the order of training that they follow."""
+
+    sampler: Any
+
+
+def loaders(
+    config: Config, fmt: CountingFormat, rank: int = 0, world_size: int = 1, **splits: Manifest
+) -> PlannedLoaders:
+    manifests = {"train": fmt.manifest(), **splits}
+    order = plan_order(config, fmt, manifests, rank, world_size)
+    return PlannedLoaders(**vars(assemble(config, fmt, manifests, order, NULL)), sampler=order.train)
 
 
 def numbers(made: Loaders, epoch: int, steps: int | None = None) -> list[list[int]]:
@@ -151,8 +164,8 @@ def numbers(made: Loaders, epoch: int, steps: int | None = None) -> list[list[in
     return taken
 
 
-def planned(made: Loaders, epochs: int) -> list[list[list[int]]]:
-    return [list(made.sampler.batches(epoch)) for epoch in range(epochs)]  # type: ignore[attr-defined]
+def planned(made: PlannedLoaders, epochs: int) -> list[list[list[int]]]:
+    return [list(made.sampler.batches(epoch)) for epoch in range(epochs)]
 
 
 def flat(batches: Iterator[list[int]] | Sequence[list[int]]) -> list[int]:

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from dlio_torch import cli
-from dlio_torch.trace.events import COLUMNS, EventTable
-from dlio_torch.trace.recording import Recording
-from dlio_torch.trace.sources import open_recording
+from dlio_torch.analysis.run_recording import open_recording
+from dlio_torch.iotrace.events.event_table import COLUMNS, EventTable
+from dlio_torch.iotrace.events.recording import Recording
 
 RUN = (
     "recipe=minimal", "scale=paper", "checkpoint=none", "output.progress=false", "train.epochs=1",

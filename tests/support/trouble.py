@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 FULL_BYTES = 1500
@@ -46,19 +47,21 @@ def before(owner: Any, name: str, call: int, do: Callable[[], None], seen: list[
 
 def shorten(comm: Any) -> None:
     """Let the next collective be overdue early; no other comes first."""
-    comm._timeout_s = comm._overdue._timeout_s = PATIENCE_S
+    watchdog = comm._timeout._watchdog
+    watchdog.settings = replace(watchdog.settings, limit_s=PATIENCE_S)
+    comm._timeout_s = PATIENCE_S
 
 
 def prepare(place: str, do: Callable[[], None]) -> None:
     from dlio_torch.data.dataset import generation as generate
-    from dlio_torch.run import outcome
+    from dlio_torch.execution import summary
     from dlio_torch.train import checkpoint, trainer
 
     places: dict[str, tuple[Any, str, int]] = {
         "step": (trainer.Trainer, "_record", 3),
         "generate": (generate, "_write", 2),
         "checkpoint": (checkpoint.os, "write", 2),  # between two write calls of a file
-        "results": (outcome, "write_results", 1),
+        "results": (summary, "write_results", 1),
     }
     if place == "checkpoint":  # and not those of the journal of steps
         before(checkpoint.Checkpointer, "_write_calls", 1, lambda: before(*places[place], do))
@@ -71,9 +74,9 @@ if __name__ == "__main__":
     whose, place, what = os.environ["TROUBLE"].split(":", 2)
     known: list[Any] = []
     if what.startswith(("stop", "cut")):
-        from dlio_torch import run
+        from dlio_torch.execution import pipeline
 
-        before(run, "same_on_all", 1, lambda: None, known)
+        before(pipeline, "check_ranks_agree", 1, lambda: None, known)
     if whose == rank:
         prepare(place, lambda: act(what))
     if what.startswith("cut" if whose == rank else ("stop", "cut")):

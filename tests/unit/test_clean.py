@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from data_files import config_of
 from ranks import clean_environ
 
-from dlio_torch import cli, runstate
+from dlio_torch import cli
 from dlio_torch.clean import clean, plan
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, OutputConfig
 from dlio_torch.data.dataset import manifest
@@ -24,11 +25,12 @@ from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.environment.mounts import Mount
 from dlio_torch.errors import RunFailed
 from dlio_torch.formats.core import registry
+from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.ownership import removal
-from dlio_torch.rundir import RunDir
-from dlio_torch.sweep.store import Store
-from dlio_torch.sweep.study import Study
-from dlio_torch.trace.spans import NULL
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.study.model import Study
+from dlio_torch.study.store import Store
 
 CONFIG = Config(recipe="mine")
 
@@ -73,8 +75,9 @@ def kept(lines: list[str]) -> dict[str, str]:
     return {path: reason for path, _, reason in found}
 
 
-def test_data_and_runs_go_and_are_named_with_their_size(tmp_path: Path) -> None:
+def test_data_and_runs_go_and_are_named_with_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = data(tmp_path / "data")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))  # other tests leave orphans in the real one
     (made / "train" / ".train_0000001.npy.7.part").write_bytes(b"x" * 24)
     ended = run(tmp_path / "runs").path
     size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
@@ -305,7 +308,7 @@ def test_names_of_files_that_have_others_free_nothing(tmp_path: Path) -> None:
     os.link(file, copy)
     assert plan(CONFIG, tmp_path).size_bytes == size - len(content)
     lines = go(tmp_path)
-    assert any("1 have another name elsewhere, which stays" in line for line in lines)
+    assert any("1 have another hard link elsewhere, which stays" in line for line in lines)
     assert not made.exists()
     assert copy.read_bytes() == content
 
@@ -329,7 +332,7 @@ def test_what_belongs_to_other_users_stays(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_a_process_uses_stays(tmp_path: Path) -> None:
     made, going = data(tmp_path / "data"), run(tmp_path / "runs")
-    runstate.begin(going.state, 1)
+    run_state.begin(going.state, 1)
     with (made / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         named = kept(go(tmp_path))
@@ -337,7 +340,7 @@ def test_what_a_process_uses_stays(tmp_path: Path) -> None:
         str(made): "a process is writing it",
         str(going.path): f"the run goes on (process {os.getpid()})",
     }
-    runstate.end(going.state, failed=False)
+    run_state.end(going.state, failed=False)
     assert kept(go(tmp_path)) == {}
     assert not made.exists()
     assert not going.path.exists()
@@ -350,7 +353,7 @@ def test_studies_go_with_their_trials_and_what_users_put_there_stays(tmp_path: P
         trial.with_name("001-1.log").touch()
         store.data_log(1).parent.mkdir()
         store.data_log(1).touch()
-        for name in ("table.csv", "trials.parquet", "headspace.json", "tune.json", "optuna.journal"):
+        for name in ("table.csv", "trials.parquet", "headspace.json", "tune.json"):
             (place / name).touch()
         assert kept(go(tmp_path)) == {str(place): "a process is writing it"}
     mine = [place / "notes.md", place / "trials" / "my.log", place / "trials" / "mine", trial / "events" / "x"]

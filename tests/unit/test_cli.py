@@ -27,7 +27,7 @@ from dlio_torch.errors import (
     RunFailed,
     ThresholdMissed,
 )
-from dlio_torch.sweep.keys import KEYS
+from dlio_torch.study.verb_keys import KEYS
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "HOROVOD_RANK", "HOROVOD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 Fake = Callable[..., None]
@@ -45,8 +45,8 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Stands for the modules that do the work; records how they are called."""
     made: list[Any] = []
-    run = types.ModuleType("dlio_torch.run")
-    plan = types.ModuleType("dlio_torch.plan")
+    run = types.ModuleType("dlio_torch.execution.pipeline")
+    plan = types.ModuleType("dlio_torch.preflight.dry_run")
     doctor = types.ModuleType("dlio_torch.doctor")
 
     def record(name: str, answer: int) -> Callable[..., int]:
@@ -59,9 +59,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     run.run = record("run", 0)  # type: ignore[attr-defined]
     plan.dry_run = record("dry_run", 0)  # type: ignore[attr-defined]
     doctor.doctor = record("doctor", 3)  # type: ignore[attr-defined]
-    for name, module in (("run", run), ("plan", plan), ("doctor", doctor)):
-        monkeypatch.setitem(sys.modules, f"dlio_torch.{name}", module)
-        monkeypatch.setattr(dlio_torch, name, module, raising=False)
+    for module in (run, plan, doctor):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(dlio_torch, "doctor", doctor, raising=False)
     return made
 
 
@@ -69,10 +69,9 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def run(composed: Composed, **kwargs: Any) -> int:
         raise error
 
-    module = types.ModuleType("dlio_torch.run")
+    module = types.ModuleType("dlio_torch.execution.pipeline")
     module.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dlio_torch.run", module)
-    monkeypatch.setattr(dlio_torch, "run", module, raising=False)
+    monkeypatch.setitem(sys.modules, "dlio_torch.execution.pipeline", module)
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -118,11 +117,11 @@ def test_show_explain_and_ls_print(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["show", "recipe=minimal", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["config"]["seed"] == 1
     assert cli.main(["explain", "loader.num_workers"]) == 0
-    assert "worker processes of a rank" in capsys.readouterr().out
+    assert "worker processes of each rank" in capsys.readouterr().out
     assert cli.main(["explain", "loader.num_workers", "recipe=minimal", "loader.num_workers=3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loader.num_workers"]["value"] == 3
     assert cli.main(["explain"]) == 0
-    assert "how batches are fetched" in capsys.readouterr().out
+    assert "how batches are loaded: engine, workers, prefetching" in capsys.readouterr().out
     assert cli.main(["ls"]) == 0
     listed = capsys.readouterr().out
     for name in ("minimal", "laptop", "hdf5", "synthetic"):
@@ -362,12 +361,12 @@ def process(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
         (["show", "recipe=minimal"], ["numpy"]),
         (["recipe=minimal", "loader.num_worker=1"], ["numpy"]),
         (["tune", "--help"], ["omegaconf", "yaml", "numpy"]),
-        (["sweep", "recipe=minimal", "loader.num_worker=1"], ["numpy", "optuna"]),
-        (["tune", "recipe=minimal", "loader.num_workers=-1"], ["numpy", "optuna"]),
-        (["headspace", "recipe=minimal", "output=/dev/null"], ["numpy", "optuna"]),
+        (["sweep", "recipe=minimal", "loader.num_worker=1"], ["numpy", "pandas"]),
+        (["tune", "recipe=minimal", "loader.num_workers=-1"], ["numpy", "pandas"]),
+        (["headspace", "recipe=minimal", "output=/dev/null"], ["numpy", "pandas"]),
         (["launch", "--help"], ["omegaconf", "yaml", "numpy"]),
-        (["launch", "scheduler=pbs", "time=1h", "ranks_per_node=2", "recipe=nonsense"], ["numpy", "optuna"]),
-        (["launch", "sweep", "scheduler=slurm", "time=1h", "recipe=minimal", "sead=1,2"], ["numpy", "optuna"]),
+        (["launch", "scheduler=pbs", "time=1h", "ranks_per_node=2", "recipe=nonsense"], ["numpy", "pandas"]),
+        (["launch", "sweep", "scheduler=slurm", "time=1h", "recipe=minimal", "sead=1,2"], ["numpy", "pandas"]),
     ],
 )
 def test_nothing_heavy_is_imported_to_answer(tmp_path: Path, arguments: list[str], absent: list[str]) -> None:
@@ -391,7 +390,7 @@ def test_the_module_runs_and_exits_with_the_code(tmp_path: Path) -> None:
 STUCK = """
 import signal, sys, time, types
 signal.signal(signal.SIGINT, signal.default_int_handler)
-module = types.ModuleType("dlio_torch.run")
+module = types.ModuleType("dlio_torch.execution.pipeline")
 def run(composed, phases):
     try:
         print("started", flush=True)
@@ -399,8 +398,7 @@ def run(composed, phases):
     finally:
         print("cleaned up", flush=True)
 module.run = run
-import dlio_torch
-dlio_torch.run = sys.modules["dlio_torch.run"] = module
+sys.modules["dlio_torch.execution.pipeline"] = module
 from dlio_torch import cli
 sys.exit(cli.main(["recipe=minimal"]))
 """

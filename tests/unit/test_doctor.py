@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from dlio_torch import cli, doctor
-from dlio_torch.doctor import Check
+from dlio_torch.doctor import MachineCheck
 from dlio_torch.storage.local import stored_limits
 
 SELF_TESTS = [f"self-test, {step}, {ranks}" for ranks in ("1 rank", "2 ranks") for step in ("500 µs", "5 ms", "50 ms")]
@@ -92,13 +92,13 @@ def test_what_a_killed_generation_left_is_noted(tmp_path: Path, capsys: pytest.C
     folder.mkdir(parents=True)
     (folder / ".train_0000000.h5.123.part").write_bytes(b"half")
     assert cli.main(["doctor", "--json"]) == 0
-    left = [check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "left over"]
+    left = [check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "orphaned files"]
     assert {check["verdict"] for check in left} == {"note"}
     assert any(check["text"].startswith("1 unfinished files of a generation that was killed") for check in left)
 
 
 def test_a_self_test_that_fails_is_bad() -> None:
-    assert doctor._judge("name", "dlio_torch: error: no", 0.99) == Check("name", "bad", "dlio_torch: error: no")
+    assert doctor._judge("name", "dlio_torch: error: no", 0.99) == MachineCheck("name", "bad", "dlio_torch: error: no")
 
 
 def test_a_self_test_says_in_one_line_why_it_failed(tmp_path: Path) -> None:

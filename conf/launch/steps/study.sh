@@ -1,4 +1,4 @@
-# What an earlier job began goes on.
+# Resumes the study of an earlier job, if there is one.
 if [ -f %{study} ]; then
   words=(%{verb} --resume "$result" %{flags})
 else

@@ -1,1 +1,1 @@
-"""Rules that turn what a run measured into advice, each with its evidence."""
+"""Rules that derive advice from the figures of a run, each with its evidence."""

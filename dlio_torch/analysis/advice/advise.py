@@ -1,9 +1,9 @@
-"""Advice after a run: what to change, on what evidence, and what that will bring.
+"""Advice after a run: changes, their evidence, and the predicted gain.
 
-Each rule looks at the figures of one run and gives an :class:`~dlio_torch.analysis.advice.evidence.Advice` that names
-an option, its new value and the figures it rests on, or a sentence on why it says nothing although there was
+Each rule looks at the figures of one run and gives an :class:`~dlio_torch.analysis.advice.advice_item.Advice` that
+names an option, its new value and the figures it rests on, or a sentence on why it says nothing although there was
 reason to look, or nothing.  What a change of the loader will bring comes from a replay of the measured times
-(:mod:`dlio_torch.analysis.advice.model`); where its inputs were not measured, or it does not agree with the run
+(:mod:`dlio_torch.analysis.advice.loader_model`); where its inputs were not measured, or it does not agree with the run
 itself, nothing is predicted.  Nothing at all is advised on a handful of steps.
 """
 
@@ -13,40 +13,37 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dlio_torch.analysis.advice import layout as advice_layout
-from dlio_torch.analysis.advice import loader as advice_loader
-from dlio_torch.analysis.advice import memory as advice_memory
-from dlio_torch.analysis.advice import run as advice_run
-from dlio_torch.analysis.advice import workers as advice_workers
+from dlio_torch.analysis.advice import layout_rules, loader_rules, memory_rules, run_rules, worker_rules
+from dlio_torch.analysis.advice.advice_item import Advice
 from dlio_torch.analysis.advice.choice import STARVED, TAKEN, Finding
-from dlio_torch.analysis.advice.evidence import LEAST, MIN_STEPS, Advice, Evidence, gather
-from dlio_torch.analysis.advice.text import percent
-from dlio_torch.analysis.advice.workers import CROWDED
+from dlio_torch.analysis.advice.evidence import LEAST, MIN_STEPS, Evidence, gather
+from dlio_torch.analysis.advice.value_text import percent
+from dlio_torch.analysis.advice.worker_rules import CROWDED
 from dlio_torch.config.scaling import COMPUTE_ONLY
 
 __all__ = ["RULES", "Advice", "Evidence", "advise", "gather"]
 
 RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
-    advice_loader.more_readers,
-    advice_workers.fewer_workers,
-    advice_loader.deeper_prefetch,
-    advice_workers.hand_over,
-    advice_layout.read_amplification,
-    advice_layout.small_transfers,
-    advice_layout.compression,
-    advice_memory.in_memory,
-    advice_run.persistent_workers,
-    advice_run.pinned_memory,
-    advice_run.checkpoints,
-    advice_run.allreduce,
-    advice_run.evaluation,
-    advice_run.late_compute,
-    advice_memory.cold_cache,
+    loader_rules.more_readers,
+    worker_rules.fewer_workers,
+    loader_rules.deeper_prefetch,
+    worker_rules.hand_over,
+    layout_rules.read_amplification,
+    layout_rules.small_transfers,
+    layout_rules.compression,
+    memory_rules.in_memory,
+    run_rules.persistent_workers,
+    run_rules.pinned_memory,
+    run_rules.checkpoints,
+    run_rules.allreduce,
+    run_rules.evaluation,
+    run_rules.late_compute,
+    memory_rules.cold_cache,
 )
 """All rules, in the order in which advice of equal gain is given."""
 
 SATURATED = 0.8
-"""From this share of what the storage gives, it is what limits the run."""
+"""Share of the storage's largest rate from which the storage limits the run."""
 
 _CAUSES = {
     "device": "the storage device",
@@ -55,19 +52,19 @@ _CAUSES = {
     "read": "reading",
     "preprocess": "preprocessing",
     "collate": "collation",
-    "hand_over": "the hand-over of batches",
+    "hand_over": "the transfer of batches",
     "starved": "a CPU core",
     "not_started": "batches that were not begun",
 }
 
 
 def advise(evidence: Evidence) -> dict[str, Any]:
-    """What to change.
+    """Advice on a run.
 
     Returns:
         Plain values: ``conclusion``, one sentence on whether the loader is the bottleneck, or why that cannot be
         said; ``items``, the advice, the largest predicted gain first (fields of
-        :class:`~dlio_torch.analysis.advice.evidence.Advice`); ``withheld``, one sentence for each rule that had
+        :class:`~dlio_torch.analysis.advice.advice_item.Advice`); ``withheld``, one sentence for each rule that had
         reason to look and too little evidence; ``caveats``; ``model``, how well the model of the loader agrees with
         the run, None where there is none.
     """
@@ -75,11 +72,11 @@ def advise(evidence: Evidence) -> dict[str, Any]:
     items: list[Advice] = []
     withheld: list[str] = []
     for rule in () if thin else RULES:
-        for found in rule(evidence):
-            if isinstance(found, str):
-                withheld.append(found)
+        for finding in rule(evidence):
+            if isinstance(finding, str):
+                withheld.append(finding)
             else:
-                items.append(found)
+                items.append(finding)
     items = _best_of_each_key(items)
     model = evidence.model
     return {
@@ -100,16 +97,16 @@ def advise(evidence: Evidence) -> dict[str, Any]:
 
 
 def _best_of_each_key(items: list[Advice]) -> list[Advice]:
-    """By predicted gain; of two values for one option the better one."""
-    found: list[Advice] = []
+    """Sorts advice by predicted gain; keeps the better of two values for one option."""
+    advice: list[Advice] = []
     for item in sorted(items, key=lambda item: item.gain, reverse=True):
-        if item.key is None or item.key not in {other.key for other in found}:
-            found.append(item)
-    return found
+        if item.key is None or item.key not in {other.key for other in advice}:
+            advice.append(item)
+    return advice
 
 
 def _thin(evidence: Evidence) -> str | None:
-    """Why nothing can be said; None where it can."""
+    """Reason why no advice is possible; None if it is."""
     why = evidence.figure("train.why")
     if why:
         return f"No advice: {why}."
@@ -128,7 +125,7 @@ def _thin(evidence: Evidence) -> str | None:
 
 
 def _enough_epochs(evidence: Evidence, steps: int) -> int:
-    """Epochs with which a run of few steps has enough: they can be raised whatever the data and the scale are."""
+    """Number of epochs with which a short run has enough steps; they can be raised for any data and scale."""
     train = evidence.config.train
     warmup = int(evidence.number("warmup.steps") or 0)
     return math.ceil((MIN_STEPS + train.warmup_steps) * train.epochs / (steps + warmup))
@@ -146,11 +143,11 @@ def _conclusion(evidence: Evidence, items: list[Advice]) -> str:
     said = f"Steps wait for data {waits} of the time{_cause(evidence)}."
     if items:
         return said
-    return f"{said} {_busy(evidence) or 'Nothing that was recorded says which setting would change that.'}"
+    return f"{said} {_busy(evidence) or 'No recorded figure shows which setting would change that.'}"
 
 
 def _busy(evidence: Evidence) -> str | None:
-    """That the machine had too much to do to learn more from the run; None where it had not."""
+    """Sentence: the machine was too busy for more advice; None if it was not."""
     model = evidence.model
     starved = None if model is None else model.starved
     if starved is not None and starved >= STARVED:
@@ -165,7 +162,7 @@ def _busy(evidence: Evidence) -> str | None:
 
 
 def _storage(evidence: Evidence) -> str | None:
-    """That the storage is what limits the run; None where it is not, or where that was not measured."""
+    """Sentence: the storage limits the run; None if it does not, or if that was not measured."""
     most, same = evidence.number("storage.share_of_most"), evidence.number("storage.share")
     who = "page cache" if evidence.figure("storage.cached") == "warm" else "storage"
     waits = f"steps wait for data {percent(evidence.waits)} of the time"
@@ -191,17 +188,17 @@ def _cause(evidence: Evidence) -> str:
 
 
 def _caveats(evidence: Evidence, items: list[Advice]) -> list[str]:
-    """What a reader of the conclusion, or of any advice, must know."""
-    found = []
+    """Caveats on the conclusion and on all advice."""
+    notes = []
     scale = evidence.config.scale
     if scale.compute != 1 and evidence.waits >= LEAST:
-        found.append(f"Compute is scaled by {scale.compute:g} (scale={scale.name}) {COMPUTE_ONLY}.")
+        notes.append(f"Compute is scaled by {scale.compute:g} (scale={scale.name}) {COMPUTE_ONLY}.")
     model = evidence.model
     if items and model is not None and model.starved is not None and model.starved >= CROWDED:
-        wants = model.cpu_share * max(1, model.reading.makers)
+        wants = model.cpu_share * max(1, model.setup.producers)
         if model.cores is not None and wants <= model.cores:
-            found.append(
+            notes.append(
                 f"Batches waited for a core {percent(model.starved)} of the time in which they were made, though there "
                 "are enough for this run: other programs used them."
             )
-    return found
+    return notes

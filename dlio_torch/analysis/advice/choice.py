@@ -1,33 +1,34 @@
-"""What the rules on the loader share: when the model may be asked, and which of some choices it finds best."""
+"""Shared parts of the loader's rules: limits of the model, and the best of several settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dlio_torch.analysis.advice.clock import Reading
-from dlio_torch.analysis.advice.evidence import LEAST, MIN_STEPS, MOST_ERROR, Advice, Evidence, Predicted, Value
-from dlio_torch.analysis.advice.model import Model
-from dlio_torch.analysis.advice.text import percent, value_text
+from dlio_torch.analysis.advice.advice_item import Advice, Predicted, Value
+from dlio_torch.analysis.advice.evidence import LEAST, MIN_STEPS, MOST_ERROR, Evidence
+from dlio_torch.analysis.advice.loader_model import LoaderModel
+from dlio_torch.analysis.advice.loader_replay import LoaderSetup
+from dlio_torch.analysis.advice.value_text import percent, value_text
 from dlio_torch.data.engines.registry import facts
 
 Finding = Advice | str
-"""What a rule gives: advice, or why it says nothing although there was reason to look."""
+"""Result of a rule: advice, or the reason why it gives none despite a loss."""
 
-Choice = tuple[Reading, Mapping[str, Value]]
-"""Readers, and the options that make them."""
+Choice = tuple[LoaderSetup, Mapping[str, Value]]
+"""Producers, and the options that set them."""
 
 STARVED = 0.15
-"""From this share of the makers' time spent in the run queue, the machine has no core to spare."""
+"""Share of the producers' time in the run queue from which the machine has no free core."""
 
 TAKEN = 0.5
-"""From so many cores of a rank that other work kept busy, it is named."""
+"""Cores of a rank used by other work, from which the advice names them."""
 
 _RESERVE = 1.1
 _ENOUGH = 1.03  # of two settings that differ by less, the smaller one
 
 
 def unusable(evidence: Evidence, *, fewer_cores: bool = False) -> str | None:
-    """Why the model cannot be asked; None where it can.
+    """Reason why the model cannot predict; None if it can.
 
     Args:
         evidence: of the run.
@@ -39,7 +40,7 @@ def unusable(evidence: Evidence, *, fewer_cores: bool = False) -> str | None:
             return "loader.replay leaves out costs"
         if facts(evidence.config.loader.engine).counts_bytes(evidence.config.loader):
             return "its engine reads ahead by bytes, not by batches; `tune` tries its settings"
-        return "how each batch was made was not recorded (trace.spans=true does)"
+        return "the production of each batch was not recorded (trace.spans=true records it)"
     if model.batches < MIN_STEPS:
         return f"{model.batches} measured batches are too few"
     if model.starved is not None and model.starved >= STARVED and not fewer_cores:
@@ -53,32 +54,32 @@ def unusable(evidence: Evidence, *, fewer_cores: bool = False) -> str | None:
     return None
 
 
-def best(evidence: Evidence, model: Model, choices: Sequence[Choice]) -> Choice | None:
-    """The first of the choices that is nearly as good as any, of those that the configuration allows.
+def best(evidence: Evidence, model: LoaderModel, choices: Sequence[Choice]) -> Choice | None:
+    """The first allowed choice that is nearly as good as the best one.
 
     They are compared as if making a batch took a little longer: readers that are just fast enough are not.
     """
     slower = model.slower(_RESERVE)
-    found = [
-        (slower.outcome(reading), (reading, settings))
-        for reading, settings in choices
-        if evidence.holds(reading.depth) and evidence.allows(settings)
+    candidates = [
+        (slower.outcome(setup), (setup, settings))
+        for setup, settings in choices
+        if evidence.holds(setup.depth) and evidence.allows(settings)
     ]
-    if not found:
+    if not candidates:
         return None
-    least = min(outcome.step_s for outcome, _ in found)
-    return next(choice for outcome, choice in found if outcome.step_s <= _ENOUGH * least)
+    least = min(outcome.step_s for outcome, _ in candidates)
+    return next(choice for outcome, choice in candidates if outcome.step_s <= _ENOUGH * least)
 
 
-def worth(evidence: Evidence, reading: Reading, predicted: Predicted) -> bool:
-    """Whether so much is gained that it is worth a change, as far as that is known at the least."""
+def worth(evidence: Evidence, setup: LoaderSetup, predicted: Predicted) -> bool:
+    """Whether the least known gain is worth a change."""
     if predicted.gain_low is None and (predicted.gain_high or 0.0) >= LEAST:
-        predicted = evidence.forecast(reading, sure=True, assumption=predicted.assumption)
+        predicted = evidence.forecast(setup, sure=True, assumption=predicted.assumption)
     return predicted.gain_low is not None and predicted.gain_low >= LEAST
 
 
 def also(evidence: Evidence, settings: Mapping[str, Value], key: str) -> tuple[tuple[str, str], ...]:
-    """The other settings, as far as they differ from what there is."""
+    """The other settings that differ from the configuration."""
     loader = evidence.config.loader
     return tuple(
         (name, value_text(value))

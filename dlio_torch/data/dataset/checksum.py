@@ -31,25 +31,25 @@ def make_checksums(folder: Path, manifests: list[Manifest], fmt: Format, comm: C
         DlioError: the checksums cannot be written (see :mod:`dlio_torch.syserrors`).
     """
     paths = [
-        one
+        file
         for manifest in manifests
         for number in range(comm.rank, manifest.num_files, comm.world_size)
         for path in fmt.files(manifest.path(number))
-        for one in _below(path)
+        for file in _below(path)
     ]
     with ThreadPoolExecutor(threads) as pool:
         mine = list(zip((path.relative_to(folder).as_posix() for path in paths), pool.map(_digest, paths), strict=True))
     everyone = comm.gather_objects(mine)
-    found = None
+    computed = None
     if everyone is not None:
-        lines = sorted(line for one in everyone for line in one)
+        lines = sorted(line for digests in everyone for line in digests)
         text = "".join(f"{digest}  {name}\n" for name, digest in lines)
         try:
             open_storage(folder).put(CHECKSUMS, text.encode(), durable=False)
         except OSError as error:
             raise refused(f"{folder / CHECKSUMS} cannot be written", error) from error
-        found = hashlib.sha256(text.encode()).hexdigest()
-    checksum: str | None = comm.broadcast_object(found)
+        computed = hashlib.sha256(text.encode()).hexdigest()
+    checksum: str | None = comm.broadcast_object(computed)
     assert checksum is not None
     return checksum
 
@@ -73,9 +73,9 @@ def _below(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for one in sorted(path.rglob("*")):
-        if not one.is_dir():
-            yield one
+    for entry in sorted(path.rglob("*")):
+        if not entry.is_dir():
+            yield entry
 
 
 def _digest(path: Path) -> str:

@@ -23,14 +23,14 @@ class DataFiles:
         bytes: of all files.
     """
 
-    def __init__(self, fmt: Format, manifests: Iterable[Manifest], size: int, beside: Sequence[Path] = ()) -> None:
-        self.bytes = size + sum(path.stat().st_size for path in beside if path.is_file())
+    def __init__(self, fmt: Format, manifests: Iterable[Manifest], size: int, extra_files: Sequence[Path] = ()) -> None:
+        self.bytes = size + sum(path.stat().st_size for path in extra_files if path.is_file())
         self._format = fmt
-        self._beside = beside
+        self._extra_files = extra_files
         self._manifests = list({id(manifest): manifest for manifest in manifests}.values())
 
     def __len__(self) -> int:
-        return sum(manifest.num_files for manifest in self._manifests) + len(self._beside)
+        return sum(manifest.num_files for manifest in self._manifests) + len(self._extra_files)
 
     def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
         """Every ``step``-th file from ``first`` on, with its companions; at most about ``most`` files.
@@ -48,7 +48,7 @@ class DataFiles:
             if number < manifest.num_files:
                 return self._format.files(manifest.path(number))
             number -= manifest.num_files
-        return [self._beside[number]]
+        return [self._extra_files[number]]
 
 
 class StagedFiles(DataFiles):

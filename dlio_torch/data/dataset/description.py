@@ -13,19 +13,17 @@ from typing import Any
 
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.checksum import CHECKSUMS
-from dlio_torch.data.dataset.manifest import SPLITS, VERSION, data_folder, fingerprint, generated
+from dlio_torch.data.dataset.manifest import SPLITS, VERSION, data_folder, fingerprint, generated_manifests
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.ownership.marker import KEY, made_by
-from dlio_torch.ownership.names import MARKER, numbers
+from dlio_torch.ownership.names import LOCK, MARKER, numbers
 
 DESCRIPTION = MARKER
-LOCK = ".lock"
-"""Held by who writes the data set."""
 
 
 def describe(config: Config, fmt: Format, parameters: dict[str, float] | None = None) -> dict[str, Any]:
-    """What ``dlio_torch.json`` says; ``parameters``: those of the format, where they need not be found out."""
+    """Content of ``dlio_torch.json``.  Without ``parameters`` the format computes its own."""
     return {
         "version": VERSION,
         "recipe": config.recipe,
@@ -38,17 +36,17 @@ def describe(config: Config, fmt: Format, parameters: dict[str, float] | None = 
     }
 
 
-def with_list(found: dict[str, Any], config: Config, fmt: Format) -> dict[str, Any]:
-    """What ``dlio_torch.json`` says when the files of ``config`` are listed, beside those that it lists already."""
-    before = found.get("files")
+def with_list(recorded: dict[str, Any], config: Config, fmt: Format) -> dict[str, Any]:
+    """Content of ``dlio_torch.json`` with the files of ``config`` added to its list of files."""
+    before = recorded.get("files")
     most = {split: before[split] for split in SPLITS if isinstance(before, dict) and type(before.get(split)) is int}
-    for split, manifest in generated(config, fmt).items():
+    for split, manifest in generated_manifests(config, fmt).items():
         most[split] = max(manifest.num_files, most.get(split, 0))
     folder = data_folder(config, fmt)
     files = [LOCK, CHECKSUMS]
     for split in sorted(most):
         files += _entries(split, most[split], config.dataset.num_subfolders, fmt)
-    return {**found, "files": most, KEY: made_by("data", folder, config.recipe, files)}
+    return {**recorded, "files": most, KEY: made_by("data", folder, config.recipe, files)}
 
 
 def _entries(split: str, files: int, subfolders: int, fmt: Format) -> list[str]:
@@ -64,22 +62,22 @@ def read_description(folder: Path) -> dict[str, Any] | None:
     """
     path = folder / DESCRIPTION
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        parameters = found["parameters"]
+        content = json.loads(path.read_text(encoding="utf-8"))
+        parameters = content["parameters"]
         if not all(isinstance(value, float | int) for value in parameters.values()):
             raise TypeError("parameters that are no numbers")
-        if not folder.name.endswith(f"-{found['fingerprint']}"):
-            raise ValueError(f"it describes the data set {found['fingerprint']}")
+        if not folder.name.endswith(f"-{content['fingerprint']}"):
+            raise ValueError(f"it describes the data set {content['fingerprint']}")
     except FileNotFoundError:
         return None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}", hint="see dataset.root") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error})", hint=f"remove {folder} and generate again") from error
-    return dict(found)
+    return dict(content)
 
 
-def check_description(found: dict[str, Any], config: Config, fmt: Format) -> None:
+def check_description(recorded: dict[str, Any], config: Config, fmt: Format) -> None:
     """Raise unless what ``dlio_torch.json`` says is what the run takes the data set for.
 
     Its name tells data sets apart; what it says may have been changed, or copied from another one.
@@ -89,25 +87,25 @@ def check_description(found: dict[str, Any], config: Config, fmt: Format) -> Non
     """
     mine = json.loads(json.dumps(describe(config, fmt, parameters={})))
     for key in ("version", "seed", "samples_per_file", "samples_per_file_eval", "layout"):
-        theirs, ours, where = found.get(key), mine[key], key
+        theirs, ours, item = recorded.get(key), mine[key], key
         if isinstance(theirs, dict) and isinstance(ours, dict) and theirs != ours:
-            where, *_ = sorted(name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name))
-            theirs, ours, where = theirs.get(where), ours.get(where), f"{key}.{where}"
+            item, *_ = sorted(name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name))
+            theirs, ours, item = theirs.get(item), ours.get(item), f"{key}.{item}"
         if theirs != ours:
             folder = data_folder(config, fmt)
             raise DataError(
-                f"{folder / DESCRIPTION} says {where}={json.dumps(theirs)}, this run's data have {json.dumps(ours)}",
+                f"{folder / DESCRIPTION} says {item}={json.dumps(theirs)}, this run's data have {json.dumps(ours)}",
                 hint=f"it was changed, or is another data set's; remove {folder} and generate again",
             )
 
 
-def use_description(found: dict[str, Any], folder: Path, fmt: Format) -> None:
+def use_description(recorded: dict[str, Any], folder: Path, fmt: Format) -> None:
     """Take the parameters that a data set was made with.
 
     Raises:
         DataError: some are missing, or are no numbers.
     """
-    parameters = found["parameters"]
+    parameters = recorded["parameters"]
     try:
         if not all(map(math.isfinite, parameters.values())):
             raise ValueError("a parameter is no finite number")

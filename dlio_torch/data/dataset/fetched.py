@@ -1,4 +1,4 @@
-"""What an engine gives for each step: a batch, or the error in its place."""
+"""The result of an engine for one step: a batch, or the error that took its place."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ class FileCounts(Sequence[int]):
             files, rows = np.divmod(samples, self._each)
             return files, rows
         ends = self._known()
-        found = np.searchsorted(ends, samples, side="right").astype(np.int64)
-        return found, samples - np.where(found > 0, ends[found - 1], 0)
+        files = np.searchsorted(ends, samples, side="right").astype(np.int64)
+        return files, samples - np.where(files > 0, ends[files - 1], 0)
 
     def _known(self) -> Numbers:
         assert self._ends is not None

@@ -42,13 +42,13 @@ class Names(Sequence[str]):
         return next(self._some([range(len(self))[number]]))
 
     def _some(self, numbers: Iterable[int]) -> Iterator[str]:
-        for at in numbers:
-            middle = self._bytes[int(self._ends[at]) : int(self._ends[at + 1])]
+        for number in numbers:
+            middle = self._bytes[int(self._ends[number]) : int(self._ends[number + 1])]
             yield f"{self._begin}{os.fsdecode(middle)}{self._end}"
 
 
 def _beginning(names: Sequence[str]) -> str:
-    """What all of them begin with: what the first and the last in the alphabet do."""
+    """The common prefix of all names: that of the alphabetically first and last one."""
     least, most = min(names), max(names)
     same = (number for number, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1])
     return least[: next(same, len(least))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_dataset import MOST_SAMPLES
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
-from dlio_torch.data.dataset.probe import look
+from dlio_torch.data.dataset.probe import inspect_files
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.storage.base import Storage
-from dlio_torch.storage.local.stored_paths import in_the_way
+from dlio_torch.storage.local.stored_paths import kind_of
 from dlio_torch.storage.registry import open_storage
 
 VERSION = 1
@@ -128,10 +128,10 @@ def fingerprint(config: Config, fmt: Format) -> str:
     return hashlib.sha256(json.dumps(basis, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def generated(config: Config, fmt: Format) -> dict[str, Manifest]:
+def generated_manifests(config: Config, fmt: Format) -> dict[str, Manifest]:
     """Manifests of the generated data set, by split; an empty evaluation split is left out."""
     dataset, folder = config.dataset, data_folder(config, fmt)
-    made = {}
+    manifests = {}
     amounts = {
         "train": (dataset.num_files, dataset.samples_per_file, 0),
         # Far behind the training samples, so that adding training files leaves evaluation files alone.
@@ -139,13 +139,13 @@ def generated(config: Config, fmt: Format) -> dict[str, Manifest]:
     }
     for split, (files, per_file, first) in amounts.items():
         if files and per_file:
-            made[split] = Manifest(
+            manifests[split] = Manifest(
                 split, first, FileCounts([per_file], files), folder, None, fmt.suffix, dataset.num_subfolders
             )
-    return made
+    return manifests
 
 
-def existing(config: Config, fmt: Format, comm: Communicator | None = None) -> tuple[Manifest, dict[str, Any]]:
+def existing_manifest(config: Config, fmt: Format, comm: Communicator | None = None) -> tuple[Manifest, dict[str, Any]]:
     """The manifest of the files at ``dataset.path``, each checked to have the format's layout.
 
     Args:
@@ -169,25 +169,25 @@ def existing(config: Config, fmt: Format, comm: Communicator | None = None) -> t
     except DlioError as error:
         mine = error  # rank 0 raises it, so that of many the same one is shown
     everyone = comm.gather_objects(mine)
-    found = None
+    listing = None
     if everyone is not None:
         counts = np.zeros(len(names), np.int64)
         size = 0
         details: dict[str, Any] = {}
-        for rank, one in enumerate(everyone):
-            if isinstance(one, DlioError):
-                raise one
-            counts[rank :: comm.world_size] = one[0]
-            size += one[1]
-            details = details or one[2]
+        for rank, inspected in enumerate(everyone):
+            if isinstance(inspected, DlioError):
+                raise inspected
+            counts[rank :: comm.world_size] = inspected[0]
+            size += inspected[1]
+            details = details or inspected[2]
         empty = np.flatnonzero(counts == 0)
         if len(empty):
             name = names[int(empty[0])]
             raise DataError(f"{folder / name} holds no samples", hint="remove the file, or choose another path")
-        found = FileCounts(counts), size, details
-    found = comm.broadcast_object(found)
-    assert found is not None
-    return Manifest("train", 0, found[0], folder, names, fmt.suffix, bytes=found[1]), found[2]
+        listing = FileCounts(counts), size, details
+    listing = comm.broadcast_object(listing)
+    assert listing is not None
+    return Manifest("train", 0, listing[0], folder, names, fmt.suffix, bytes=listing[1]), listing[2]
 
 
 def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
@@ -198,9 +198,9 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     if fmt.is_there(path) or path.is_file():
         return path.parent, Names([path.name])
     if not path.is_dir():
-        raise DataError(f"dataset.path={str(path)!r} is {in_the_way(path)}", hint="name a file or a folder")
-    beside = {once.name for once in config.dataset.once if once.name}
-    names = sorted(name for name in _files_of(fmt, open_storage(path)) if name not in beside)
+        raise DataError(f"dataset.path={str(path)!r} is {kind_of(path)}", hint="name a file or a folder")
+    once_names = {once.name for once in config.dataset.once if once.name}
+    names = sorted(name for name in _files_of(fmt, open_storage(path)) if name not in once_names)
     if not names:
         raise DataError(
             f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",
@@ -214,7 +214,7 @@ def _files_of(fmt: Format, storage: Storage) -> Iterator[str]:
     for entry in storage.list():
         if not entry.name.endswith(fmt.suffix):
             continue
-        if entry.kind == "other" and (kind := in_the_way(storage.path(entry.name))) is not None:
+        if entry.kind == "other" and (kind := kind_of(storage.path(entry.name))) is not None:
             hint = "remove it, or put it right"
             raise DataError(f"{storage.path(entry.name)} is {kind}, not a file of data", hint=hint)
         if entry.kind == "file":
@@ -229,12 +229,12 @@ _Inspected = tuple[npt.NDArray[np.int64], int, dict[str, Any]]
 
 def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
     """Samples of each file, bytes of all, and what the first one looks like inside."""
-    infos = look(fmt.inspect, [folder / name for name in names], apart=fmt.may_crash)
+    infos = inspect_files(fmt.inspect, [folder / name for name in names], apart=fmt.may_crash)
     size = sum(fmt.stored_size(f"{folder}/{name}") or 0 for name in names)
     return np.array([info.num_samples for info in infos], np.int64), size, infos[0].details if infos else {}
 
 
-def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicator | None = None) -> int:
+def check_present(manifests: Mapping[str, Manifest], fmt: Format, comm: Communicator | None = None) -> int:
     """Raise on rank 0 unless every file is there; each rank looks for its share of them, at each file once.
 
     Args:
@@ -253,11 +253,11 @@ def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicato
     for manifest in manifests.values():
         first, missing, size = -1, 0, 0
         for file in range(comm.rank, manifest.num_files, comm.world_size):
-            found = fmt.stored_size(manifest.path_text(file))
-            if found is None:
+            stored = fmt.stored_size(manifest.path_text(file))
+            if stored is None:
                 first, missing = (file if first < 0 else first), missing + 1
             else:
-                size += found
+                size += stored
         everyone = comm.gather_objects((first, missing, size)) or []
         if number := sum(missing for _, missing, _ in everyone):
             first = min(first for first, missing, _ in everyone if missing)
@@ -271,13 +271,13 @@ def check_present(manifests: dict[str, Manifest], fmt: Format, comm: Communicato
 
 def _lacking(path: Path, fmt: Format) -> str:
     """Why a file of the data set is not complete: the path that something is wrong with, and what."""
-    kind = in_the_way(path)
+    kind = kind_of(path)
     if kind is None:
         return f"{path} does not exist"
     if not fmt.is_there(path):
         return f"{path} is {kind}"
     for companion in map(Path, fmt.companion_files(str(path))):
-        kind = in_the_way(companion)
+        kind = kind_of(companion)
         if not companion.is_file():
             return f"{companion} {'does not exist' if kind is None else f'is {kind}'}"
     return f"{path} is empty"

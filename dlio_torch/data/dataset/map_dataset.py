@@ -16,8 +16,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-import numpy as np
-import torch
 from torch.utils.data import Dataset
 
 from dlio_torch.compute.emulate import Preprocess
@@ -26,10 +24,11 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.provenance import BatchRecorder
 from dlio_torch.data.dataset.verification import check_contents, check_count
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, BatchBuffer, batch_bytes
-from dlio_torch.formats.core.format import Format, Reader
+from dlio_torch.formats.core.batch import Batch, BatchBuffer, batch_bytes
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.syserrors import unreadable
-from dlio_torch.trace.spans import NULL, Recorder
 
 _Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file and its path
 
@@ -161,10 +160,10 @@ class SampleDataset(Dataset[Batch]):
 
     def _reader(self, file: int, opened: _Opened) -> tuple[Reader, str]:
         """The open file and its path."""
-        found = opened.get(file)
-        if found is not None:
+        already_open = opened.get(file)
+        if already_open is not None:
             opened.move_to_end(file)
-            return found
+            return already_open
         if len(opened) >= self._max_open:
             oldest, _ = opened.popitem(last=False)[1]
             if not self._shared:  # else another thread may read it, and the last one that lets go of it closes it
@@ -235,69 +234,6 @@ class CatchingDataset(Dataset[Fetched]):
             return self._batch_recorder.end(begun, self._inner.__getitems__(indices))
         except DlioError as error:
             return failed(error)
-
-
-class InMemoryDataset(Dataset[Batch]):
-    """All samples that a rank will ask for, read as one batch before training.
-
-    Fixed-length arrays are read in place.  The rows of a variable-length array are put together when all
-    are there, which takes their size once more for that moment.
-
-    Batches are gathered by NumPy, in the thread that asks: torch's indexing would share the work out to a pool of
-    threads in every thread that loads, which wait for each other where cores are busy, and take them from training.
-
-    Args:
-        source: where they are read from; its ``unit`` says in which pieces.
-        wanted: numbers of the samples in ascending order, which is that of reading.
-        recorder: takes spans ``collate``.
-    """
-
-    def __init__(self, source: SampleDataset, wanted: Sequence[int], recorder: Recorder = NULL) -> None:
-        self._length = len(source)
-        self._recorder = recorder
-        self._all = source.__getitems__(wanted)  # tensors: workers that begin anew share their memory
-        # After each sample, the rows so far of a variable-length array.
-        self._ends = {
-            name.removesuffix(LENGTHS): np.cumsum(lengths.numpy())
-            for name, lengths in self._all.items()
-            if name.endswith(LENGTHS)
-        }
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Batch:
-        """A batch of one sample."""
-        return self.__getitems__([index])
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """The batch of the samples ``indices``, copied out of memory.
-
-        Raises:
-            KeyError: a sample was not among those wanted.
-        """
-        began = time.perf_counter_ns()
-        arrays = {name: tensor.numpy() for name, tensor in self._all.items()}  # the same memory
-        numbers, asked = arrays[INDEX], np.asarray(indices)
-        at = np.minimum(np.searchsorted(numbers, asked), len(numbers) - 1)
-        if not np.array_equal(numbers[at], asked):
-            raise KeyError(f"samples {indices} are not all in memory")
-        batch: Batch = {}
-        for name, array in arrays.items():
-            ends = self._ends.get(name)
-            if ends is None:
-                batch[name] = torch.from_numpy(np.take(array, at, axis=0))
-                continue
-            last = ends[at]
-            first = last - arrays[name + LENGTHS][at]
-            rows = [array[i:j] for i, j in zip(first.tolist(), last.tolist(), strict=True)]
-            batch[name] = torch.from_numpy(np.concatenate(rows))
-        self._recorder.add("collate", began, time.perf_counter_ns(), bytes=batch_bytes(batch))
-        return batch
-
-    def nbytes(self) -> int:
-        """Bytes that the samples take."""
-        return batch_bytes(self._all)
 
 
 def passed_through(batch: Any) -> Any:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_torch.config.schema import Config, DatasetConfig, OnceConfig
-from dlio_torch.data.dataset import manifest as layout
-from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.dataset.manifest import Manifest, data_folder
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
@@ -39,7 +38,7 @@ class OnceFile:
 
 
 class OnceFiles:
-    """What a rank opens once.
+    """Files that a rank opens once.
 
     Args:
         config: the experiment.
@@ -53,7 +52,7 @@ class OnceFiles:
         self._format = fmt
         self._options = config.dataset.once
         path = config.dataset.path
-        self._folder = layout.data_folder(config, fmt) if path is None else _folder(Path(path))
+        self._folder = data_folder(config, fmt) if path is None else _folder(Path(path))
         self._files: dict[str, OnceFile] = {}
         for number, option in enumerate(self._options):
             if option.name and option.name not in self._files:
@@ -61,8 +60,8 @@ class OnceFiles:
 
     def _file(self, config: Config, number: int, option: OnceConfig) -> OnceFile:
         # Contiguous, and read by POSIX calls, whatever the samples are.
-        made = DatasetConfig(format=config.dataset.format, fields=option.fields, samples_per_file=option.rows)
-        fmt = registry.create(made, config.seed)
+        options = DatasetConfig(format=config.dataset.format, fields=option.fields, samples_per_file=option.rows)
+        fmt = registry.create(options, config.seed)
         if option.columns and not fmt.reads_columns:
             raise ConfigError(
                 f"dataset.once.{number}.columns={option.columns}: format {fmt.name} reads whole arrays",

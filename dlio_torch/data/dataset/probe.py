@@ -1,7 +1,7 @@
-"""A first look at files that the user named, in a process of its own: some libraries crash on a damaged file.
+"""Inspection of the user's files in a separate process: some libraries crash on a damaged file.
 
-HDF5, netCDF, Silo and ADIOS2 trust what a file says of itself.  Where one of them ends the process, or turns for ever
-in a circle of addresses, the run is to say which file that was.  The process is forked, so it costs some milliseconds,
+HDF5, netCDF, Silo and ADIOS2 trust the addresses in a file.  When one of them ends the process, or loops endlessly over
+circular addresses, the error names that file.  The process is forked, so it costs some milliseconds,
 once for all files; what it sees is what is counted here.
 """
 
@@ -25,8 +25,8 @@ CPU_S = 30
 _HINT = "the file is damaged; replace it, or remove it from dataset.path"
 
 
-def look(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *, apart: bool) -> list[FileInfo]:
-    """What ``inspect`` says of each file.
+def inspect_files(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *, apart: bool) -> list[FileInfo]:
+    """Inspects each file.
 
     Args:
         inspect: looks at a file.
@@ -53,19 +53,19 @@ def look(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *, apart: b
         finally:
             os._exit(code)
     os.close(writing)
-    found: list[FileInfo] = []
+    infos: list[FileInfo] = []
     status: int | None = None
     try:
         with open(reading, "rb") as answers:
-            found += _answers(answers)
+            infos += _answers(answers)
         status = os.waitpid(pid, 0)[1]
     finally:
         if status is None:  # refused, or interrupted
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    if len(found) < len(paths):
-        raise DataError(f"{paths[len(found)]}: {_how_it_ended(status)}", hint=_HINT)
-    return found
+    if len(infos) < len(paths):
+        raise DataError(f"{paths[len(infos)]}: {_how_it_ended(status)}", hint=_HINT)
+    return infos
 
 
 def _inspect_all(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], answers: IO[bytes]) -> None:
@@ -98,7 +98,7 @@ def _inspect_all(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], ans
 
 
 def _answers(answers: IO[bytes]) -> Iterator[FileInfo]:
-    """What the child says, up to its end.
+    """Receives the answers of the child process until it ends.
 
     Raises:
         Exception: what looking at a file raised.

@@ -27,7 +27,7 @@ from typing import Any
 
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.formats.core.batch import Batch
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.iotrace.recorder.spans import Recorder
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a core, ns in a queue for one, turns (Documentation/scheduler)
 _BLOCK = 512  # unit of ru_inblock, whatever the device's own

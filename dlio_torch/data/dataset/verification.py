@@ -9,20 +9,20 @@ import numpy as np
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch, Sample, samples_of
-from dlio_torch.formats.core.byte_origin import whereabouts
+from dlio_torch.formats.core.byte_origin import locate_byte
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.layout import Ints
 
 
-def check_count(path: Path, found: int, expected: int) -> None:
+def check_count(path: Path, actual: int, expected: int) -> None:
     """Raise unless a file holds as many samples as the data set has in it.
 
     Raises:
         DataError: it does not.
     """
-    if found != expected:
+    if actual != expected:
         raise DataError(
-            f"{path} holds {found} samples, the data set has {expected} in it",
+            f"{path} holds {actual} samples, expected {expected}",
             hint="the file was replaced or damaged; remove it and generate again",
         )
 
@@ -41,8 +41,8 @@ def check_counts(epoch: int, came: Ints, due: Ints) -> None:
     samples = np.union1d(came, due)
     counts, wanted = (np.zeros(len(samples), np.int64) for _ in range(2))
     for numbers, into in ((came, counts), (due, wanted)):
-        found, times = np.unique(numbers, return_counts=True)
-        into[np.searchsorted(samples, found)] = times
+        distinct, times = np.unique(numbers, return_counts=True)
+        into[np.searchsorted(samples, distinct)] = times
     wrong = np.flatnonzero(counts != wanted)
     if len(wrong):
         first = wrong[0]
@@ -67,13 +67,13 @@ def check_contents(batch: Batch, fmt: Format, manifest: Manifest) -> None:
 def _wrong(index: int, sample: Sample, fmt: Format, manifest: Manifest) -> DataError:
     file, row = manifest.locate(index)
     path, number = manifest.path(file), manifest.first_sample + index
-    found = fmt.difference(number, sample)
-    assert found is not None
-    where = f"sample {index} of {manifest.split}"
-    if found.byte is not None and fmt.needs_files:
-        place = whereabouts(fmt, path, row, found.array, found.byte)
-        where += f", {place}" if place else ", whose place in the file is not known"
+    difference = fmt.difference(number, sample)
+    assert difference is not None
+    location = f"sample {index} of {manifest.split}"
+    if difference.byte is not None and fmt.needs_files:
+        position = locate_byte(fmt, path, row, difference.array, difference.byte)
+        location += f", {position}" if position else ", whose place in the file is not known"
     return DataError(
-        f"{path}: sample {row} is not what was generated: {found.array}: {found.text}; {where}",
+        f"{path}: sample {row} is not what was generated: {difference.array}: {difference.text}; {location}",
         hint="the file is damaged, or in the place of another one; remove it and generate again",
     )

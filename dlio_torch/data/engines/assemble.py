@@ -1,8 +1,9 @@
-"""Puts sampler, dataset and loader of one rank together from the configuration."""
+"""Assembles dataset and loaders of one rank from the configuration and the order of samples."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,10 @@ from dlio_torch.data.engines.held_batches import HeldLoader
 from dlio_torch.data.engines.replay_reads import serve
 from dlio_torch.data.engines.sources import Loading
 from dlio_torch.data.order.held_plan import HeldPlan
-from dlio_torch.data.order.pipe_plan import Plan
-from dlio_torch.data.order.planning import eval_sampler, train_sampler
-from dlio_torch.environment.vigil import NO_WATCH, Watch
+from dlio_torch.data.order.planning import RankOrder
 from dlio_torch.formats.core.format import Format
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.iotrace.recorder.spans import Recorder
+from dlio_torch.supervision.watchdog import NO_WATCHDOG, WatchdogSettings
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
@@ -27,18 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaders:
-    """What feeds the trainer of one rank.
+    """The loaders that feed the trainer of one rank.
 
     Attributes:
         train: training batches.
-        sampler: the order of the training samples, step by step.
         eval: evaluation batches; ``None`` if this rank evaluates nothing.
         load_s: seconds that reading the share, or what is replayed, into memory took; ``None`` if nothing was.
         load_bytes: bytes of that in memory; ``None`` likewise.
     """
 
     train: BatchLoader
-    sampler: Plan
     eval: BatchLoader | None
     load_s: float | None
     load_bytes: int | None
@@ -53,30 +51,35 @@ class Loaders:
 def assemble(
     config: Config,
     fmt: Format,
-    manifests: dict[str, Manifest],
+    manifests: Mapping[str, Manifest],
+    order: RankOrder,
     recorder: Recorder,
-    rank: int,
-    world_size: int,
     meeting: Meeting | None = None,
-    watch: Watch = NO_WATCH,
+    watchdog: WatchdogSettings = NO_WATCHDOG,
 ) -> Loaders:
-    """Loaders of one rank; reads first what ``dataset.once`` names, and into memory what ``loader.in_memory`` or
-    ``loader.replay`` ask for.
+    """Make the loaders of one rank.
 
-    ``meeting`` are the ranks that read by MPI-IO, where ``access.io`` asks for that.  ``watch`` says what is done
-    about a batch that does not come.
+    Files of ``dataset.once`` are read first, then what ``loader.in_memory`` or ``loader.replay`` keep in memory.
+
+    Args:
+        config: the experiment.
+        fmt: format of the data.
+        manifests: the files to read, by split.
+        order: the order of this rank's samples.
+        recorder: takes the spans.
+        meeting: the ranks that read by MPI-IO; ``None``: files are read by POSIX calls.
+        watchdog: settings of the watchdog for late batches.
 
     Raises:
-        ConfigError: the batch or the steps do not fit the data.
-        DataError: what is read first cannot be read.
+        DataError: a file that is read first cannot be read.
     """
-    sampler = train_sampler(config, manifests["train"], rank, world_size, fmt)
+    sampler, evaluation = order.train, order.evaluation
     OnceFiles(config, fmt).read(manifests)
     preprocess = Preprocess(config.compute) if config.compute.preprocess_s > 0 else None
     loading = Loading(config, fmt, recorder, preprocess=preprocess, verify=config.verify, meeting=meeting)
     if meeting is not None:  # ranks that read by MPI-IO wait for each other, which has a limit of its own
-        watch = replace(watch, give_up=None)
-    evaluation, tensors = None, len(fmt.specs())
+        watchdog = replace(watchdog, give_up=None)
+    tensors = len(fmt.specs())
     began = time.perf_counter()
     if config.loader.replay == "reads" and fmt.needs_files:
         train = manifests["train"]
@@ -87,16 +90,14 @@ def assemble(
         source = loading.replayed(manifests["train"], sampler)
     else:
         source = loading.source(manifests["train"], sampler, config.train.epochs)
-    if "eval" in manifests:
-        order = eval_sampler(config, manifests["eval"], rank, world_size, sampler.batch_size)
-        if order is not None:
-            evaluation = BatchLoader(
-                config.loader, loading.source(manifests["eval"], order, 1), order, watch=watch, tensors=tensors
-            )
+    eval_loader = None
+    if evaluation is not None:
+        eval_source = loading.source(manifests["eval"], evaluation, 1)
+        eval_loader = BatchLoader(config.loader, eval_source, evaluation, watchdog=watchdog, tensors=tensors)
     load_s = time.perf_counter() - began if loading.in_memory_bytes is not None else None
     feed = (
-        HeldLoader(config.loader, source, sampler, watch=watch, tensors=tensors)
+        HeldLoader(config.loader, source, sampler, watchdog=watchdog, tensors=tensors)
         if isinstance(sampler, HeldPlan)
-        else BatchLoader(config.loader, source, sampler, watch=watch, tensors=tensors)
+        else BatchLoader(config.loader, source, sampler, watchdog=watchdog, tensors=tensors)
     )
-    return Loaders(feed, sampler, evaluation, load_s, loading.in_memory_bytes)
+    return Loaders(feed, eval_loader, load_s, loading.in_memory_bytes)

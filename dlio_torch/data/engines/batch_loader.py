@@ -23,25 +23,26 @@ from dlio_torch.data.engines.replay import ReplayedBatches
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import PipeStream
-from dlio_torch.data.workers.activity import doing
+from dlio_torch.data.workers.descriptor_limits import TooManyFiles
 from dlio_torch.data.workers.exits import WorkerSignals
-from dlio_torch.data.workers.open_files import TooManyFiles
-from dlio_torch.data.workers.transfer import drop_frames
-from dlio_torch.data.workers.worker_errors import NoBatch, explain, uninterrupted
-from dlio_torch.environment.tasks import is_dead
-from dlio_torch.environment.vigil import NO_WATCH, Vigil, Watch
+from dlio_torch.data.workers.transfer_errors import drop_frames
+from dlio_torch.data.workers.worker_errors import NoBatch, explain
 from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.formats.core.batch import Batch
+from dlio_torch.supervision.reader_activity import describe_readers
+from dlio_torch.supervision.signals import deferred
+from dlio_torch.supervision.thread_states import has_ended
+from dlio_torch.supervision.watchdog import NO_WATCHDOG, Watchdog, WatchdogSettings
 
 Source = CatchingDataset | PipeStream | ReplayedBatches | DecoupledSource
-"""What a loader moves batches from."""
+"""Sources of a loader: readers of samples, pipes, or batches themselves."""
 
 
 _GRACE_S = 30.0  # for an engine to end a wait by itself
 
 
 class Engine(Protocol):
-    """What moves batches; gives them, or the errors in their place."""
+    """The machinery of a loader; yields batches, or errors in their place."""
 
     @property
     def workers(self) -> Sequence[BaseProcess]:
@@ -62,7 +63,7 @@ class Batches(Iterator[Batch]):
     """
 
     def __init__(self, loader: BatchLoader, items: Iterator[Fetched], timeout_s: float) -> None:
-        self._take, self._timeout_s, self._vigil = loader.take, timeout_s, loader.vigil
+        self._take, self._timeout_s, self._watchdog = loader.take, timeout_s, loader.watchdog
         self._workers, self._limits = loader.workers, loader.limits
         self._next = items.__next__
         #: Let the reader threads start on the next batch; does nothing where others decide that.
@@ -74,15 +75,15 @@ class Batches(Iterator[Batch]):
         Raises:
             DlioError: it could not be read; a worker died; none came within ``loader.timeout_s``.
         """
-        vigil = self._vigil
-        vigil.asked += 1
-        vigil.inside = True
+        watchdog = self._watchdog
+        watchdog.wait_number += 1
+        watchdog.is_waiting = True
         try:
             return self._take(self._next())
         except (RuntimeError, OSError, EOFError, NoBatch) as error:
             raise explain(error, self._timeout_s, self._workers(), self._limits) from error
         finally:
-            vigil.inside = False
+            watchdog.is_waiting = False
 
 
 def _nothing() -> None:
@@ -97,7 +98,7 @@ class BatchLoader:
         source: reads a batch of sample numbers; or the pipes that ``sampler`` is the plan of; or the batches
             themselves.
         sampler: which numbers, in which order.
-        watch: what is done about a wait for a batch that takes long.
+        watchdog: settings for waits for a batch that take long.
         tensors: of a batch.
 
     Raises:
@@ -110,7 +111,7 @@ class BatchLoader:
         source: Source,
         sampler: BatchSampler | PipePlan,
         *,
-        watch: Watch = NO_WATCH,
+        watchdog: WatchdogSettings = NO_WATCHDOG,
         tensors: int = 1,
     ) -> None:
         if config.pin_memory and not torch.cuda.is_available():
@@ -128,11 +129,11 @@ class BatchLoader:
         # Engines with threads and workers have a limit of their own: theirs ends the wait and not only the process.
         reads_itself = not registry.facts(config.engine).demand(config).readers
         grace_s = 0.0 if reads_itself else _GRACE_S
-        limit_s = config.timeout_s + grace_s if config.timeout_s and watch.give_up is not None else 0.0
-        # Where no Python code runs, those engines cannot end it.
-        outside_limit_s = config.timeout_s if watch.give_up is not None else 0.0
-        watch = replace(watch, limit_s=limit_s, outside_limit_s=outside_limit_s)
-        self.vigil = Vigil(self._waits_for, watch, self._look_after_workers)
+        limit_s = config.timeout_s + grace_s if config.timeout_s and watchdog.give_up is not None else 0.0
+        # If no Python code runs, those engines cannot end it.
+        observer_limit_s = config.timeout_s if watchdog.give_up is not None else 0.0
+        settings = replace(watchdog, limit_s=limit_s, observer_limit_s=observer_limit_s)
+        self.watchdog = Watchdog(self._awaited, settings, self._check_workers)
         self.limits = registry.worker_limits(config, tensors)
         self._engine: Engine
         if isinstance(source, ReplayedBatches):
@@ -153,13 +154,13 @@ class BatchLoader:
         step = self._resume[1] if self._resume is not None and self._resume[0] == number else 0
         self._resume = None
         if self._items is None or not self._goes_on(number, step):
-            with uninterrupted():
+            with deferred():
                 try:
                     self._items = self._engine.start(number, step)
                 except (OSError, RuntimeError, EOFError, DlioError) as error:
                     drop_frames(error)  # where torch's iterator is half made
                     raise explain(error, self._timeout_s, self.workers(), self.limits, starting=True) from None
-            self.vigil.start()  # after workers were forked, which need none of its threads
+            self.watchdog.start()  # after workers were forked, which need none of its threads
         self._epoch, self._taken = number, step
         return Batches(self, self._items, self._timeout_s)
 
@@ -174,14 +175,14 @@ class BatchLoader:
         """The processes that are to bring batches, where there are any."""
         return self._engine.workers
 
-    def _look_after_workers(self) -> None:
-        """Called while a batch is waited for, by another thread."""
+    def _check_workers(self) -> None:
+        """Called by the watchdog's thread during a wait for a batch."""
         workers = self.workers()
-        if any(is_dead(worker.pid) for worker in workers):
-            WorkerSignals.remind(workers)
+        if any(has_ended(worker.pid) for worker in workers):
+            WorkerSignals.check(workers)
 
-    def _waits_for(self) -> tuple[str, str]:
-        return f"the batch of step {self._taken + 1} of epoch {self._epoch + 1}", doing(self.workers())
+    def _awaited(self) -> tuple[str, str]:
+        return f"the batch of step {self._taken + 1} of epoch {self._epoch + 1}", describe_readers(self.workers())
 
     def take(self, item: Fetched) -> Batch:
         """Count a batch as taken, or raise the error that came in its place."""
@@ -193,7 +194,7 @@ class BatchLoader:
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the trainer is: the batches that were read ahead do not count as taken.
+        """The position of the trainer; batches that were read ahead do not count as taken.
 
         With ``loader.in_order=false`` it says how many were taken, not which.
         """
@@ -214,6 +215,6 @@ class BatchLoader:
 
     def close(self) -> None:
         """End workers and threads."""
-        self.vigil.stop()
-        with uninterrupted():
+        self.watchdog.stop()
+        with deferred():
             self._engine.close()

@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a loader engine without making one: its demand, and facts about it.
+"""Facts about a loader engine, among them its demand, for code that does not create one.
 
 Checks, plans, tuning, advice and job scripts know engines by this protocol alone.  Each engine subclasses
 :class:`EngineFacts` in its ``facts.py``; the registry names that class.  A module of facts does not import torch.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from dlio_torch.formats.core.facts import Axis, Call
+from dlio_torch.formats.core.facts import Axis, Call, Unused
 
 if TYPE_CHECKING:
     from dlio_torch.config.check import Fail
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a loader asks of the machine for one rank.
+    """Resources of the machine that a loader needs for one rank.
 
     Attributes:
         workers: worker processes.
@@ -58,23 +58,6 @@ class Demand:
         return (ahead + 1) * batch_bytes
 
 
-@dataclass(frozen=True)
-class Unused:
-    """An option that has no meaning for an engine.
-
-    Attributes:
-        key: its key.
-        value: what stands for "not set".
-        instead: what the engine does.
-        way_out: what to write to be rid of it.
-    """
-
-    key: str
-    value: Any
-    instead: str
-    way_out: str
-
-
 class EngineFacts:
     """Facts about one engine; the defaults are those of torch's DataLoader.
 
@@ -106,7 +89,7 @@ class EngineFacts:
     tensor_descriptors: ClassVar[bool] = True
 
     def demand(self, loader: LoaderConfig) -> Demand:
-        """What it asks of the machine for one rank."""
+        """Resources of the machine that the engine needs for one rank."""
         ahead, keys = 0, list[str]()
         if loader.num_workers:
             ahead, keys = loader.num_workers * loader.prefetched, ["loader.prefetch_factor", "loader.num_workers"]
@@ -123,11 +106,11 @@ class EngineFacts:
 
         Args:
             config: a complete configuration.
-            fail: raises the error; called with keys, problem and way out.
+            fail: raises the error; called with keys, problem and remedy.
         """
 
     def unused(self, config: Config) -> Iterator[Unused]:
-        """Options that are set and have no meaning for the engine."""
+        """Options that are set to a value which the engine does not accept."""
         return iter(())
 
     def axes(self, config: Config, cores: int) -> Sequence[Axis] | None:

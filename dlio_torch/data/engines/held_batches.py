@@ -9,8 +9,8 @@ from __future__ import annotations
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.batch_loader import Batches, BatchLoader, Source
 from dlio_torch.data.order.held_plan import HeldPlan
-from dlio_torch.environment.vigil import NO_WATCH, Watch
 from dlio_torch.formats.core.batch import Batch
+from dlio_torch.supervision.watchdog import NO_WATCHDOG, WatchdogSettings
 
 
 class HeldBatches(Batches):
@@ -58,13 +58,19 @@ class HeldLoader(BatchLoader):
         config: the options of ``loader``.
         source: see :class:`BatchLoader`.
         plan: the batches and how long each is held.
-        watch: see :class:`BatchLoader`.
+        watchdog: see :class:`BatchLoader`.
     """
 
     def __init__(
-        self, config: LoaderConfig, source: Source, plan: HeldPlan, *, watch: Watch = NO_WATCH, tensors: int = 1
+        self,
+        config: LoaderConfig,
+        source: Source,
+        plan: HeldPlan,
+        *,
+        watchdog: WatchdogSettings = NO_WATCHDOG,
+        tensors: int = 1,
     ) -> None:
-        super().__init__(config, source, plan.fetched, watch=watch, tensors=tensors)
+        super().__init__(config, source, plan.fetched, watchdog=watchdog, tensors=tensors)
         self._plan = plan
         self._used = 0
 

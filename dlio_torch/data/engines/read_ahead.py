@@ -29,7 +29,7 @@ class _End:
         self.error = error
 
 
-class _Reader(Generic[T]):
+class _ReaderThread(Generic[T]):
     """One thread: waits for a token, takes one item, hands it over."""
 
     def __init__(self, number: int) -> None:
@@ -58,7 +58,7 @@ class Items(Iterator[T]):
     """
 
     def __init__(
-        self, readers: Sequence[_Reader[T]], sources: Sequence[Iterator[T]], depth: int, timeout: float | None
+        self, readers: Sequence[_ReaderThread[T]], sources: Sequence[Iterator[T]], depth: int, timeout: float | None
     ) -> None:
         self._readers, self._sources, self._timeout = readers, sources, timeout
         self._under_way: deque[int] = deque()  # readers, in the order of items
@@ -105,7 +105,7 @@ class Items(Iterator[T]):
         The next epoch finds empty queues, and no thread inside an iterator.
 
         Args:
-            timeout: longest wait in seconds; ``None``: for ever.
+            timeout: seconds to wait; ``None``: no limit.
 
         Raises:
             RunFailed: a thread was still reading then.
@@ -136,13 +136,13 @@ class ReadAhead(Generic[T]):
 
     Args:
         depth: items that are ready or being read at any time.
-        timeout_s: longest wait for an item; 0: for ever.
+        timeout_s: seconds to wait for an item; 0 disables the limit.
     """
 
     def __init__(self, depth: int, timeout_s: float) -> None:
         self._depth = depth
         self._timeout = timeout_s or None
-        self._readers: list[_Reader[T]] = []
+        self._readers: list[_ReaderThread[T]] = []
         self._items: Items[T] | None = None
 
     def start(self, sources: Sequence[Iterator[T]]) -> Items[T]:
@@ -154,7 +154,7 @@ class ReadAhead(Generic[T]):
         if self._items is not None:
             self._items.drop(self._timeout)
         while len(self._readers) < len(sources):
-            self._readers.append(_Reader(len(self._readers)))
+            self._readers.append(_ReaderThread(len(self._readers)))
         self._items = Items(self._readers, sources, self._depth, self._timeout)
         return self._items
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dlio_torch.data.engines.batch_loader import Engine, Source
     from dlio_torch.data.order.pipe_plan import PipePlan
     from dlio_torch.data.order.sampler import BatchSampler
+    from dlio_torch.data.workers.descriptor_limits import OpenFiles
     from dlio_torch.data.workers.exits import WorkerLimits
-    from dlio_torch.data.workers.open_files import OpenFiles
     from dlio_torch.formats.core.format import Format
 
     Builder = Callable[[LoaderConfig, Source, BatchSampler | PipePlan, WorkerLimits], Engine]
@@ -57,7 +57,7 @@ def open_files(config: LoaderConfig, tensors: int = 1) -> OpenFiles:
         config: the options of ``loader``.
         tensors: of a batch.
     """
-    from dlio_torch.data.workers.open_files import OpenFiles
+    from dlio_torch.data.workers.descriptor_limits import OpenFiles
 
     about = facts(config.engine)
     return OpenFiles.of(config, about.worker_descriptors, tensors if about.tensor_descriptors else 0)
@@ -78,8 +78,8 @@ def format_of(config: Config) -> Format:
     """
     from dlio_torch.formats.core import registry
 
-    places, mpi_io = facts(config.loader.engine).reads_ranges, config.access.io != "posix"
-    return registry.create(config.dataset, config.seed, places=places, mpi_io=mpi_io)
+    layout, mpi_io = facts(config.loader.engine).reads_ranges, config.access.io != "posix"
+    return registry.create(config.dataset, config.seed, layout=layout, mpi_io=mpi_io)
 
 
 def _loaded(target: str) -> Any:

@@ -32,7 +32,7 @@ from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import BatchAssembler, Record
 from dlio_torch.formats.core.batch import ArraySpec, Batch, batch_bytes, collated, samples_of
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 Start = Callable[[int, int], Iterator[list[Record]]]
 """Begins the batches of records of an epoch and a part."""
@@ -49,7 +49,7 @@ class _Kept:
 
     def __init__(self, specs: Sequence[ArraySpec], records: Iterable[Record]) -> None:
         self._variable = [spec.name for spec in specs if spec.variable]
-        self.records = [(number, {name: array.copy() for name, array in one.items()}) for number, one in records]
+        self.records = [(number, {name: array.copy() for name, array in batch.items()}) for number, batch in records]
 
     def __len__(self) -> int:
         return len(self.records)
@@ -65,7 +65,8 @@ class _Kept:
         """
         if len(records) > 1 or not self._variable:
             return records
-        return [(number, {**one, **{name: one[name].copy() for name in self._variable}}) for number, one in records]
+        names = self._variable
+        return [(number, {**arrays, **{name: arrays[name].copy() for name in names}}) for number, arrays in records]
 
 
 class ReplayedSamples(Dataset[Batch]):
@@ -139,7 +140,7 @@ class ReplayedBatches:
     """
 
     def __init__(self, batches: Sequence[Batch], steps: int | None, *, pin: bool = False) -> None:
-        self._batches = [Fetched(_pinned(one) if pin else one) for one in batches]
+        self._batches = [Fetched(_pinned(batch) if pin else batch) for batch in batches]
         self._steps = steps
 
     @property
@@ -160,7 +161,7 @@ class ReplayedBatches:
 
     def nbytes(self) -> int:
         """Bytes that the batches take."""
-        return sum(batch_bytes(one.batch) for one in self._batches)
+        return sum(batch_bytes(fetched.batch) for fetched in self._batches)
 
 
 def _pinned(batch: Batch) -> Batch:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dlio_torch import native
 from dlio_torch.errors import PreconditionError
-from dlio_torch.storage.local.locked_folder import temporary_folder
+from dlio_torch.files.locked_folder import temporary_folder
 
 LIBRARY = "memory_reads"
 _LISTED = "DLIO_TORCH_MEMORY_FILES"
@@ -79,7 +79,7 @@ def _most_files() -> int:
 
 
 def _tell_children(paths: Iterable[Path]) -> None:
-    """Forked workers have the mappings; those that begin anew read the list of files."""
+    """Forked workers have the mappings; spawned ones read the list of files."""
     stack = contextlib.ExitStack()
     listed = stack.enter_context(temporary_folder()) / "files"
     listed.write_bytes(b"".join(os.fsencode(path) + b"\n" for path in paths))

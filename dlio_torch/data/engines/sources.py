@@ -1,4 +1,4 @@
-"""What the loaders of a rank read from: datasets and pipes, or what is kept of them in memory."""
+"""Sources of the loaders of a rank: datasets and pipes, or their content kept in memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from torch.utils.data import IterDataPipe
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import Config
+from dlio_torch.data.dataset.in_memory_dataset import InMemoryDataset
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.map_dataset import BatchSource, CatchingDataset, InMemoryDataset, SampleDataset
+from dlio_torch.data.dataset.map_dataset import BatchSource, CatchingDataset, SampleDataset
 from dlio_torch.data.engines import registry
 from dlio_torch.data.engines.batch_loader import Source
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
@@ -38,7 +39,7 @@ from dlio_torch.data.pipeline.stream import (
 )
 from dlio_torch.formats.core.batch import ArraySpec, Batch
 from dlio_torch.formats.core.format import Format
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
@@ -78,7 +79,7 @@ class Loading:
         self._verify = verify
 
     def source(self, manifest: Manifest, plan: Plan, epochs: int) -> Source:
-        """What gives the batches of a plan; reads them into memory where ``loader.in_memory`` asks for that."""
+        """The source of the batches of a plan; reads them into memory if ``loader.in_memory`` is set."""
         plan = fetched_by(plan)
         if self._meeting is not None:
             return CatchingDataset(self._by_mpiio(manifest, plan, self._meeting), self._recorder)
@@ -100,7 +101,7 @@ class Loading:
         return CatchingDataset(loaded, self._recorder)
 
     def replayed(self, manifest: Manifest, plan: Plan) -> Source:
-        """What takes the place of :meth:`source` where ``loader.replay`` is ``samples`` or ``batches``.
+        """The replacement of :meth:`source` if ``loader.replay`` is ``samples`` or ``batches``.
 
         Raises:
             DataError: what is to be kept cannot be read.
@@ -166,7 +167,7 @@ class Loading:
         )
 
     def _start(self, manifest: Manifest, plan: PipePlan) -> tuple[Start, Sequence[ArraySpec]]:
-        """What begins the records of a pipe, and the arrays of a record."""
+        """The start of a pipe of records, and the arrays of a record."""
         if isinstance(plan, LanesPlan):
             # One file at a time; samples are preprocessed and checked where they are read, as whole ones.
             lanes = LanesStart(plan, self._dataset(manifest, max_open_files=1), self._format.specs())

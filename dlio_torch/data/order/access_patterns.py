@@ -27,37 +27,37 @@ def interleaved(sources: Iterable[Iterable[T]], cycle_length: int) -> Iterator[T
     """One item of each of ``cycle_length`` sources in turn.
 
     The order is that of ``tf.data.Dataset.interleave`` with a block length of 1: a source is begun when the
-    cycle comes to a free place, and the place of a source that is over stays free until the cycle comes back.
+    cycle comes to a free slot, and the slot of a source that is over stays free until the cycle comes back.
 
     Args:
-        sources: what to read; the next one is asked for when there is a free place for it.
+        sources: what to read; the next one is asked for when there is a free slot for it.
         cycle_length: sources that are under way at the same time, at least 1.
     """
     coming = iter(sources)
-    places: list[Iterator[T] | None] = [None] * cycle_length
-    more, under_way, place = True, 0, 0
+    running_sources: list[Iterator[T] | None] = [None] * cycle_length
+    more, under_way, slot = True, 0, 0
     try:
         while more or under_way:
-            running = places[place]
+            running = running_sources[slot]
             if running is None:
                 source = next(coming, None) if more else None
                 if source is None:
                     more = False
                 else:
-                    places[place] = iter(source)
+                    running_sources[slot] = iter(source)
                     under_way += 1
                     continue
             else:
                 try:
                     item = next(running)
                 except StopIteration:
-                    places[place] = None
+                    running_sources[slot] = None
                     under_way -= 1
                 else:
                     yield item
-            place = (place + 1) % cycle_length
+            slot = (slot + 1) % cycle_length
     finally:
-        for running in places:
+        for running in running_sources:
             # Files that are open when the stream is abandoned.
             close = getattr(running, "close", None)
             if close is not None:
@@ -111,7 +111,7 @@ def in_batches(start: Callable[[], Iterable[T]], size: int, *, again: bool) -> I
     Args:
         start: begins the stream; called once, or with ``again`` whenever the stream is over.
         size: items of a batch.
-        again: go on at the start, for ever; a stream without items ends all the same.
+        again: start again at each end, without limit; a stream without items ends all the same.
     """
     batch: list[T] = []
     some = True

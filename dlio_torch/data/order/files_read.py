@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.order.pipe_plan import Plan
 from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core.format import Format
 
@@ -18,10 +20,11 @@ Mask = npt.NDArray[np.bool_]
 def files_read(
     config: Config,
     fmt: Format,
-    manifests: dict[str, Manifest],
+    manifests: Mapping[str, Manifest],
     ranks: Iterable[int],
     world_size: int,
     epochs: range,
+    known: Mapping[int, Plan] = MappingProxyType({}),
 ) -> Iterator[tuple[Manifest, Mask]]:
     """For each manifest the files that these ranks read, a mask over its files; one that stands for two comes once.
 
@@ -32,6 +35,7 @@ def files_read(
         ranks: the readers.
         world_size: all ranks.
         epochs: the epochs, from 0.
+        known: plans of training samples that exist already, by rank; others are made here.
     """
     ranks = list(ranks)
     train = manifests["train"]
@@ -39,18 +43,18 @@ def files_read(
     if config.train.eval_ranks == "first":
         evaluates &= 0 in ranks
     evaluation = manifests.get("eval") if evaluates else None
-    own = config.access.partition in ("files", "slices") and config.access.pattern != "lanes"
+    reads_own_files = config.access.partition in ("files", "slices") and config.access.pattern != "lanes"
     # A stream also opens files whose samples wait in its pool when the epoch ends.  Where files are dealt anew in each
     # pass, which these are depends on its workers.
     stream = config.access.pattern == "stream"
-    whole = not own or (stream and config.access.shard == "after_shuffle")
+    whole = not reads_own_files or (stream and config.access.shard == "after_shuffle")
     mask = np.full(train.num_files, whole or evaluation is train)
     if not mask.all():
         for rank in ranks:
             if stream:
                 mask[rank::world_size] = True
                 continue
-            plan = train_sampler(config, train, rank, world_size, fmt)
+            plan = known[rank] if rank in known else train_sampler(config, train, rank, world_size, fmt)
             for epoch in epochs:
                 samples = plan.expected(epoch)
                 mask[train.locate_all(samples)[0]] = True

@@ -76,7 +76,7 @@ class LanesPlan(PipePlan):
                 yield from piece.tolist()
 
     def random_key(self, part: int) -> tuple[int, ...]:
-        """What the random rows of ``part`` depend on."""
+        """Key of the random rows of ``part``."""
         return (*self._key, part)
 
     def cut(self, specs: Sequence[ArraySpec]) -> list[ArraySpec]:

@@ -22,7 +22,7 @@ LARGE = 1 << 24
 _AT_ONCE = 1 << 13  # samples that are computed together
 
 
-class BatchMaker(Protocol):
+class BatchProducer(Protocol):
     """Makes the indices of one step (from 0) of one epoch for one rank."""
 
     def __call__(self, step: int) -> Indices:
@@ -42,7 +42,7 @@ class Positions:
         return positions if begin + self.size <= self.count else positions % self.count
 
 
-class Strided:
+class StridedOrder:
     """Every ``stride``-th sample, then the same from the next start; ``stride=1`` is sequential."""
 
     def __init__(self, first: int, positions: Positions, stride: int) -> None:
@@ -95,22 +95,22 @@ class Computed:
         self.permutation = Permutation(key, positions.count)
         self.first, self.positions, self.steps = first, positions, steps
         self.at_once = max(1, _AT_ONCE // positions.size)
-        self.made: tuple[int, Indices] = -1, np.zeros(0, np.int64)
+        self.permuted: tuple[int, Indices] = -1, np.zeros(0, np.int64)
 
     def __call__(self, step: int) -> Indices:
         """Indices of ``step``; int64 of ``(size,)``."""
         number, within = divmod(step, self.at_once)
-        made, order = self.made
-        if made != number:
+        permuted, order = self.permuted
+        if permuted != number:
             steps = range(number * self.at_once, min(self.steps, (number + 1) * self.at_once))
-            order = self.permutation(np.concatenate([self.positions(one) for one in steps])) + self.first
-            self.made = number, order  # in one piece: threads may ask at once
+            order = self.permutation(np.concatenate([self.positions(each) for each in steps])) + self.first
+            self.permuted = number, order  # in one piece: threads may ask at once
         size = self.positions.size
         indices: Indices = order[within * size : (within + 1) * size].copy()
         return indices
 
 
-def shuffled(key: list[int], first: int, positions: Positions, steps: int) -> BatchMaker:
+def shuffled(key: list[int], first: int, positions: Positions, steps: int) -> BatchProducer:
     """The permutation of a share that ``key`` chooses: NumPy's, or beyond :data:`LARGE` samples a computed one."""
     return (Computed if positions.count > LARGE else Shuffled)(key, first, positions, steps)
 
@@ -121,8 +121,8 @@ def permuted(key: list[int], count: int, part: slice) -> Indices | NDArray[np.in
         return Permutation(key, count)(np.arange(*part.indices(count), dtype=np.int64))
     order = np.arange(count, dtype=np.int32)
     np.random.default_rng(key).shuffle(order)
-    found: NDArray[np.int32] = order[part].copy()
-    return found
+    part_order: NDArray[np.int32] = order[part].copy()
+    return part_order
 
 
 def pieces(key: list[int], count: int) -> Iterator[Indices | NDArray[np.int32]]:

@@ -37,11 +37,11 @@ class Permutation:
         self._digits = np.uint64(high), np.uint64(-(-count // high))  # their product is less than high beyond count
 
     def __call__(self, positions: Numbers) -> Numbers:
-        """What stands at these positions, each below ``count``; int64 of the same shape."""
-        found = self._walked(positions.astype(np.uint64))
-        while (outside := found >= self._count).any():
-            found[outside] = self._walked(found[outside])
-        return found.astype(np.int64)
+        """Values at these positions, each below ``count``; int64 of the same shape."""
+        values = self._walked(positions.astype(np.uint64))
+        while (outside := values >= self._count).any():
+            values[outside] = self._walked(values[outside])
+        return values.astype(np.int64)
 
     def _walked(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         high, low = self._digits

@@ -22,7 +22,7 @@ ENDLESS = 1 << 62  # batches
 
 
 class Plan(Protocol):
-    """What a run knows of the samples that a rank gets, before anything is read.
+    """Order of the samples that a rank gets, known before anything is read.
 
     Attributes:
         batch_size: samples of a batch of this rank.
@@ -66,7 +66,7 @@ class PipePlan(ABC):
     Attributes:
         num_samples: samples of the data set.
         batch_size: samples of a batch of this rank.
-        endless: an epoch goes on where the one before ended; else each begins anew.
+        endless: an epoch goes on where the one before ended; else each starts from the beginning.
         parts: shares into which the rank's files are cut, one for each loader worker.
         held_samples: most samples that the pipes of all parts keep in memory, beside batches under way.
     """
@@ -122,7 +122,7 @@ class PipePlan(ABC):
         """Numbers of the samples that this rank gets in ``epoch`` from step ``first`` on, ascending, repeated."""
         return np.sort(np.fromiter((sample for batch in self.batches(epoch, first) for sample in batch), np.int64))
 
-    def places(self, epoch: int, step: int) -> list[tuple[int, int]]:
+    def positions(self, epoch: int, step: int) -> list[tuple[int, int]]:
         """For each loader worker, its part and how many of the part's batches come before ``step``."""
         order = round_robin(self.part_lengths(epoch))
         given = [0] * self.parts
@@ -138,7 +138,7 @@ class PipePlan(ABC):
         lengths = self.part_lengths(epoch)
         if not self.endless:
             lengths = np.bincount(list(islice(round_robin(lengths), step, self._steps)), minlength=self.parts).tolist()
-        return [lengths[part] for part, _ in self.places(epoch, step)]
+        return [lengths[part] for part, _ in self.positions(epoch, step)]
 
     def state_dict(self) -> dict[str, Any]:
         """The start, and the pattern that positions belong to; plain values that JSON can hold."""

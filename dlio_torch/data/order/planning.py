@@ -1,9 +1,9 @@
-"""Makes the plan of a rank from the configuration: which training and evaluation samples it reads, in which order."""
+"""Plans the order of a rank's samples from the configuration: training and evaluation, batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlio_torch.config.schema import Config
@@ -15,6 +15,38 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import LanesSpec, SamplerSpec, StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.formats.core.format import Format
+
+
+@dataclass(frozen=True)
+class RankOrder:
+    """Order in which one rank reads samples.
+
+    Attributes:
+        train: plan of the training samples, step by step.
+        evaluation: plan of the evaluation samples; ``None`` if this rank evaluates nothing.
+    """
+
+    train: BatchSampler | PipePlan | HeldPlan
+    evaluation: BatchSampler | PipePlan | None
+
+
+def plan_order(config: Config, fmt: Format, manifests: Mapping[str, Manifest], rank: int, world_size: int) -> RankOrder:
+    """Plan the order in which ``rank`` reads samples.
+
+    Args:
+        config: the experiment.
+        fmt: format of the data.
+        manifests: the data, by split.
+        rank: this rank.
+        world_size: number of ranks.
+
+    Raises:
+        ConfigError: the batch or the steps do not fit the data.
+    """
+    train, evaluation = train_sampler(config, manifests["train"], rank, world_size, fmt), None
+    if "eval" in manifests:
+        evaluation = eval_sampler(config, manifests["eval"], rank, world_size, train.batch_size)
+    return RankOrder(train, evaluation)
 
 
 def train_sampler(
@@ -37,7 +69,7 @@ def train_sampler(
     return plan if hold == 1 else HeldPlan(plan, hold, steps)
 
 
-def fit_steps(config: Config, manifests: dict[str, Manifest], world_size: int, scaled: Collection[str]) -> Config:
+def fit_steps(config: Config, manifests: Mapping[str, Manifest], world_size: int, scaled: Collection[str]) -> Config:
     """Limit the steps that the scale chose to what existing data give.
 
     How much they hold is not known while the scale is applied; steps that the user or the recipe asked

@@ -115,7 +115,7 @@ class BatchSampler(Sampler[list[int]]):
 
     def _run(self) -> Iterator[list[int]]:
         first, self._resume = self._resume, 0
-        make = self.batch_maker(self._epoch)
+        make = self.batch_producer(self._epoch)
         for step in range(first, self._steps):
             self._step = step + 1
             yield make(step).tolist()
@@ -153,7 +153,7 @@ class BatchSampler(Sampler[list[int]]):
 
     def batch(self, epoch: int, step: int) -> Indices:
         """Indices of this rank's batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
-        return self.batch_maker(epoch)(step)
+        return self.batch_producer(epoch)(step)
 
     def expected(self, epoch: int, first: int = 0) -> Indices:
         """Numbers of the samples that this rank reads in ``epoch``, ascending, each as often as it is read.
@@ -162,7 +162,7 @@ class BatchSampler(Sampler[list[int]]):
             epoch: from 0.
             first: the step (from 0) from which on they count.
         """
-        make = self.batch_maker(epoch)
+        make = self.batch_producer(epoch)
         return np.sort(np.concatenate([np.zeros(0, np.int64), *(make(step) for step in range(first, self._steps))]))
 
     @property
@@ -230,7 +230,7 @@ class BatchSampler(Sampler[list[int]]):
 
     # --- order ------------------------------------------------------------------------------------
 
-    def batch_maker(self, epoch: int) -> orders.BatchMaker:
+    def batch_producer(self, epoch: int) -> orders.BatchProducer:
         """Gives the indices of each step of ``epoch``: cheaper than :meth:`batch` for many steps."""
         part = self.spec.rank * self.batch_size if self.spec.partition == "batches" else 0
         positions = orders.Positions(self._span, part, self.batch_size, self._count)
@@ -239,7 +239,7 @@ class BatchSampler(Sampler[list[int]]):
             return orders.RandomBlocks(key, self._first, positions, self._steps)
         if self.spec.order == "shuffled":
             return orders.shuffled(key, self._first, positions, self._steps)
-        return orders.Strided(self._first, positions, self.spec.stride if self.spec.order == "strided" else 1)
+        return orders.StridedOrder(self._first, positions, self.spec.stride if self.spec.order == "strided" else 1)
 
 
 def _borders(count: int, parts: int, numbers: Indices) -> Indices:

@@ -1,4 +1,4 @@
-"""What the samplers and plans of a rank are made from: one object for each, with a default for what is not given.
+"""Parameters of the samplers and plans of a rank: one object for each kind, with defaults.
 
 Keys of the configuration are named where they differ from the attribute's own name.
 """

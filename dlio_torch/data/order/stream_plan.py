@@ -1,6 +1,6 @@
 """The plan of a stream: whole files, shuffled, sharded over ranks, interleaved, through a shuffle pool.
 
-A *pass* reads each file of a share once.  Without ``repeat`` an epoch is one pass and begins anew; with it
+A *pass* reads each file of a share once.  Without ``repeat`` an epoch is one pass from the beginning; with it
 passes follow each other through the epochs, as TensorFlow's ``repeat`` gives one endless data set.
 """
 
@@ -130,8 +130,10 @@ class StreamPlan(PipePlan):
             each = files // ranks
             key = [self._seed, number, 0]
             return permuted(key, files, slice(self._rank * each, (self._rank + 1) * each)).astype(np.int64)
-        own = np.arange(self._rank, files, ranks) if self._by_files else np.arange(files)
-        return np.random.default_rng([self._seed, number, 1, self._rank]).permutation(own) if self._shuffled else own
+        dealt = np.arange(self._rank, files, ranks) if self._by_files else np.arange(files)
+        return (
+            np.random.default_rng([self._seed, number, 1, self._rank]).permutation(dealt) if self._shuffled else dealt
+        )
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -147,9 +149,9 @@ class StreamPlan(PipePlan):
         """
         files, ranks = len(self._counts), self._world_size
         if not self._by_files or self._redealt:
-            own = files if not self._by_files else files // ranks
-            any_of = own if self._counts.alike else files  # any files may be in such a share
-            yield self._counts.array(np.arange(any_of))[:, None], own
+            share_size = files if not self._by_files else files // ranks
+            any_of = share_size if self._counts.alike else files  # any files may be in such a share
+            yield self._counts.array(np.arange(any_of))[:, None], share_size
             return
         each, longer = divmod(files, ranks)
         for having, held in ((range(longer), each + 1), (range(longer, ranks), each)):
@@ -185,7 +187,7 @@ class StreamPlan(PipePlan):
     # --- samples ----------------------------------------------------------------------------------
 
     def key(self, epoch: int, part: int) -> tuple[int, ...]:
-        """What the draws from the pool of ``part`` depend on; with ``repeat`` the pool outlives epochs."""
+        """Key of the draws from the pool of ``part``; with ``repeat`` the pool outlives epochs."""
         return (self._seed, 0 if self.endless else epoch, self._rank, part)
 
     def passes(self, epoch: int) -> Iterable[int]:

@@ -33,7 +33,7 @@ class _Over:
 
 
 class _Stage:
-    """What the threads and the consumer share.
+    """State that the threads and the consumer share.
 
     Attributes:
         lock: of everything here, and of all readers.
@@ -49,7 +49,7 @@ class _Stage:
         self.pid = os.getpid()
 
 
-class _Reader(Generic[T]):
+class _SourceReader(Generic[T]):
     """One thread: reads a source up to its end, then waits for another one.
 
     Attributes:
@@ -152,17 +152,17 @@ def interleaved_in_parallel(
         DlioError: the system starts no more threads.
     """
     coming, stage = iter(sources), _Stage(buffer)
-    readers: list[_Reader[T]] = []
+    readers: list[_SourceReader[T]] = []
     try:
         for number in range(cycle_length + prefetch):
             source = next(coming, None)
             if source is None:
                 break
-            readers.append(_Reader(stage, number))
+            readers.append(_SourceReader(stage, number))
             with stage.lock:
                 readers[-1].begin(source)
             _start(readers[-1].thread)
-        turn: list[_Reader[T] | None] = [*readers[:cycle_length]]
+        turn: list[_SourceReader[T] | None] = [*readers[:cycle_length]]
         staged = deque(readers[cycle_length:])
         place = 0
         while any(turn):
@@ -192,7 +192,7 @@ def _start(thread: threading.Thread) -> None:
         raise refused("the threads that read files cannot be started", limit, elsewhere=elsewhere) from error
 
 
-def _close(stage: _Stage, readers: Sequence[_Reader[Any]]) -> None:
+def _close(stage: _Stage, readers: Sequence[_SourceReader[Any]]) -> None:
     """End the threads; one that is inside a read for more than two seconds from now ends after it."""
     if stage.pid != os.getpid():  # forked from the process that has them
         return

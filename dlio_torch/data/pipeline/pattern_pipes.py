@@ -68,7 +68,7 @@ class ShufflePool(IterDataPipe[T]):
         source: the items; with ``repeat`` it is iterated over again and again.
         size: items in the pool.
         seed: number, or numbers, that the draws depend on; nothing else changes them.
-        repeat: go on with the source's items of the next pass, for ever.
+        repeat: go on with the source's items of the next pass, without limit.
     """
 
     def __init__(

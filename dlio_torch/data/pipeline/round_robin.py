@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset, IterDataPipe, functional_datapipe,
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.dataset.map_dataset import CatchingDataset
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.workers.transfer import shared_numbers
+from dlio_torch.data.workers.transfer_errors import shared_numbers
 
 
 class EpochBatches:

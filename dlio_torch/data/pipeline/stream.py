@@ -25,11 +25,11 @@ from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
 from dlio_torch.data.pipeline.pattern_pipes import Interleave, ShufflePool
 from dlio_torch.data.pipeline.round_robin import RoundRobin
-from dlio_torch.data.workers.transfer import shared_numbers
+from dlio_torch.data.workers.transfer_errors import shared_numbers
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.syserrors import unreadable
-from dlio_torch.trace.spans import NULL, Recorder
 
 Record = tuple[int, Sample]  # number of the sample in the data set, and its arrays
 # A file, the number of its first sample in the data set, its samples in the order in which they are wanted.
@@ -120,9 +120,9 @@ class StreamDataset(SampleDataset):
             yield records[row]
 
 
-def _miscounted(path: str, found: str, expected: int) -> DataError:
+def _miscounted(path: str, actual: str, expected: int) -> DataError:
     return DataError(
-        f"{path} holds {found} samples, the data set has {expected} in it",
+        f"{path} holds {actual} samples, expected {expected}",
         hint="the file was replaced or damaged; remove it and generate again",
     )
 
@@ -165,7 +165,7 @@ class RecordBatches(IterDataPipe[list[Record]]):
     def __iter__(self) -> Iterator[list[Record]]:
         worker = get_worker_info()
         epoch, step = (int(value) for value in self._position)
-        part, done = self._plan.places(epoch, step)[worker.id if worker is not None else 0]
+        part, done = self._plan.positions(epoch, step)[worker.id if worker is not None else 0]
         # What came before a position is read once more: the pool and the lanes depend on it.
         return islice(self._start(epoch, part), done, None)
 

@@ -1,4 +1,4 @@
-"""Loader workers that died: how that is noticed, and the line for it."""
+"""Exits of loader workers: how an unexpected one is noticed, and its one-line error."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from types import FrameType
 from typing import Any
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.workers.open_files import EXIT_CODE, OpenFiles
-from dlio_torch.data.workers.transfer import LOWER
-from dlio_torch.environment.oom import OomKills
+from dlio_torch.data.workers.descriptor_limits import EXIT_CODE, OpenFiles
+from dlio_torch.data.workers.transfer_errors import LOWER
 from dlio_torch.environment.private_names import is_handler_of_loaders
 from dlio_torch.errors import DlioError, RunFailed
-from dlio_torch.storage.local.locked_folder import SHARED_MEMORY
+from dlio_torch.files.locked_folder import SHARED_MEMORY
+from dlio_torch.supervision.out_of_memory import OomKills
 from dlio_torch.units import format_size
 
-_DEAF = ("weakref", "_weakrefset", "importlib._bootstrap")
-"""Modules in which an error of a signal's handler is printed and lost, or leaves something half imported."""
+_SWALLOWING = ("weakref", "_weakrefset", "importlib._bootstrap")
+"""Modules in which an exception of a signal handler is printed and lost, or leaves a module half imported."""
 
 
 class WorkerDied(RunFailed):
-    """A loader worker ended."""
+    """A loader worker ended unexpectedly."""
 
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """Limits of the machine that may end a worker, as they were before it was started.
+    """Limits of the machine that may end a worker, read before it was started.
 
     Attributes:
-        kills: processes that the kernel had killed for lack of memory.
+        kills: counters of the out-of-memory killer.
         files: open files that are needed.
     """
 
@@ -44,96 +44,98 @@ class WorkerLimits:
 
     @classmethod
     def now(cls, config: LoaderConfig, files: OpenFiles) -> WorkerLimits:
-        """Of a loader with these options."""
+        """Reads the limits, for a loader with these options."""
         return cls(OomKills.now() if config.num_workers else OomKills(None, None), files)
 
 
-def worker_died(what: str, limits: WorkerLimits) -> DlioError:
-    """A loader worker ended.
+def worker_died(exit_text: str, limits: WorkerLimits) -> DlioError:
+    """The error for a loader worker that ended unexpectedly.
 
     Args:
-        what: names it and how it ended.
-        limits: those that it may have met.
+        exit_text: names the worker and how it ended, in torch's words.
+        limits: limits of the machine, read before the worker was started.
     """
-    if re.search(rf"exit code {EXIT_CODE}\b", what):
+    if re.search(rf"exit code {EXIT_CODE}\b", exit_text):
         return limits.files.error()
-    hint = "look for too little memory, or lower loader.num_workers"
-    if "signal: Killed" in what:
+    hint = "check the memory of the machine, or lower loader.num_workers"
+    if "signal: Killed" in exit_text:
         return WorkerDied(
-            f"a loader worker died: {what} ({limits.kills.since()})",
+            f"a loader worker died: {exit_text} ({limits.kills.since()})",
             hint=f"if it took too much memory, {LOWER}",
         )
-    if "signal: Bus error" in what:
+    if "signal: Bus error" in exit_text:
         with contextlib.suppress(OSError):
             free = format_size(shutil.disk_usage(SHARED_MEMORY).free)
-            what += f" (of {SHARED_MEMORY}, through which workers hand batches over, {free} are free)"
+            exit_text += f" ({free} are free in {SHARED_MEMORY}, through which workers transfer batches)"
         hint = f"raise the size of {SHARED_MEMORY}, or {LOWER}"
-    if re.search(r"exit code|signal: (Segmentation|Abort|Floating|Illegal)", what):
-        hint = "see what it said before"
-    return WorkerDied(f"a loader worker died: {what}", hint=hint)
+    if re.search(r"exit code|signal: (Segmentation|Abort|Floating|Illegal)", exit_text):
+        hint = "see its message above"
+    return WorkerDied(f"a loader worker died: {exit_text}", hint=hint)
 
 
-def death_of(workers: Sequence[BaseProcess], limits: WorkerLimits) -> DlioError | None:
-    """The first of the workers that did not end by itself; in the process that started them."""
+def exit_of(workers: Sequence[BaseProcess], limits: WorkerLimits) -> DlioError | None:
+    """The error for the first worker that was killed or failed; None: there is none.  Called by their parent."""
     for worker in workers:
         code = worker.exitcode
         if code:
-            how = f"is killed by signal: {signal.strsignal(-code)}" if code < 0 else f"ended with exit code {code}"
-            return worker_died(f"DataLoader worker (pid {worker.pid}) {how}", limits)  # as torch says it
+            ending = f"is killed by signal: {signal.strsignal(-code)}" if code < 0 else f"ended with exit code {code}"
+            return worker_died(f"DataLoader worker (pid {worker.pid}) {ending}", limits)  # in torch's words
     return None
 
 
-def death_in(error: BaseException, limits: WorkerLimits) -> DlioError | None:
-    """What torch says of a death, in what it raised."""
-    # "exited unexpectedly" has "is killed by signal" for its cause, which says more.
-    found: DlioError | None = None
+def exit_in(error: BaseException, limits: WorkerLimits) -> DlioError | None:
+    """The error for a worker's exit that an exception of torch reports; None: it reports none."""
+    # "exited unexpectedly" has "is killed by signal" as its cause, which has more information.
+    exit_error: DlioError | None = None
     cause: BaseException | None = error
     while cause is not None:
         text = str(cause).strip()
         if isinstance(cause, WorkerDied):
             return cause
         if "exited unexpectedly" in text or "is killed by signal" in text:
-            # torch goes on with advice on its own.
-            found = worker_died(text.splitlines()[-1].partition(" Details are lost")[0].strip().rstrip("."), limits)
+            # torch adds advice of its own, which is cut off.
+            exit_error = worker_died(
+                text.splitlines()[-1].partition(" Details are lost")[0].strip().rstrip("."), limits
+            )
         cause = cause.__cause__
-    return found
+    return exit_error
 
 
-def _keeps_errors(frame: FrameType | None) -> bool:
-    """Whether what is raised here would be printed and lost, as in a destructor, or leave a module half imported."""
+def _swallows_errors(frame: FrameType | None) -> bool:
+    """Whether an exception raised here would be printed and lost, as in a destructor, or leave an import half done."""
     while frame is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__") in _DEAF:
+        if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__") in _SWALLOWING:
             return True
         frame = frame.f_back
     return False
 
 
 class WorkerSignals:
-    """The handler of SIGCHLD that torch's DataLoader installs, with one line for what it raises.
+    """Wraps the handler of SIGCHLD that torch's DataLoader installs; raises one-line errors.
 
-    torch notices the death of a worker in this handler, which raises wherever the main thread happens to
-    be: in the emulated compute rather than in the wait for a batch.  It tells of a death once, and of none that came
-    before it listened: :meth:`remind`.
+    torch notices the exit of a worker in this handler, which raises wherever the main thread happens to
+    be: in the emulated compute rather than in the wait for a batch.  It reports an exit once, and not at all if it came
+    before the handler was installed: :meth:`check` covers these.
     """
 
     def __init__(self, handler: Any, limits: WorkerLimits) -> None:
         self._handler = handler
         self._limits = limits
-        self._asked: Sequence[BaseProcess] = ()
+        self._workers: Sequence[BaseProcess] = ()
 
     @classmethod
     def install(cls, limits: WorkerLimits) -> None:
-        """Wrap torch's handler, once it is there; it stays as torch's does."""
+        """Wrap torch's handler, if it is installed; as torch's own, it is never removed."""
         handler = signal.getsignal(signal.SIGCHLD)
         if is_handler_of_loaders(handler):
             signal.signal(signal.SIGCHLD, cls(handler, limits))
 
     @staticmethod
-    def remind(workers: Sequence[BaseProcess]) -> None:
-        """Have the main thread look at its workers; called by another one while it waits for a batch."""
+    def check(workers: Sequence[BaseProcess]) -> None:
+        """Have the main thread check its workers; called by another thread while the main thread waits for a batch."""
         handler = signal.getsignal(signal.SIGCHLD)
         if isinstance(handler, WorkerSignals):
-            handler._asked = workers
+            handler._workers = workers
             os.kill(os.getpid(), signal.SIGCHLD)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -142,16 +144,16 @@ class WorkerSignals:
         Raises:
             DlioError: a worker died.
         """
-        asked, self._asked = self._asked, ()
-        if _keeps_errors(frame):  # torch would tell it there, and never again
+        workers, self._workers = self._workers, ()
+        if _swallows_errors(frame):  # torch would report it here, and never again
             return
         try:
             self._handler(number, frame)
         except RuntimeError as error:
-            died = death_in(error, self._limits)
+            died = exit_in(error, self._limits)
             if died is None:
                 raise
             raise died from error
-        died = death_of(asked, self._limits)
+        died = exit_of(workers, self._limits)
         if died is not None:
             raise died

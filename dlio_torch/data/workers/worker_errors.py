@@ -1,73 +1,34 @@
-"""One line for each way in which loading can fail beside damaged files."""
+"""Errors of loading besides damaged files: one line for each, and the set-up of a worker that makes them possible."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from multiprocessing import resource_sharer
 from multiprocessing.process import BaseProcess
-from types import FrameType, TracebackType
+from types import TracebackType
 
-from dlio_torch.data.workers.activity import doing
-from dlio_torch.data.workers.exits import WorkerLimits, death_in, death_of
-from dlio_torch.data.workers.open_files import EXIT_CODE, TooManyFiles, is_too_many
-from dlio_torch.data.workers.transfer import not_started, report_failures
-from dlio_torch.environment.crashing import guard_crashes
-from dlio_torch.environment.parent_exit import die_with_parent
+from dlio_torch.data.workers.descriptor_limits import EXIT_CODE, TooManyFiles, is_too_many
+from dlio_torch.data.workers.exits import WorkerLimits, exit_in, exit_of
+from dlio_torch.data.workers.transfer_errors import not_started, report_failures
 from dlio_torch.errors import DlioError, RunFailed
+from dlio_torch.supervision.crashes import report_crashes
+from dlio_torch.supervision.parent_exit import die_with_parent
+from dlio_torch.supervision.reader_activity import describe_readers
 
-_SIGNAL_S = 0.5  # in which a signal comes that was sent
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP wait until the body is done.
-
-    An exception in the middle of starting or ending workers would lose track of those that run, and
-    torch's half-made iterator prints a traceback when it is collected.  A worker that is forked inside
-    ignores Ctrl-C and SIGHUP, which its trainer answers for it, and dies of SIGTERM.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-    late: list[tuple[int, FrameType | None]] = []
-    owner = os.getpid()
-
-    def wait(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == owner:
-            late.append((number, frame))
-        elif number == signal.SIGTERM:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    # One that is ignored (nohup) stays so.
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, wait) for number in kinds if signal.getsignal(number) != signal.SIG_IGN}
-    try:
-        yield
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, signal.SIG_DFL if handler is None else handler)
-    for number, frame in late:
-        handler = before[signal.Signals(number)]
-        if callable(handler):
-            handler(number, frame)
-        else:
-            signal.raise_signal(number)
+_SIGNAL_S = 0.5  # for the signal of a worker's exit to arrive
 
 
 class NoBatch(RunFailed):
-    """No batch came in time."""
+    """No batch came within the time limit."""
 
 
 def no_batch(source: str, timeout_s: float) -> NoBatch:
-    """``source`` gave no batch in time."""
+    """The error for a source that gave no batch within ``timeout_s`` seconds."""
     return NoBatch(
         f"no batch came from the {source} for {timeout_s:g} s",
         hint="look at the file system, or raise loader.timeout_s",
@@ -82,17 +43,19 @@ def explain(
     *,
     starting: bool = False,
 ) -> DlioError:
-    """One line for what a loader raises.
+    """The one-line error for an exception of a loader.
 
     Args:
-        error: what was raised.
-        timeout_s: longest wait for a batch.
-        workers: who is to bring the batches.
-        limits: those that they may have met.
-        starting: whether they were being started.
+        error: the exception.
+        timeout_s: longest wait for a batch, seconds.
+        workers: processes that read the batches.
+        limits: limits of the machine, read before the workers started.
+        starting: whether the workers were being started.
     """
     if isinstance(error, NoBatch):
-        return NoBatch(f"{error.message}: {who}" if (who := doing(workers)) else error.message, hint=error.hint)
+        return NoBatch(
+            f"{error.message}: {readers}" if (readers := describe_readers(workers)) else error.message, hint=error.hint
+        )
     if isinstance(error, TooManyFiles) or (not isinstance(error, DlioError) and is_too_many(error)):
         return limits.files.error()
     if isinstance(error, DlioError):
@@ -100,9 +63,9 @@ def explain(
     text = str(error).strip()
     if "timed out" in text:
         return explain(no_batch("loader workers", timeout_s), timeout_s, workers, limits)
-    if isinstance(error, (ConnectionError, EOFError)):  # a worker hung up: the signal of its death is on its way
+    if isinstance(error, (ConnectionError, EOFError)):  # a worker closed its connection: the signal of its exit follows
         time.sleep(_SIGNAL_S)
-    died = death_in(error, limits) or death_of(workers, limits)
+    died = exit_in(error, limits) or exit_of(workers, limits)
     if died is not None:
         return died
     if starting:
@@ -110,21 +73,21 @@ def explain(
     return RunFailed(f"the loader failed: {text.splitlines()[-1] if text else type(error).__name__}")
 
 
-# Of the longest name of a socket, what is left for its folder: Python adds two names of its own.
+# Longest folder of a socket whose name has at most 107 characters: Python adds two names of its own.
 _LONGEST_FOLDER = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
 
 
 def begin_worker(worker: int, folder: str, tied: bool = False) -> None:
-    """In a loader worker: what it makes for a time lies in a folder that its trainer removes, however it ends.
+    """Set up a loader worker: its temporary files go to a folder that its trainer removes, even if it is killed.
 
-    Workers pass descriptors of shared memory on through sockets in a folder of their own, which one that is killed
-    leaves behind.
+    Workers pass descriptors of shared memory through sockets in a folder of their own, which a killed worker would
+    leave behind.
 
     Args:
         worker: its number; a ``worker_init_fn`` of a DataLoader gets it.
-        folder: of the trainer.
-        tied: whether the kernel is to end it with the thread that started it; torch's own workers look every five
-            seconds whether their trainer is still there.
+        folder: temporary folder of the trainer.
+        tied: whether the kernel ends the worker with the thread that started it; torch's own workers check every five
+            seconds whether their trainer still runs.
     """
     if tied:
         die_with_parent()
@@ -132,16 +95,16 @@ def begin_worker(worker: int, folder: str, tied: bool = False) -> None:
     report_failures()
     for number in (signal.SIGSEGV, signal.SIGFPE):  # torch's handlers name no file
         signal.signal(number, signal.SIG_DFL)
-    guard_crashes(f"loader worker (pid {os.getpid()}): ")
+    report_crashes(f"loader worker (pid {os.getpid()}): ")
     if len(folder) <= _LONGEST_FOLDER:
         tempfile.tempdir = folder
 
 
 def without_last_words(worker: int) -> None:
-    """In a loader worker: print nothing where the trainer ends in the midst of taking a batch over.
+    """In a loader worker: print no traceback if the trainer ends while it receives a batch.
 
-    A thread of :mod:`multiprocessing` passes the descriptors of shared memory on.  It prints a traceback through
-    ``sys.excepthook`` where the other side hangs up, as a trainer does that is terminated.
+    A thread of :mod:`multiprocessing` passes the descriptors of shared memory.  It prints a traceback through
+    ``sys.excepthook`` if the other side closes the connection, as a trainer does that is terminated.
 
     Args:
         worker: its number; a ``worker_init_fn`` of a DataLoader gets it.
@@ -151,7 +114,7 @@ def without_last_words(worker: int) -> None:
     def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         by = "" if trace is None else trace.tb_frame.f_globals.get("__name__")
         if by == resource_sharer.__name__ and is_too_many(error):
-            os._exit(EXIT_CODE)  # the trainer says it
+            os._exit(EXIT_CODE)  # the trainer prints the error
         if by != resource_sharer.__name__ or not issubclass(kind, (ConnectionError, EOFError)):
             others(kind, error, trace)
 

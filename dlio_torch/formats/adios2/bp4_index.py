@@ -27,21 +27,21 @@ def read_bp4(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) 
         Unread: it says something that is not understood.
         struct.error, LookupError, ValueError: it is damaged.
     """
-    found: dict[str, list[list[Block]]] = {name: [] for name in names}
+    blocks_by_name: dict[str, list[list[Block]]] = {name: [] for name in names}
     for row in range(_ROW, len(index), _ROW):
         _, _, groups, variables, attributes, _, _, _ = struct.unpack_from("<8Q", index, row)
         _check_order(_Cursor(metadata, groups, variables))
-        at = _Cursor(metadata, variables, attributes)
-        count, _ = at.take("<IQ")
+        cursor = _Cursor(metadata, variables, attributes)
+        count, _ = cursor.take("<IQ")
         for _ in range(count):
-            name, blocks = _variable(at)
-            if name in found:
-                found[name].append([_block(*block, name) for block in blocks])
-    return found
+            name, blocks = _variable(cursor)
+            if name in blocks_by_name:
+                blocks_by_name[name].append([_block(*block, name) for block in blocks])
+    return blocks_by_name
 
 
 class _Cursor:
-    """A stretch of bytes that is read from its begin on."""
+    """An extent of bytes that is read from its begin on."""
 
     def __init__(self, data: bytes, place: int, end: int) -> None:
         if not 0 <= place <= end <= len(data):
@@ -67,19 +67,19 @@ class _Cursor:
         return self.data[part.place : part.end].decode()
 
 
-def _check_order(at: _Cursor) -> None:
+def _check_order(cursor: _Cursor) -> None:
     """Raise unless arrays were written row by row: each process group says."""
-    count, _ = at.take("<QQ")
+    count, _ = cursor.take("<QQ")
     for _ in range(count):
-        group = at.part(*at.take("<H"))
+        group = cursor.part(*cursor.take("<H"))
         group.text()
         if group.take("<B") != (ord("n"),):
             raise Unread("arrays were written column by column")
 
 
-def _variable(at: _Cursor) -> tuple[str, list[tuple[_Cursor, int, int]]]:
+def _variable(cursor: _Cursor) -> tuple[str, list[tuple[_Cursor, int, int]]]:
     """Name of the next variable, and of each block its characteristics, their number, and its type."""
-    entry = at.part(*at.take("<I"))
+    entry = cursor.part(*cursor.take("<I"))
     entry.take("<I")
     entry.text()  # of the group
     name = entry.text()
@@ -91,7 +91,7 @@ def _variable(at: _Cursor) -> tuple[str, list[tuple[_Cursor, int, int]]]:
     return name, blocks
 
 
-def _block(at: _Cursor, number: int, kind: int, name: str) -> Block:
+def _block(cursor: _Cursor, number: int, kind: int, name: str) -> Block:
     """One set of characteristics."""
     if kind not in _TYPES:
         raise Unread(f"{name} is of type {kind}")
@@ -99,28 +99,28 @@ def _block(at: _Cursor, number: int, kind: int, name: str) -> Block:
     file = payload = None
     axes: list[tuple[int, ...]] = []
     for _ in range(number):
-        (what,) = at.take("<B")
-        if what == _DIMENSIONS:
-            count, _ = at.take("<BH")
-            axes = [at.take("<3Q") for _ in range(count)]
-        elif what == _PAYLOAD:
-            (payload,) = at.take("<Q")
-        elif what == _FILE:
-            (file,) = at.take("<I")
-        elif what == _TIME:
-            at.take("<I")
-        elif what == _OFFSET:
-            at.take("<Q")
-        elif what in (_VALUE, _MIN, _MAX):
-            at.part(size)
-        elif what == _MINMAX:
-            (parts,) = at.take("<H")
-            at.part(2 * size + (9 + 2 * len(axes) + 2 * parts * size if parts > 1 else 0))
-        elif what == _TRANSFORM:
+        (characteristic,) = cursor.take("<B")
+        if characteristic == _DIMENSIONS:
+            count, _ = cursor.take("<BH")
+            axes = [cursor.take("<3Q") for _ in range(count)]
+        elif characteristic == _PAYLOAD:
+            (payload,) = cursor.take("<Q")
+        elif characteristic == _FILE:
+            (file,) = cursor.take("<I")
+        elif characteristic == _TIME:
+            cursor.take("<I")
+        elif characteristic == _OFFSET:
+            cursor.take("<Q")
+        elif characteristic in (_VALUE, _MIN, _MAX):
+            cursor.part(size)
+        elif characteristic == _MINMAX:
+            (parts,) = cursor.take("<H")
+            cursor.part(2 * size + (9 + 2 * len(axes) + 2 * parts * size if parts > 1 else 0))
+        elif characteristic == _TRANSFORM:
             raise Unread(f"{name} is compressed")
         else:
-            raise Unread(f"{name} has a characteristic of number {what}")
-    if at.place != at.end or file is None or payload is None or not axes:
+            raise Unread(f"{name} has a characteristic of number {characteristic}")
+    if cursor.place != cursor.end or file is None or payload is None or not axes:
         raise ValueError(f"the characteristics of {name} do not fit together")
     lengths, shape, start = zip(*axes, strict=True)
     return Block(shape, start, lengths, _TYPES[kind], file, payload)

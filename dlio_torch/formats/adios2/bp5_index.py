@@ -34,7 +34,7 @@ _WANTED = ("Dims", "BlockCount", "DBCount", "Shape", "Count", "Offset", "DataBlo
 
 @dataclass(frozen=True)
 class _Step:
-    """Where one step lies: bytes of its metadata, and of its data."""
+    """Extents of one step: bytes of its metadata, and of its data."""
 
     begin: int
     size: int
@@ -62,7 +62,7 @@ def read_bp5(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) 
     if index[_COLUMNS] != ord("n"):
         raise Unread("arrays were written column by column")
     descriptions = dict(_described((folder / _DESCRIPTIONS).read_bytes()))
-    found: dict[str, list[list[Block]]] = {name: [] for name in names}
+    blocks_by_name: dict[str, list[list[Block]]] = {name: [] for name in names}
     for step in _steps(index):
         total, size, _ = struct.unpack_from("<3Q", metadata, step.begin)
         if total != step.size - 8:
@@ -74,8 +74,8 @@ def read_bp5(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) 
         if not 0 <= size - end < _ALIGNED or len(record) != size:
             raise ValueError(f"a record has {size} bytes, not {end}")
         for name, blocks in _variables(record[_BEFORE:end], descriptions[record[:_ID]], step.data, names):
-            found[name].append(blocks)
-    return found
+            blocks_by_name[name].append(blocks)
+    return blocks_by_name
 
 
 def _steps(index: bytes) -> Iterator[_Step]:
@@ -116,8 +116,10 @@ def _parts(body: bytes) -> Iterator[tuple[str, list[_Field]]]:
             raise Unread(f"addresses of {pointer} bytes in its metadata")
         part = body[place:]
         fields = [_FIELD.unpack_from(part, _PART.size + _FIELD.size * i) for i in range(count)]
-        made = [_Field(_text(part, field), _text(part, kind), size, at) for field, kind, size, at in fields]
-        yield _text(part, name) if number else "", made
+        converted = [
+            _Field(_text(part, field), _text(part, kind), size, offset) for field, kind, size, offset in fields
+        ]
+        yield _text(part, name) if number else "", converted
         place += int.from_bytes(low, "big") + (int.from_bytes(high, "big") << 16)
 
 
@@ -144,16 +146,16 @@ def _variables(
         kind = _TYPES.get(int(matched[2]))
         if kind is None or np.dtype(kind).itemsize != int(matched[1]):
             raise Unread(f"{name} is of type {matched[2]}, {matched[1]} bytes an element")
-        inner = {one.name: one.offset for one in parts[field.kind]}
+        inner = {member.name: member.offset for member in parts[field.kind]}
         yield name, list(_blocks(record, field.offset, inner, kind, data, size))
 
 
-def _blocks(record: bytes, at: int, inner: dict[str, int], kind: str, data: int, size: int) -> Iterator[Block]:
-    dims, blocks, both, *places = (struct.unpack_from("<Q", record, at + inner[name])[0] for name in _WANTED)
+def _blocks(record: bytes, begin: int, inner: dict[str, int], kind: str, data: int, size: int) -> Iterator[Block]:
+    dims, blocks, both, *places = (struct.unpack_from("<Q", record, begin + inner[name])[0] for name in _WANTED)
     if not dims or both != dims * blocks or 0 in places:
         raise ValueError("the counts of a variable do not fit together")
     if _LIMITS in inner:  # least and greatest element of each block; the library looks there without a check
-        (place,) = struct.unpack_from("<Q", record, at + inner[_LIMITS])
+        (place,) = struct.unpack_from("<Q", record, begin + inner[_LIMITS])
         _numbers_bytes(record, place, 2 * blocks * np.dtype(kind).itemsize // 8)
     shape, counts, starts, offsets = (
         struct.unpack(f"<{number}Q", _numbers_bytes(record, place, number))

@@ -1,4 +1,4 @@
-"""What ADIOS2 leaves on disk: a folder of metadata and data (BP4, BP5), and whether it is complete.
+"""The folder of metadata and data (BP4, BP5) that ADIOS2 writes, and a check that it is complete.
 
 ADIOS2 itself waits for what a cut file does not hold, without end, as for a writer that is still at work.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.format import open_error
+from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.syserrors import unreadable
 
 INDEX, METADATA, DATA = "md.idx", "md.0", "data.0"

@@ -19,17 +19,18 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
+from dlio_torch.files.locked_folder import temporary_folder
 from dlio_torch.formats.adios2.folder import DATA, INDEX, METADATA, make_repeatable
-from dlio_torch.formats.adios2.layout import places_of_folder
+from dlio_torch.formats.adios2.layout import folder_layout
 from dlio_torch.formats.adios2.options import Adios2Config
 from dlio_torch.formats.adios2.reader import Adios2Reader, stored_type
 from dlio_torch.formats.core.array_format import FieldFormat
-from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.format import FileInfo, MpiIo
+from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import numbers
-from dlio_torch.storage.local.locked_folder import temporary_folder
-from dlio_torch.trace.spans import NULL, Recorder
 
 _ALIGNMENT = 4096  # of a step's data in BP5
 
@@ -46,10 +47,10 @@ class Adios2Format(FieldFormat):
         INDEX,
         "profiling.json",
     )
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
     in_folders: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
-    mpi_io: ClassVar[MpiIo] = "places"
+    mpi_io: ClassVar[MpiIo] = "extents"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: Adios2Config = config.of(Adios2Config)
@@ -93,8 +94,8 @@ class Adios2Format(FieldFormat):
     def _write(self, path: Path, first_sample: int, num_samples: int, per_step: int, pool: Executor) -> None:
         import adios2.bindings as adios
 
-        made = adios.ADIOS()
-        output = made.DeclareIO("write")
+        library = adios.ADIOS()
+        output = library.DeclareIO("write")
         output.SetEngine(self.options.engine)
         output.SetParameters({"Profile": "Off"})
         engine = output.Open(str(path), adios.Mode.Write)
@@ -125,12 +126,12 @@ class Adios2Format(FieldFormat):
     def stored_bytes(self) -> float:
         """Bytes of a file over its samples: trials of one and of two steps tell what a step takes beside its data."""
         options, samples = self.options, self.config.samples_per_file
-        beside = []
+        metadata_bytes = []
         with temporary_folder() as folder, ThreadPoolExecutor(1) as pool:
             for steps in (1, 2):
                 path = folder / str(steps)
                 self._write(path, 0, steps, 1, pool)
-                beside.append(sum(file.stat().st_size for file in path.iterdir() if file.name != DATA))
+                metadata_bytes.append(sum(file.stat().st_size for file in path.iterdir() if file.name != DATA))
                 if steps == 1:
                     groups = (path / DATA).stat().st_size - sum(data.nbytes for _, data in self._step(0, 1, pool))
         drawn = {n: self.rows(n, 0, min(samples, 4096)).mean() for n, spec in enumerate(self._specs) if spec.variable}
@@ -140,7 +141,10 @@ class Adios2Format(FieldFormat):
         per_step = min(samples, options.samples_per_step)
         steps = -(-samples // per_step)
         padding = groups + (_ALIGNMENT / 2 if options.engine == "BP5" and steps > 1 else 0)
-        return sample + (beside[0] + (steps - 1) * (beside[1] - beside[0]) + steps * padding) / samples
+        return (
+            sample
+            + (metadata_bytes[0] + (steps - 1) * (metadata_bytes[1] - metadata_bytes[0]) + steps * padding) / samples
+        )
 
     # --- reading ---
 
@@ -151,5 +155,5 @@ class Adios2Format(FieldFormat):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return Adios2Reader(path, self._specs)
 
-    def places(self, path: Path) -> NativeFile:
-        return places_of_folder(path, self._specs)
+    def layout(self, path: Path) -> FileLayout:
+        return folder_layout(path, self._specs)

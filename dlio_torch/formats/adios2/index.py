@@ -1,4 +1,4 @@
-"""Where the blocks of variables lie in a folder of BP4 or BP5, as its own index says.
+"""Extents of the blocks of variables in a folder of BP4 or BP5, from the folder's own index.
 
 BP4's index lists the characteristics of each block (ADIOS2's utility bp4dbg reads the same).  BP5's metadata are
 records of FFS, a format that describes itself: ``mmd.0`` has the names, types and places of all fields
@@ -20,7 +20,7 @@ from dlio_torch.formats.adios2.block import Block, Unread
 from dlio_torch.formats.adios2.bp4_index import read_bp4
 from dlio_torch.formats.adios2.bp5_index import read_bp5
 from dlio_torch.formats.adios2.folder import INDEX, METADATA
-from dlio_torch.formats.core.format import os_errors
+from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.syserrors import unreadable
 
 OTHER_WAY = "set loader.engine=dataloader, which reads through the ADIOS2 library"
@@ -55,9 +55,11 @@ def check_index(folder: Path, names: Sequence[str]) -> None:
         DataError: it is damaged.
     """
     with suppress(Unread):
-        found = _read(folder, names)
+        blocks_by_name = _read(folder, names)
         sizes: dict[int, int] = {}
-        for name, block in ((name, block) for name, steps in found.items() for blocks in steps for block in blocks):
+        for name, block in (
+            (name, block) for name, steps in blocks_by_name.items() for blocks in steps for block in blocks
+        ):
             with os_errors(path := folder / f"data.{block.file}"):
                 size = sizes.setdefault(block.file, -1)
                 sizes[block.file] = size = path.stat().st_size if size < 0 else size

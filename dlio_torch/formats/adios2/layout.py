@@ -1,4 +1,4 @@
-"""Where the samples of a BP folder lie, by its own index; the library is not asked, which trusts a damaged one."""
+"""The layout of a BP folder, from its index; read without ADIOS2, which trusts a damaged index."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dlio_torch.formats.adios2.index import OTHER_WAY, read_blocks
 from dlio_torch.formats.adios2.layout_segments import Segmented
 from dlio_torch.formats.adios2.reader import stored_type
 from dlio_torch.formats.core.batch import ArraySpec
-from dlio_torch.formats.core.format import os_errors
-from dlio_torch.formats.core.layout import ArrayPlaces, Ints, NativeFile
-from dlio_torch.formats.core.layout_rows import Extents
+from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints
+from dlio_torch.formats.core.layout_rows import RowExtents
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.core.stacking import agreed
 
@@ -35,8 +35,8 @@ class _Rows:
         path: the data file.
         size: bytes of a row.
         steps: rows of each step.
-        rows: rows of each piece.
-        offsets: first byte of each piece.
+        rows: rows of each extent.
+        offsets: first byte of each extent.
     """
 
     path: Path
@@ -46,8 +46,8 @@ class _Rows:
     offsets: list[int]
 
 
-def places_of_folder(folder: Path, specs: Sequence[ArraySpec]) -> NativeFile:
-    """Where the samples lie.
+def folder_layout(folder: Path, specs: Sequence[ArraySpec]) -> FileLayout:
+    """The layout of a folder.
 
     Args:
         folder: of BP4 or BP5.
@@ -66,27 +66,27 @@ def places_of_folder(folder: Path, specs: Sequence[ArraySpec]) -> NativeFile:
     count = agreed({name: sum(steps) for name, steps in samples.items()}, folder)
     if len({tuple(steps) for steps in samples.values()}) > 1:
         raise DataError(f"{folder}: arrays have other samples in a step", hint="correct dataset.fields")
-    found: dict[str, ArrayPlaces] = {}
+    layouts: dict[str, ArrayLayout] = {}
     for name, array in arrays.items():
         known = _extents(folder, name, array, extents[name]) if name in extents else None
-        found[name] = Segmented(array.path, name, array.offsets, array.rows, array.size, known)
-    return NativeFile(count, found)
+        layouts[name] = Segmented(array.path, name, array.offsets, array.rows, array.size, known)
+    return FileLayout(count, layouts)
 
 
 def _rows(
     folder: Path,
     name: str,
-    found: dict[str, list[list[Block]]],
+    blocks_by_name: dict[str, list[list[Block]]],
     dtype: np.dtype[np.generic],
     row_shape: tuple[int, ...],
 ) -> _Rows:
     """The rows of all steps of a variable, one after another."""
-    if not found[name]:
+    if not blocks_by_name[name]:
         raise DataError(f"{folder} has no variable {name!r} that is a global array", hint="correct dataset.fields")
     steps, rows, offsets = [], [], []
     size = math.prod(row_shape) * dtype.itemsize
     wanted = f"{dtype}[{', '.join(['n', *map(str, row_shape)])}]"
-    for blocks in found[name]:
+    for blocks in blocks_by_name[name]:
         shapes = {(block.kind, block.shape) for block in blocks}
         kind, shape = min(shapes, default=("nothing", (0,)))
         if len(shapes) != 1 or kind != dtype.name or shape[1:] != row_shape:
@@ -94,7 +94,7 @@ def _rows(
                 f"{folder}: {name} is {kind}{list(shape)}, expected {wanted}", hint="correct dataset.fields"
             )
         row = 0
-        for block in sorted(blocks, key=lambda one: one.start[0]):
+        for block in sorted(blocks, key=lambda other: other.start[0]):
             if block.count[1:] != row_shape or any(block.start[1:]) or block.start[0] != row:
                 raise DataError(
                     f"{folder}: the blocks of {name} are cut along other axes than the first, overlap or leave gaps",
@@ -106,7 +106,7 @@ def _rows(
         if row != shape[0]:
             raise DataError(f"{folder}: {row} of {shape[0]} rows of {name} were written in a step", hint=OTHER_WAY)
         steps.append(row)
-    files = {block.file for blocks in found[name] for block in blocks}
+    files = {block.file for blocks in blocks_by_name[name] for block in blocks}
     if len(files) > 1:
         raise DataError(f"{folder}: the data of {name} lie in {len(files)} files", hint=OTHER_WAY)
     path = folder / f"data.{files.pop()}"
@@ -119,10 +119,10 @@ def _rows(
 
 def _exactly(descriptor: int, offset: int, size: int) -> bytes:
     """``size`` bytes at ``offset``, or less where the file ends."""
-    made = os.pread(descriptor, size, offset)
-    while len(made) < size and (more := os.pread(descriptor, size - len(made), offset + len(made))):
-        made += more
-    return made
+    content = os.pread(descriptor, size, offset)
+    while len(content) < size and (more := os.pread(descriptor, size - len(content), offset + len(content))):
+        content += more
+    return content
 
 
 def _read(array: _Rows) -> npt.NDArray[np.int64]:
@@ -137,15 +137,15 @@ def _read(array: _Rows) -> npt.NDArray[np.int64]:
     return np.frombuffer(content, _EXTENT).reshape(-1, 2)
 
 
-def _extents(folder: Path, name: str, array: _Rows, table: _Rows) -> Extents:
+def _extents(folder: Path, name: str, array: _Rows, table: _Rows) -> RowExtents:
     """First row among those of all steps, and number of rows, of each sample; -1 rows: beyond its step."""
     if len(array.steps) != len(table.steps):
         raise DataError(
             f"{folder}: {name} has {len(array.steps)} steps, its extents {len(table.steps)}",
             hint="the folder does not fit its own index; generate or fetch it again",
         )
-    found = _read(table)
-    first, count = found[:, 0], found[:, 1]
+    extents = _read(table)
+    first, count = extents[:, 0], extents[:, 1]
     rows: Ints = np.repeat(np.array(array.steps, np.int64), table.steps)
     begin = np.repeat(np.cumsum([0, *array.steps])[:-1], table.steps)
     sound = (first >= 0) & (count >= 0) & (count <= rows) & (first <= rows - count)

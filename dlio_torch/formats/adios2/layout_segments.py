@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_torch.formats.core.layout import ArrayPlaces, Ints, Pieces
-from dlio_torch.formats.core.layout_rows import Extents, counted, within
+from dlio_torch.formats.core.layout import ArrayLayout, Extents, Ints
+from dlio_torch.formats.core.layout_rows import RowExtents, counted, within
 
 
-class Segmented(ArrayPlaces):
+class Segmented(ArrayLayout):
     """Samples of such an array.
 
     Args:
@@ -24,7 +24,7 @@ class Segmented(ArrayPlaces):
     """
 
     def __init__(
-        self, path: Path, name: str, offsets: Sequence[int], rows: Sequence[int], size: int, extents: Extents | None
+        self, path: Path, name: str, offsets: Sequence[int], rows: Sequence[int], size: int, extents: RowExtents | None
     ) -> None:
         self.path = path
         self._name = name
@@ -36,14 +36,14 @@ class Segmented(ArrayPlaces):
     def sizes(self, rows: Ints) -> Ints:
         return self._rows(rows)[1] * self._size
 
-    def _rows(self, samples: Ints) -> Extents:
+    def _rows(self, samples: Ints) -> RowExtents:
         extents = self._extents
         if extents is None:
             extents = samples, np.ones(len(samples), np.int64)
             samples = np.arange(len(samples))
         return within(extents, samples, int(self._ends[-1]), self._name, self.path)
 
-    def plan(self, rows: Ints, into: Ints) -> Pieces:
+    def plan(self, rows: Ints, into: Ints) -> Extents:
         first, count = self._rows(rows)
         low = np.searchsorted(self._ends, first, side="right") - 1
         high = np.searchsorted(self._ends, first + count, side="left")
@@ -53,4 +53,4 @@ class Segmented(ArrayPlaces):
         begin = np.maximum(self._ends[segment], first)
         length = np.minimum(self._ends[segment + 1], end) - begin
         offsets = self._offsets[segment] + (begin - self._ends[segment]) * self._size
-        return Pieces(offsets, length * self._size, np.repeat(into, touched) + (begin - first) * self._size)
+        return Extents(offsets, length * self._size, np.repeat(into, touched) + (begin - first) * self._size)

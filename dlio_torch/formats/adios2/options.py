@@ -12,5 +12,5 @@ from dlio_torch.config.opt import opt
 class Adios2Config:
     """How samples lie in the steps of an ADIOS2 folder."""
 
-    engine: Literal["BP4", "BP5"] = opt("BP5", "engine that writes the folder; reading finds it out")
-    samples_per_step: int = opt(16, "samples of a step", minimum=1)
+    engine: Literal["BP4", "BP5"] = opt("BP5", "ADIOS2 engine that writes the folder; readers detect it")
+    samples_per_step: int = opt(16, "samples per ADIOS2 step", minimum=1)

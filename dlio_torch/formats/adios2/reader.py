@@ -16,8 +16,9 @@ from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.adios2.folder import check_complete
 from dlio_torch.formats.adios2.index import check_index
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import Reader, open_error
+from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import agreed, check_range
 
 if TYPE_CHECKING:
@@ -122,14 +123,14 @@ class Adios2Reader(Reader):
             raise DataError(
                 f"{self._path}: {name} holds {variable.Type()}, expected {wanted}", hint="correct dataset.fields"
             )
-        found = _Steps(self._engine, variable, dtype)
-        if found.row_shapes != {row_shape} or -1 in found.rows:
+        steps = _Steps(self._engine, variable, dtype)
+        if steps.row_shapes != {row_shape} or -1 in steps.rows:
             shape = ", ".join(["n", *map(str, row_shape)])
             raise DataError(
                 f"{self._path}: {name} has shape {variable.Shape(0)}, expected [{shape}]",
                 hint="correct dataset.fields",
             )
-        return found
+        return steps
 
     def describe(self) -> dict[str, Any]:
         """Engine, steps, and the samples of the first one."""
@@ -137,16 +138,16 @@ class Adios2Reader(Reader):
         first = int(self._ends[1]) if steps else 0
         return {"engine": self._engine.Type(), "steps": steps, "samples_of_first_step": first}
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, self.num_samples, first, count)
         with _reading(self._path):
             for spec in self._specs:
                 array = self._arrays[spec.name]
                 for step, row, length, place in self._parts(first, count):
                     if spec.variable:
-                        self._read_variable(spec, step, row, length, buffer, at + place)
+                        self._read_variable(spec, step, row, length, buffer, position + place)
                     else:
-                        array.ask(step, row, buffer.fixed[spec.name][at + place : at + place + length])
+                        array.ask(step, row, buffer.fixed[spec.name][position + place : position + place + length])
                 if not spec.variable:
                     self._engine.PerformGets()
 
@@ -159,14 +160,16 @@ class Adios2Reader(Reader):
             yield step, number - int(self._ends[step]), stop - number, number - first
             number = stop
 
-    def _read_variable(self, spec: ArraySpec, step: int, row: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def _read_variable(
+        self, spec: ArraySpec, step: int, row: int, count: int, buffer: BatchBuffer, position: int
+    ) -> None:
         extents = self._extents[spec.name].read(step, row, count, (2,))
         read_pieces(
             lambda begin, rows: self._arrays[spec.name].read(step, begin, rows, spec.shape),
             extents[:, 0].tolist(),
             extents[:, 1].tolist(),
             buffer,
-            at,
+            position,
             name=spec.name,
             first=int(self._ends[step]) + row,
             path=self._path,

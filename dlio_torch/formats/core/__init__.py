@@ -1,1 +1,1 @@
-"""What all formats share: the contract, batches, file layouts, codecs, buffered and direct files, MPI files."""
+"""Shared parts of all formats: the contract, batches, file layouts, codecs, buffered and direct files, MPI files."""

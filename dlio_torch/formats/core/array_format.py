@@ -1,4 +1,4 @@
-"""What formats of plain arrays share: the content of ``dataset.fields``, and making it while a file is written."""
+"""Base of formats of plain arrays: generates the content of ``dataset.fields`` while a file is written."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FieldFormat(Format):
         return payload.lengths(self.seed, stream, first, count, field.length_mean, field.length_stdev)
 
     def column(self, number: int) -> Column:
-        """Where the content of field ``number`` comes from."""
+        """The generator of the content of field ``number``."""
         mean = self.config.fields[number].length_mean or 1
         return Column(
             self._specs[number], self.seed, number, partial(self.rows, number), mean, self._compressibility

@@ -1,4 +1,4 @@
-"""What formats of plain arrays share: ``dataset.fields``, checked, as specifications of a sample's arrays."""
+"""Specifications of a sample's arrays from ``dataset.fields``, checked, for formats of plain arrays."""
 
 from __future__ import annotations
 

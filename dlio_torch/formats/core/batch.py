@@ -133,7 +133,7 @@ def batch_bytes(batch: Batch) -> int:
 
 
 def batch_tensors(batch: Batch) -> Iterator[torch.Tensor]:
-    """What a model would get: the tensors without the index and the lengths that the tool adds."""
+    """The tensors that a model would get, without the index and the lengths that the tool adds."""
     return (tensor for name, tensor in batch.items() if name != INDEX and not name.endswith(LENGTHS))
 
 

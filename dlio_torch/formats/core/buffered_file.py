@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.direct_file import DirectRaw
-from dlio_torch.formats.core.format import open_error
+from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.library_lock import library_lock
 
 PARSING = library_lock()
@@ -28,7 +28,7 @@ PARSING = library_lock()
 
 
 def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.BufferedReader:
-    """What ``open(path, "rb")`` gives on a file system with blocks of ``buffer_bytes``; 0: of this one.
+    """A file as ``open(path, "rb")`` gives it on a file system with blocks of ``buffer_bytes``; 0: of this one.
 
     Args:
         path: the file.
@@ -102,7 +102,7 @@ def load_direct(file: io.BufferedReader, path: Path) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the elements of a ``.npy`` file.
+    """The header of a ``.npy`` file, before its elements.
 
     Attributes:
         shape: of the array.
@@ -149,13 +149,13 @@ def read_header(file: IO[bytes], size: int, path: Path, name: str) -> Header:
     return header
 
 
-def beside(path: Path, suffix: str, other: str) -> Path:
+def companion_path(path: Path, suffix: str, other: str) -> Path:
     """The file that belongs to ``path``: its name with ``other`` in place of ``suffix``.
 
-    What a temporary name puts around the final one (``.NAME_x.npy.123.part``) is left out: a file that is
+    The additions of a temporary name (``.NAME_x.npy.123.part``) are left out: a file that is
     written beside another gets its final name first.
     """
-    stem, found, rest = path.name.rpartition(suffix)
-    if not found:
+    stem, separator, rest = path.name.rpartition(suffix)
+    if not separator:
         return path.with_name(path.name + other)
     return path.with_name((stem.removeprefix(".") if rest else stem) + other)

@@ -9,11 +9,11 @@ import numpy as np
 
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.format import Format
-from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, NativeFile, Pieces
+from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Extents, FileLayout
 
 
-def whereabouts(fmt: Format, path: Path, row: int, array: str, byte: int) -> str | None:
-    """Where a byte of a sample lies; looks at the file again.
+def locate_byte(fmt: Format, path: Path, row: int, array: str, byte: int) -> str | None:
+    """The place of a sample's byte in its file, in words; reads the layout of the file again.
 
     Args:
         fmt: knows the files.
@@ -26,49 +26,49 @@ def whereabouts(fmt: Format, path: Path, row: int, array: str, byte: int) -> str
         For example ``byte 4711 of a.h5``; of what is compressed or framed the chunk or the record that it lies in;
         ``None`` where the format does not tell, or the file is too damaged for that.
     """
-    if not fmt.has_places:
+    if not fmt.has_layout:
         return None
     try:
-        native = fmt.places(path)
+        layout = fmt.layout(path)
     except (DlioError, OSError):
         return None
     try:
-        return _of(native, row, array, byte)
+        return _of(layout, row, array, byte)
     except (DlioError, OSError, LookupError, ValueError):  # the file's own tables may be what is damaged
         return None
     finally:
-        for descriptor in native.descriptors.values():
+        for descriptor in layout.descriptors.values():
             os.close(descriptor)
 
 
-def _of(native: NativeFile, row: int, array: str, byte: int) -> str | None:
+def _of(layout: FileLayout, row: int, array: str, byte: int) -> str | None:
     rows = np.array([row], np.int64)
-    if native.records is not None:
-        one = native.records.plan(rows, np.zeros_like(native.records.sizes(rows)))
-        return f"in the record of {one.spans[0]} bytes at byte {one.offsets[0]} of {native.records.path.name}"
-    places = native.arrays[array]
-    plan = places.plan(rows, np.zeros(1, np.int64))
-    if isinstance(plan, Pieces):
-        return _of_pieces(places, plan, byte)
+    if layout.records is not None:
+        record = layout.records.plan(rows, np.zeros_like(layout.records.sizes(rows)))
+        return f"in the record of {record.spans[0]} bytes at byte {record.offsets[0]} of {layout.records.path.name}"
+    stored = layout.arrays[array]
+    plan = stored.plan(rows, np.zeros(1, np.int64))
+    if isinstance(plan, Extents):
+        return _of_extents(stored, plan, byte)
     if isinstance(plan, Chunks):
-        return _of_chunks(places, plan, byte)
+        return _of_chunks(stored, plan, byte)
     return None  # it was read as a whole and decoded
 
 
-def _of_pieces(places: ArrayPlaces, plan: Pieces, byte: int) -> str:
-    at = int(np.flatnonzero((plan.to <= byte) & (byte < plan.to + plan.lengths))[0])
-    inside = byte - int(plan.to[at])
-    size = 1 if plan.turned is None else int(plan.turned[at])
+def _of_extents(stored: ArrayLayout, plan: Extents, byte: int) -> str:
+    index = int(np.flatnonzero((plan.to <= byte) & (byte < plan.to + plan.lengths))[0])
+    inside = byte - int(plan.to[index])
+    size = 1 if plan.turned is None else int(plan.turned[index])
     inside += size - 1 - 2 * (inside % size)  # stored in the other byte order
-    return f"byte {int(plan.offsets[at]) + inside} of {places.path.name}"
+    return f"byte {int(plan.offsets[index]) + inside} of {stored.path.name}"
 
 
-def _of_chunks(places: ArrayPlaces, plan: Chunks, byte: int) -> str | None:
-    at = int(np.flatnonzero((plan.to <= byte) & (byte < plan.to + plan.lengths))[0])
-    chunk = int(plan.chunk[at])
+def _of_chunks(stored: ArrayLayout, plan: Chunks, byte: int) -> str | None:
+    index = int(np.flatnonzero((plan.to <= byte) & (byte < plan.to + plan.lengths))[0])
+    chunk = int(plan.chunk[index])
     offset, size = int(plan.offsets[chunk]), int(plan.sizes[chunk])
     if not size:
         return None  # never written
     if plan.filters:
-        return f"in the chunk of {size} bytes at byte {offset} of {places.path.name}"
-    return f"byte {offset + int(plan.source[at]) + byte - int(plan.to[at])} of {places.path.name}"
+        return f"in the chunk of {size} bytes at byte {offset} of {stored.path.name}"
+    return f"byte {offset + int(plan.source[index]) + byte - int(plan.to[index])} of {stored.path.name}"

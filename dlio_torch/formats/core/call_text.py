@@ -8,7 +8,7 @@ from typing import Any
 _WIDTH = 100
 
 
-class Code(str):
+class CodeText(str):
     """Text that is code, not a value."""
 
 
@@ -18,7 +18,7 @@ def call_text(name: str, arguments: Sequence[str], keywords: dict[str, Any]) -> 
     Args:
         name: of the function.
         arguments: positional ones, as code.
-        keywords: values; text that is code is :class:`Code`.
+        keywords: values; text that is code is :class:`CodeText`.
     """
     parts = [*arguments, *(f"{key}={literal(value)}" for key, value in keywords.items())]
     line = f"{name}({', '.join(parts)})"
@@ -29,6 +29,6 @@ def call_text(name: str, arguments: Sequence[str], keywords: dict[str, Any]) -> 
 
 def literal(value: Any) -> str:
     """A value as Python code, strings in double quotes."""
-    if isinstance(value, Code):
+    if isinstance(value, CodeText):
         return str(value)
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else repr(value)

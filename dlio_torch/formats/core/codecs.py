@@ -40,45 +40,47 @@ else:
     _DAMAGE = (zlib.error, isal_zlib.error)
 
 
-def inflated(stored: Any, size: int, where: str, *, bare: bool = False) -> Any:
+def inflated(stored: Any, size: int, label: str, *, bare: bool = False) -> Any:
     """The bytes of a deflate stream, outside of the interpreter lock.
 
     Args:
         stored: the stream.
         size: bytes that it should hold.
-        where: names it, for the error.
+        label: name of the stream, for the error.
         bare: it has no header and no checksum.
 
     Raises:
         DataError: it is damaged.
     """
     if _GAIN * len(stored) > max(_ROOM, 4 * size):  # where it could become far more than it should hold
-        return _inflated_up_to(stored, size, where, -zlib.MAX_WBITS if bare else zlib.MAX_WBITS)
+        return _inflated_up_to(stored, size, label, -zlib.MAX_WBITS if bare else zlib.MAX_WBITS)
     try:
         return _inflate(stored, wbits=-zlib.MAX_WBITS if bare else zlib.MAX_WBITS, bufsize=max(1, size))
     except _DAMAGE as error:
         raise DataError(
-            f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
+            f"{label} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
         ) from error
 
 
-def _inflated_up_to(stored: Any, size: int, where: str, wbits: int) -> bytes:
+def _inflated_up_to(stored: Any, size: int, label: str, wbits: int) -> bytes:
     """As :func:`inflated`, without ever holding more than it should give."""
     engine = _inflater(wbits)
     try:
-        made: bytes = engine.decompress(stored, size + 1)
+        content: bytes = engine.decompress(stored, size + 1)
     except _DAMAGE as error:
         raise DataError(
-            f"{where} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
+            f"{label} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
         ) from error
-    if len(made) > size or not engine.eof:
-        what = f"inflates to more than its {size} bytes" if len(made) > size else "is cut within its deflate stream"
-        raise DataError(f"{where} {what}", hint="the file is damaged; generate or fetch it again")
-    return made
+    if len(content) > size or not engine.eof:
+        problem = (
+            f"inflates to more than its {size} bytes" if len(content) > size else "is cut within its deflate stream"
+        )
+        raise DataError(f"{label} {problem}", hint="the file is damaged; generate or fetch it again")
+    return content
 
 
 def decoded(
-    stored: memoryview, filters: tuple[str, ...], skipped: int, size: int, itemsize: int, where: str
+    stored: memoryview, filters: tuple[str, ...], skipped: int, size: int, itemsize: int, label: str
 ) -> npt.NDArray[np.uint8]:
     """The bytes of a chunk.
 
@@ -88,7 +90,7 @@ def decoded(
         skipped: bit ``i``: filter ``i`` was left out.
         size: bytes of the chunk.
         itemsize: bytes of an element.
-        where: names the chunk, for the error.
+        label: name of the chunk, for the error.
 
     Raises:
         DataError: it is damaged.
@@ -98,30 +100,30 @@ def decoded(
         if skipped >> number & 1:
             continue
         if filters[number] == DEFLATE:
-            data = inflated(data, size, where)
+            data = inflated(data, size, label)
         elif filters[number] == FLETCHER32:
-            data = _checked(memoryview(data), where)
+            data = _checked(memoryview(data), label)
         elif filters[number] == TURNED:
             data = _turned(np.frombuffer(data, np.uint8), itemsize)
         else:
             data = _unshuffled(np.frombuffer(data, np.uint8), itemsize)
-    found = np.frombuffer(data, np.uint8)
-    if len(found) != size:
+    content = np.frombuffer(data, np.uint8)
+    if len(content) != size:
         raise DataError(
-            f"{where} has {len(found)} bytes, expected {size}", hint="the file is damaged; generate or fetch it again"
+            f"{label} has {len(content)} bytes, expected {size}", hint="the file is damaged; generate or fetch it again"
         )
-    return found
+    return content
 
 
-def _checked(data: memoryview, where: str) -> memoryview:
-    """What stands before the checksum of a chunk, which is compared."""
+def _checked(data: memoryview, label: str) -> memoryview:
+    """The content of a chunk without its checksum, which is compared."""
     content, stored = data[:-4], bytes(data[-4:])
     # Libraries up to 1.6.2 stored the bytes of each half in the other order on little-endian machines.
     known = (stored, bytes([stored[1], stored[0], stored[3], stored[2]])) if len(stored) == 4 else ()
-    made = fletcher32(content)
-    if not any(_halves(int.from_bytes(one, "little")) == made for one in known):
+    checksum = fletcher32(content)
+    if not any(_halves(int.from_bytes(variant, "little")) == checksum for variant in known):
         raise DataError(
-            f"{where} has another checksum than is stored with it",
+            f"{label} has another checksum than is stored with it",
             hint="the file is damaged; generate or fetch it again",
         )
     return content

@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """Where the content of a field comes from.
+    """The generator of the content of one field.
 
     Attributes:
         spec: the array.
@@ -77,7 +77,7 @@ class Column:
 
     def elements(self, first: int, count: int) -> npt.NDArray[Any]:
         """The elements of ``count`` samples from ``first`` on, one after another, of shape ``(elements,)``."""
-        return self._made(Piece(first, self._sizes(first, count), 0))
+        return self._values(Piece(first, self._sizes(first, count), 0))
 
     def blocks(
         self, first: int, count: int, pool: Executor, block_bytes: int = PIECE_BYTES
@@ -88,12 +88,10 @@ class Column:
             The rows of some consecutive samples, about ``block_bytes`` or one sample; made by the threads of ``pool``.
         """
 
-        def together(piece: Piece) -> npt.NDArray[Any]:
-            return self._made(piece).reshape(-1, *self.spec.shape)
+        def shaped(piece: Piece) -> npt.NDArray[Any]:
+            return self._values(piece).reshape(-1, *self.spec.shape)
 
-        return in_order(
-            pool, together, self._groups(first, count, block_bytes), max(3, 2 * _AHEAD_BYTES // block_bytes)
-        )
+        return in_order(pool, shaped, self._groups(first, count, block_bytes), max(3, 2 * _AHEAD_BYTES // block_bytes))
 
     def pieces(self, first: int, count: int, pool: Executor) -> Iterator[Octets]:
         """The bytes of the field of ``count`` samples from ``first`` on, about 1 MiB at a time.
@@ -104,7 +102,7 @@ class Column:
         spare: deque[npt.NDArray[Any]] = deque()
         room = PIECE_BYTES // self.spec.dtype.itemsize
 
-        def made(piece: Piece) -> tuple[npt.NDArray[Any], int]:
+        def filled(piece: Piece) -> tuple[npt.NDArray[Any], int]:
             size = int(piece.sizes.sum())
             try:
                 memory = spare.pop()
@@ -115,7 +113,7 @@ class Column:
             self.make(piece, memory[:size])
             return memory, size
 
-        for memory, size in in_order(pool, made, self._cut(first, count), _AHEAD_BYTES // PIECE_BYTES):
+        for memory, size in in_order(pool, filled, self._cut(first, count), _AHEAD_BYTES // PIECE_BYTES):
             yield memory[:size].view(np.uint8)
             spare.append(memory)
 
@@ -123,7 +121,7 @@ class Column:
         """Fill ``into`` with the elements of a piece."""
         payload.fill(into, self.seed, self.stream, piece.first, piece.sizes, self.compressibility, piece.start)
 
-    def _made(self, piece: Piece) -> npt.NDArray[Any]:
+    def _values(self, piece: Piece) -> npt.NDArray[Any]:
         flat = np.empty(int(piece.sizes.sum()), self.spec.dtype)
         self.make(piece, flat)
         return flat

@@ -116,7 +116,7 @@ class DirectRaw(io.RawIOBase):
         return self._descriptor
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """The offset of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -136,7 +136,7 @@ class DirectRaw(io.RawIOBase):
         return got
 
     def readall(self) -> bytes:
-        """What is left of the file, in one call where the system gives it."""
+        """The rest of the file, in one call where the system gives it."""
         size = os.fstat(self._descriptor).st_size
         pieces = []
         while self._position < size:

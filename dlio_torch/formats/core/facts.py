@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a format without opening a file: its options, and facts about them.
+"""Facts about a format that need no file: its options, and figures that follow from them.
 
 Configuration, tuning, advice and reports know formats by this protocol alone.  Each format subclasses
 :class:`FormatFacts` in its ``facts.py`` and overrides what is different for it; the registry names that class.
@@ -7,6 +7,7 @@ A module of facts imports neither torch nor the format's library.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,17 +31,24 @@ WHOLE_FILES = "it reads such a file whole"
 
 @dataclass(frozen=True)
 class Unused:
-    """An option of a format that the decoupled engine does not use.
+    """An option that an engine does not use.
 
     Attributes:
-        option: name in the format's group.
-        instead: what the engine does.
-        only: the one value that goes with the engine; ``None``: any may stand, and a note tells of it.
+        key: its key.
+        reason: the engine's own behaviour, in the words of an error message.
+        accepted: the only value that the engine accepts, as a tuple of one; empty: any value, which a note mentions.
+        remedy: the setting to change; empty: the option itself, to the accepted value.
     """
 
-    option: str
-    instead: str
-    only: Any = None
+    key: str
+    reason: str
+    accepted: tuple[Any, ...] = ()
+    remedy: str = ""
+
+    @property
+    def advice(self) -> str:
+        """The change of the configuration that makes it valid."""
+        return self.remedy or f"set {self.key}={json.dumps(self.accepted[0]).strip(chr(34))}"
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ class FormatFacts:
         posix_only: options that say how POSIX calls read, with the value that leaves MPI-IO free.
         transfer_option: option with the size of a read call; empty: there is none.
         uncompressed: option of the compression, and its value without one; ``None``: samples are stored as they are.
+        unmapped: option that maps files into memory, and its value that does not; ``None``: files are never mapped.
         magics: first bytes of a file, one of them.
         suffixes: ends of file names that belong to the format, lower case.
         content: ``module:function`` that adds what a file holds to a dictionary of JSON-able values, from headers and
@@ -91,6 +100,7 @@ class FormatFacts:
     posix_only: ClassVar[Mapping[str, Any]] = {}
     transfer_option: ClassVar[str] = ""
     uncompressed: ClassVar[tuple[str, Any] | None] = None
+    unmapped: ClassVar[tuple[str, Any] | None] = None
     magics: ClassVar[tuple[bytes, ...]] = ()
     suffixes: ClassVar[tuple[str, ...]] = ()
     content: ClassVar[str] = ""
@@ -111,7 +121,7 @@ class FormatFacts:
 
         Args:
             config: a complete configuration.
-            fail: raises the error; called with keys, problem and way out.
+            fail: raises the error; called with keys, problem and remedy.
         """
 
     def check(self, config: Config, fail: Fail) -> None:
@@ -119,7 +129,7 @@ class FormatFacts:
 
         Args:
             config: a complete configuration.
-            fail: raises the error; called with keys, problem and way out.
+            fail: raises the error; called with keys, problem and remedy.
         """
 
     # --- its files, when the decoupled engine reads their bytes itself ---
@@ -129,7 +139,7 @@ class FormatFacts:
 
         Args:
             config: a complete configuration.
-            fail: raises the error; called with keys, problem and way out.
+            fail: raises the error; called with keys, problem and remedy.
         """
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
@@ -144,7 +154,7 @@ class FormatFacts:
 
     def maps_files(self, config: Config) -> bool:
         """Whether samples come by page faults of mapped files rather than by read calls."""
-        return False
+        return self.unmapped is not None and bool(self.value(config, self.unmapped[0]) != self.unmapped[1])
 
     # --- a smaller experiment ---
 
@@ -210,5 +220,5 @@ class FormatFacts:
         return False
 
     def content_text(self, content: Mapping[str, Any]) -> str:
-        """What the function ``content`` added, in some words; empty: nothing."""
+        """A summary of the keys that ``content`` added; empty: it added none."""
         return ""

@@ -15,30 +15,28 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample, samples_of
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.difference import Difference, first_difference
+from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import literal
-from dlio_torch.syserrors import is_damage, unreadable
-from dlio_torch.trace.spans import NULL, Recorder
 
-MpiIo = Literal["no", "places", "library"]
-"""How a format is read by MPI-IO: not at all, as stretches of bytes, or by its own library."""
-_TRIED = 1 << 20  # bytes
+MpiIo = Literal["no", "extents", "library"]
+"""How a format is read by MPI-IO: not at all, as extents of bytes, or by its own library."""
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What a look at an existing file tells.
+    """Facts about an existing file.
 
     Attributes:
         num_samples: samples in the file.
@@ -47,52 +45,6 @@ class FileInfo:
 
     num_samples: int
     details: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What is wrong with a sample.
-
-    Attributes:
-        array: name of the first array that differs.
-        byte: its first byte that differs; ``None``: it is of another shape or type.
-        text: says how.
-    """
-
-    array: str
-    byte: int | None
-    text: str
-
-
-class Reader(ABC):
-    """An open file.  Kept open by the dataset; used by one thread at a time, unless threads share it (see the format).
-
-    Attributes:
-        num_samples: samples in the file, as its own tables say; ``None`` if only reading it all would tell.
-    """
-
-    num_samples: int | None
-
-    @abstractmethod
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        """Read ``count`` consecutive samples of this file into ``buffer`` from position ``at`` on.
-
-        Makes the library calls that the application makes for such a run of samples; the caller
-        decides (``access.unit``) whether runs are longer than one.
-
-        Args:
-            first: position of the first sample inside the file.
-            count: samples to read.
-            buffer: receives sample ``first + i`` at position ``at + i``.
-            at: first position in the buffer.
-
-        Raises:
-            DataError: the file does not hold these samples, or its bytes are damaged.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the file; the reader is not used afterwards."""
 
 
 class Format(ABC):
@@ -107,14 +59,14 @@ class Format(ABC):
         layout_version: raised when the same options give other bytes than before, so that nothing stale is read.
         reads_direct: whether ``dataset.direct_io`` is honoured.
         writes_at_once: whether threads may be in :meth:`write` at the same time.
-        has_places: whether :meth:`places` can tell where samples lie (``loader.engine=decoupled``).
+        has_layout: whether :meth:`layout` gives the extents of samples (``loader.engine=decoupled``).
         in_folders: whether its library writes a folder where others write a file.
         may_crash: whether its library may end the process over a damaged file, so that a first look is taken apart.
         shared_by_threads: whether all threads of a process read through one open file.  Its reader is then used by
             several threads at a time, and closes itself when nobody refers to it.
         reads_columns: whether :meth:`read_once` can read single columns.
-        mpi_io: how ``access.io=independent`` and ``collective`` read: ``places``, where :meth:`places` can be
-            stretches of bytes, or ``library``, through :meth:`open_shared`.
+        mpi_io: how ``access.io=independent`` and ``collective`` read: ``extents``, where :meth:`layout` can be
+            extents of bytes, or ``library``, through :meth:`open_shared`.
     """
 
     name: ClassVar[str]
@@ -124,7 +76,7 @@ class Format(ABC):
     layout_version: ClassVar[int] = 1
     reads_direct: ClassVar[bool] = False
     writes_at_once: ClassVar[bool] = False
-    has_places: ClassVar[bool] = False
+    has_layout: ClassVar[bool] = False
     in_folders: ClassVar[bool] = False
     may_crash: ClassVar[bool] = False
     shared_by_threads: ClassVar[bool] = False
@@ -178,7 +130,7 @@ class Format(ABC):
         return 1
 
     def companions(self) -> tuple[str, ...]:
-        """What the names of the files that ``write`` leaves beside its own have behind its name."""
+        """Suffixes of the additional files that ``write`` creates, each after the name of the file."""
         return ()
 
     def companion_files(self, path: str) -> Sequence[str]:
@@ -273,15 +225,16 @@ class Format(ABC):
         with closing(self.open(path)) as reader:
             reader.read(0, count, BatchBuffer(self.specs(), range(count)), 0)
 
-    def places(self, path: Path) -> NativeFile:
-        """Where the samples of ``path`` lie: for engines that read them without this format's own library.
+    def layout(self, path: Path) -> FileLayout:
+        """The layout of ``path``: for engines that read its samples without this format's own library.
 
         Raises:
             ConfigError: this format cannot tell.
             DataError: the file is missing or damaged, or is stored in a way that only its library reads.
         """
         raise ConfigError(
-            f"dataset.format={self.name}: it does not tell where its samples lie", hint="set loader.engine=dataloader"
+            f"dataset.format={self.name}: the format gives no extents (offset, length) of its samples",
+            hint="set loader.engine=dataloader",
         )
 
     def check_shared(self) -> None:  # noqa: B027 - most formats have no library for that
@@ -314,22 +267,12 @@ class Format(ABC):
 
     def difference(self, sample: int, got: Sample) -> Difference | None:
         """The first difference of a sample's content from what was generated; ``None`` if there is none."""
-        want = self.expected(sample)
-        for name, array in want.items():
-            other = got[name]
-            if other.shape != array.shape or other.dtype != array.dtype:
-                text = f"got {other.dtype}{list(other.shape)}, expected {array.dtype}{list(array.shape)}"
-                return Difference(name, None, text)
-            if other.tobytes() != array.tobytes():
-                flat = np.frombuffer(other.tobytes(), np.uint8) != np.frombuffer(array.tobytes(), np.uint8)
-                byte = int(flat.argmax())
-                return Difference(name, byte, f"byte {byte} of {flat.size} differs ({int(flat.sum())} bytes in all)")
-        return None
+        return first_difference(self.expected(sample), got)
 
     def differences(self, sample: int, got: Sample) -> str | None:
         """As :meth:`difference`, in words."""
-        found = self.difference(sample, got)
-        return None if found is None else f"{found.array}: {found.text}"
+        difference = self.difference(sample, got)
+        return None if difference is None else f"{difference.array}: {difference.text}"
 
 
 def _size_of_file(path: str) -> int | None:
@@ -339,46 +282,3 @@ def _size_of_file(path: str) -> int | None:
     except OSError:
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-@contextmanager
-def os_errors(path: Path) -> Iterator[None]:
-    """Turn what the system refuses (OSError) into the one-line error for the file.
-
-    Raises:
-        DataError: one line that names the file.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise open_error(path, error) from error
-
-
-def open_error(path: Path, error: Exception) -> DataError:
-    """The one-line error for a file that a library refused."""
-    if isinstance(error, FileNotFoundError):
-        return DataError(f"{path} does not exist", hint="generate the data, or correct dataset.path")
-    if isinstance(error, PermissionError):
-        return DataError(f"{path} cannot be opened: permission denied", hint="correct its permissions")
-    if isinstance(error, IsADirectoryError):
-        return DataError(f"{path} is a folder, not a file", hint="correct dataset.path")
-    if not is_damage(error):
-        return unreadable(path, error)
-    if (refusal := _refusal(path)) is not None:  # which some libraries keep to themselves
-        return unreadable(path, refusal)
-    return DataError(
-        f"{path} cannot be read: {str(error) or type(error).__name__}",
-        hint="the file is damaged, incomplete or of another format",
-    )
-
-
-def _refusal(path: Path) -> OSError | None:
-    """Why the system does not give a file, if it does not."""
-    if not path.is_file():
-        return None
-    try:
-        with path.open("rb", buffering=0) as file:
-            file.read(_TRIED)
-    except OSError as error:
-        return error
-    return None

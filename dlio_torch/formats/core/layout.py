@@ -1,7 +1,7 @@
-"""Places: which bytes of a file are a sample, as arrays of numbers.
+"""File layout: which bytes of a file are a sample, as arrays of numbers.
 
-A format that can tell gives a :class:`NativeFile` for each of its files.  Nothing here reads samples: an engine
-plans a whole batch by NumPy, and reads all of its pieces in one native call.
+A format that can tell gives a :class:`FileLayout` for each of its files.  Nothing here reads samples: an engine
+plans a whole batch by NumPy, and reads all of its extents in one native call.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ AnyInts = npt.NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Pieces of a file that go to memory as they are; int64 of ``(pieces,)`` each.
+class Extents:
+    """Extents of a file that go to memory as they are; int64 of ``(extents,)`` each.
 
     Attributes:
         offsets: first byte in the file.
@@ -38,21 +38,22 @@ class Pieces:
     to: Ints
     turned: Ints | None = None
 
-    def taken(self, which: slice | npt.NDArray[np.integer[Any]]) -> Pieces:
-        """The pieces at these positions."""
+    def taken(self, which: slice | npt.NDArray[np.integer[Any]]) -> Extents:
+        """The extents at these positions."""
         turned = None if self.turned is None else self.turned[which]
-        return Pieces(self.offsets[which], self.lengths[which], self.to[which], turned)
+        return Extents(self.offsets[which], self.lengths[which], self.to[which], turned)
 
 
-def together(pieces: Sequence[Pieces]) -> Pieces:
-    """All pieces, one after another; at least one of the sequence."""
-    if len(pieces) == 1:
-        return pieces[0]
-    offsets, lengths, to = (np.concatenate([getattr(p, name) for p in pieces]) for name in ("offsets", "lengths", "to"))
-    if all(p.turned is None for p in pieces):
-        return Pieces(offsets, lengths, to)
-    turned = [np.ones(len(p.offsets), np.int64) if p.turned is None else p.turned for p in pieces]
-    return Pieces(offsets, lengths, to, np.concatenate(turned))
+def join_extents(extents: Sequence[Extents]) -> Extents:
+    """All extents, one after another; at least one of the sequence."""
+    if len(extents) == 1:
+        return extents[0]
+    names = ("offsets", "lengths", "to")
+    offsets, lengths, to = (np.concatenate([getattr(part, name) for part in extents]) for name in names)
+    if all(p.turned is None for p in extents):
+        return Extents(offsets, lengths, to)
+    turned = [np.ones(len(p.offsets), np.int64) if p.turned is None else p.turned for p in extents]
+    return Extents(offsets, lengths, to, np.concatenate(turned))
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,10 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Copies:
-    """Pieces that are in memory already; int64 of ``(pieces,)`` each.
+    """Extents that are in memory already; int64 of ``(extents,)`` each.
 
     Attributes:
-        sources: addresses, valid as long as the places that gave them.
+        sources: addresses, valid as long as the layout that gave them.
         lengths: bytes.
         to: first byte in the memory of the batch.
     """
@@ -110,18 +111,18 @@ class Records:
         spans: bytes of each.
         to: first byte of each array in the memory of the batch; int64 of ``(records, arrays)``.
         sizes: bytes that each array takes there; the same shape.
-        places: knows how to read them.
+        layout: knows how to read them.
     """
 
     offsets: Ints
     spans: Ints
     to: Ints
     sizes: Ints
-    places: RecordPlaces
+    layout: RecordLayout
 
 
-class RecordPlaces(ABC):
-    """Where the records of a file lie, each of them all arrays of a sample.
+class RecordLayout(ABC):
+    """The layout of a file of records, each of them all arrays of a sample.
 
     Attributes:
         path: the file.
@@ -139,7 +140,7 @@ class RecordPlaces(ABC):
 
     @abstractmethod
     def plan(self, rows: Ints, into: Ints) -> Records:
-        """What to read for the records at ``rows``.
+        """The reads that give the records at ``rows``.
 
         Args:
             rows: positions in the file; int64.
@@ -162,8 +163,8 @@ class RecordPlaces(ABC):
         """
 
 
-class ArrayPlaces(ABC):
-    """Where the samples of one array lie in a file.
+class ArrayLayout(ABC):
+    """The layout of one array: which bytes of a file each of its samples is.
 
     Attributes:
         path: the file.
@@ -182,8 +183,8 @@ class ArrayPlaces(ABC):
         """
 
     @abstractmethod
-    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks | Copies:
-        """What to read for the samples at ``rows``.
+    def plan(self, rows: Ints, into: Ints) -> Extents | Chunks | Copies:
+        """The reads that give the samples at ``rows``.
 
         Args:
             rows: positions in the file; int64.
@@ -195,37 +196,37 @@ class ArrayPlaces(ABC):
 
 
 @dataclass(frozen=True)
-class NativeFile:
-    """Where all samples of a file lie.
+class FileLayout:
+    """The layout of a file: which of its bytes each sample is.
 
     Attributes:
         num_samples: samples in the file; ``None`` if only reading it all would tell.
-        arrays: of each array of a sample, its places; empty where there are records.
+        arrays: layout of each array of a sample; empty where there are records.
         records: the samples, where each is a record; else ``None``.
-        descriptors: files that are open already; whoever gets this object closes them.
+        descriptors: files that are open already; the receiver of this object closes them.
         once: it is of no use behind the next reading of its samples, as an application that opens a file for each.
         read_bytes: bytes that were read into memory with it.
     """
 
     num_samples: int | None
-    arrays: Mapping[str, ArrayPlaces]
-    records: RecordPlaces | None = None
+    arrays: Mapping[str, ArrayLayout]
+    records: RecordLayout | None = None
     descriptors: Mapping[Path, int] = field(default_factory=dict)
     once: bool = False
     read_bytes: int = 0
 
 
-class Strided(ArrayPlaces):
+class StridedLayout(ArrayLayout):
     """Samples of equal size at equal distances.
 
     Args:
         path: the file.
         first: first byte of the first sample.
         size: bytes of a sample, and the distance to the next.
-        parts: pieces of a sample that are read (byte in the sample, bytes, byte in memory); ``None``: all of it.
+        parts: extents of a sample that are read (byte in the sample, bytes, byte in memory); ``None``: all of it.
     """
 
-    def __init__(self, path: Path, first: int, size: int, parts: Pieces | None = None) -> None:
+    def __init__(self, path: Path, first: int, size: int, parts: Extents | None = None) -> None:
         self.path = path
         self._first = first
         self._stride = size
@@ -235,11 +236,11 @@ class Strided(ArrayPlaces):
     def sizes(self, rows: Ints) -> Ints:
         return np.full(len(rows), self._size, np.int64)
 
-    def plan(self, rows: Ints, into: Ints) -> Pieces:
+    def plan(self, rows: Ints, into: Ints) -> Extents:
         offsets = self._first + rows * self._stride
         if self._parts is None:
-            return Pieces(offsets, self.sizes(rows), into)
-        return Pieces(
+            return Extents(offsets, self.sizes(rows), into)
+        return Extents(
             (offsets[:, None] + self._parts.offsets).reshape(-1),
             np.tile(self._parts.lengths, len(rows)),
             (into[:, None] + self._parts.to).reshape(-1),
@@ -247,8 +248,8 @@ class Strided(ArrayPlaces):
         )
 
 
-class Listed(ArrayPlaces):
-    """Samples at listed places.
+class Listed(ArrayLayout):
+    """Samples at listed offsets.
 
     Args:
         path: the file.
@@ -274,17 +275,17 @@ class Listed(ArrayPlaces):
         wrong = (starts < 0) | (sizes < 0) | (sizes > self._limit) | (starts > self._limit - sizes)
         wrong |= sizes % self._row_bytes != 0 if self._variable else sizes != self._row_bytes
         if wrong.any():
-            at = int(wrong.argmax())
+            bad = int(wrong.argmax())
             expected = f"rows have {self._row_bytes}" if self._variable else f"expected {self._row_bytes}"
             raise DataError(
-                f"{self.path}: sample {int(rows[at])} has {int(sizes[at])} bytes from byte {int(starts[at])} on, "
+                f"{self.path}: sample {int(rows[bad])} has {int(sizes[bad])} bytes from byte {int(starts[bad])} on, "
                 f"{expected}; the file has {self._limit}",
                 hint="the file is damaged, or dataset.fields is another data set's",
             )
         return sizes
 
-    def plan(self, rows: Ints, into: Ints) -> Pieces:
-        return Pieces(self._starts[rows].astype(np.int64), self.sizes(rows), into)
+    def plan(self, rows: Ints, into: Ints) -> Extents:
+        return Extents(self._starts[rows].astype(np.int64), self.sizes(rows), into)
 
 
 def by_lengths(path: Path, first: int, lengths: Ints, row_bytes: int, limit: int) -> Listed:

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.formats.core.batch import ArraySpec, Sample
-from dlio_torch.formats.core.layout import ArrayPlaces, Copies, Ints
-from dlio_torch.formats.core.layout_rows import Extents, within
+from dlio_torch.formats.core.layout import ArrayLayout, Copies, Ints
+from dlio_torch.formats.core.layout_rows import RowExtents, within
 from dlio_torch.native.memory import address_of
 
 
-class Held(ArrayPlaces):
+class Held(ArrayLayout):
     """Samples that were read when their file was opened.
 
     Args:
@@ -39,7 +39,7 @@ class Held(ArrayPlaces):
         return Copies(self.starts[rows], self.lengths[rows], into)
 
 
-class HeldRows(ArrayPlaces):
+class HeldRows(ArrayLayout):
     """Samples of some consecutive rows each of an array that is in memory.
 
     Args:
@@ -51,14 +51,14 @@ class HeldRows(ArrayPlaces):
 
     in_memory = True
 
-    def __init__(self, path: Path, name: str, array: npt.NDArray[np.generic], extents: Extents) -> None:
+    def __init__(self, path: Path, name: str, array: npt.NDArray[np.generic], extents: RowExtents) -> None:
         self.path = path
         self._name = name
         self._array = np.ascontiguousarray(array)
         self._row = math.prod(array.shape[1:]) * array.dtype.itemsize
         self._extents = extents
 
-    def _rows(self, samples: Ints) -> Extents:
+    def _rows(self, samples: Ints) -> RowExtents:
         return within(self._extents, samples, len(self._array), self._name, self.path)
 
     def sizes(self, rows: Ints) -> Ints:
@@ -101,13 +101,13 @@ def held_together(path: Path, parts: Sequence[Held]) -> Held:
 
 def held_samples(
     path: Path, specs: Sequence[ArraySpec], samples: Iterable[Sample]
-) -> tuple[dict[str, ArrayPlaces], int]:
-    """The places of samples that come one after another, and their number."""
+) -> tuple[dict[str, ArrayLayout], int]:
+    """The layout of samples that come one after another, and their number."""
     columns: dict[str, list[npt.NDArray[np.generic]]] = {spec.name: [] for spec in specs}
     for sample in samples:
         for name, column in columns.items():
             column.append(sample[name])
-    arrays: dict[str, ArrayPlaces] = {}
+    arrays: dict[str, ArrayLayout] = {}
     for spec in specs:
         column = columns[spec.name]
         if spec.variable:

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.layout import ArrayPlaces, Ints, Pieces
+from dlio_torch.formats.core.layout import ArrayLayout, Extents, Ints
 
-Extents = tuple[Ints, Ints]
+RowExtents = tuple[Ints, Ints]
 """First row and number of rows of each sample; int64 of ``(samples,)`` each."""
 
 
-def within(extents: Extents, samples: Ints, rows: int, name: str, path: Path) -> Extents:
+def within(extents: RowExtents, samples: Ints, rows: int, name: str, path: Path) -> RowExtents:
     """The extents of these samples, all of them inside an array.
 
     Args:
@@ -30,9 +30,9 @@ def within(extents: Extents, samples: Ints, rows: int, name: str, path: Path) ->
     first, count = extents[0][samples], extents[1][samples]
     wrong = (first < 0) | (count < 0) | (count > rows) | (first > rows - count)
     if wrong.any():
-        at = int(wrong.argmax())
+        bad = int(wrong.argmax())
         raise DataError(
-            f"{path}: {name} has {rows} rows, rows {int(first[at])} to {int(first[at]) + int(count[at]) - 1} were "
+            f"{path}: {name} has {rows} rows, rows {int(first[bad])} to {int(first[bad]) + int(count[bad]) - 1} were "
             "asked for",
             hint="the file does not fit its own index; generate or fetch it again",
         )
@@ -68,7 +68,7 @@ class Spaced:
     turned: int = 1
 
 
-class SpacedRows(ArrayPlaces):
+class SpacedRows(ArrayLayout):
     """Samples of such an array.
 
     Args:
@@ -76,7 +76,7 @@ class SpacedRows(ArrayPlaces):
         extents: first row and number of rows of each sample; ``None``: a sample is one row.
     """
 
-    def __init__(self, array: Spaced, extents: Extents | None = None) -> None:
+    def __init__(self, array: Spaced, extents: RowExtents | None = None) -> None:
         self.path = array.path
         self._array = array
         self._extents = extents
@@ -84,14 +84,14 @@ class SpacedRows(ArrayPlaces):
     def sizes(self, rows: Ints) -> Ints:
         return self._rows(rows)[1] * self._array.size
 
-    def _rows(self, samples: Ints) -> Extents:
+    def _rows(self, samples: Ints) -> RowExtents:
         extents, array = self._extents, self._array
         if extents is None:
             extents = samples, np.ones(len(samples), np.int64)
             samples = np.arange(len(samples))
         return within(extents, samples, array.rows, array.name, self.path)
 
-    def plan(self, rows: Ints, into: Ints) -> Pieces:
+    def plan(self, rows: Ints, into: Ints) -> Extents:
         array = self._array
         first, count = self._rows(rows)
         if array.step != array.size:  # other arrays lie between the rows
@@ -99,4 +99,4 @@ class SpacedRows(ArrayPlaces):
             first, into = np.repeat(first, count) + number, np.repeat(into, count) + number * array.size
             count = np.ones(len(first), np.int64)
         turned = np.full(len(first), array.turned, np.int64) if array.turned > 1 else None
-        return Pieces(array.first + first * array.step, count * array.size, into, turned)
+        return Extents(array.first + first * array.step, count * array.size, into, turned)

@@ -95,10 +95,10 @@ def read_whole(path: Path, expected: float) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         most = min(int(expected * 1.5) + _LONG_HEAD, _MOST)
-        made = os.read(descriptor, most)
-        if len(made) < most:
-            return made
-        pieces = [made]  # larger than expected
+        content = os.read(descriptor, most)
+        if len(content) < most:
+            return content
+        pieces = [content]  # larger than expected
         size = os.fstat(descriptor).st_size
         while pieces[-1]:
             pieces.append(os.read(descriptor, min(_MOST, max(_LONG_HEAD, size))))

@@ -1,4 +1,4 @@
-"""Work that threads do ahead of whoever uses its results, in order."""
+"""Work that threads do in advance; its results come in order."""
 
 from __future__ import annotations
 

@@ -82,20 +82,20 @@ def array(
     """
     count = math.prod(shape)
     if dtype.kind == "f" and dtype.itemsize in (4, 8):
-        made: npt.NDArray[Any] = generator.random(count, dtype=np.float32 if dtype.itemsize == 4 else np.float64)
+        values: npt.NDArray[Any] = generator.random(count, dtype=np.float32 if dtype.itemsize == 4 else np.float64)
     elif dtype.kind == "f":
         # 11 bits, all that a float16 has: a rounded float32 would sometimes be 1.
-        made = (generator.integers(0, 2048, count, dtype=np.uint16) / np.float32(2048)).astype(dtype)
+        values = (generator.integers(0, 2048, count, dtype=np.uint16) / np.float32(2048)).astype(dtype)
     elif dtype.kind == "b":
-        made = generator.integers(0, 2, count, dtype=np.uint8).astype(np.bool_)
+        values = generator.integers(0, 2, count, dtype=np.uint8).astype(np.bool_)
     else:
         words = generator.bit_generator.random_raw(-(-count * dtype.itemsize // 8))
-        made = np.atleast_1d(words).view(np.uint8)[: count * dtype.itemsize].view(dtype)
+        values = np.atleast_1d(words).view(np.uint8)[: count * dtype.itemsize].view(dtype)
     if compressibility > 0:
         per_block = max(1, _BLOCK // dtype.itemsize)
         kept = round(per_block * (1 - compressibility))
-        made[np.arange(count) % per_block >= kept] = 0
-    return made.reshape(tuple(shape))
+        values[np.arange(count) % per_block >= kept] = 0
+    return values.reshape(tuple(shape))
 
 
 def lengths(seed: int, stream: int, first: int, count: int, mean: float, stdev: float) -> npt.NDArray[np.int64]:

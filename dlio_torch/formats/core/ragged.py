@@ -13,7 +13,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
 
 EXTENTS_SUFFIX = "_extents"
-"""Of the table beside an array: first row and number of rows of each sample."""
+"""Suffix of the table of an array: first row and number of rows of each sample."""
 
 
 def table_of(rows: npt.NDArray[np.int64], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
@@ -27,7 +27,7 @@ def read_pieces(
     starts: Sequence[int],
     lengths: Sequence[int],
     buffer: BatchBuffer,
-    at: int,
+    position: int,
     *,
     name: str,
     first: int,
@@ -39,8 +39,8 @@ def read_pieces(
         read: gives a number of rows from a first one on, in a new array.
         starts: first row of each sample.
         lengths: rows of each sample.
-        buffer: receives sample ``first + i`` at position ``at + i``.
-        at: first position in the buffer.
+        buffer: receives sample ``first + i`` at position ``position + i``.
+        position: first position in the buffer.
         name: of the array.
         first: position of the first sample inside the file, for messages.
         path: its file, for messages.
@@ -58,4 +58,4 @@ def read_pieces(
         end += length
     rows = read(begin, end - begin)
     for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        buffer.put(name, at + i, rows[start - begin : start - begin + length])
+        buffer.put(name, position + i, rows[start - begin : start - begin + length])

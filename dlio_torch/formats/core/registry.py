@@ -61,8 +61,8 @@ class OptionGroup:
 
 def available() -> dict[str, str]:
     """Every format: name -> ``module:Class``; a built-in one wins over an entry point of its name."""
-    found = {point.name: point.value for point in entry_points(group="dlio_torch.formats")}
-    return {**found, **BUILTIN}
+    plugins = {point.name: point.value for point in entry_points(group="dlio_torch.formats")}
+    return {**plugins, **BUILTIN}
 
 
 def read_content(about: FormatFacts, path: Path, content: dict[str, Any]) -> None:
@@ -111,18 +111,18 @@ def all_facts() -> list[FormatFacts]:
     return known
 
 
-def create(config: DatasetConfig, seed: int, *, places: bool = False, mpi_io: bool = False) -> Format:
+def create(config: DatasetConfig, seed: int, *, layout: bool = False, mpi_io: bool = False) -> Format:
     """The format that ``dataset.format`` names.
 
     Args:
         config: the options of ``dataset``.
         seed: of the content.
-        places: it must tell where samples lie, for ``loader.engine=decoupled``.
+        layout: it must tell where samples lie, for ``loader.engine=decoupled``.
         mpi_io: it must be readable by MPI-IO, for ``access.io`` other than ``posix``.
 
     Raises:
         ConfigError: no such format, or it cannot read past the page cache as ``dataset.direct_io`` asks, or it
-            cannot tell places.
+            cannot tell where samples lie.
         MissingPackageError: the format needs a package that is not installed.
         PreconditionError: the entry point of an installed package names a class that is not there, or its options
             have the name of others.
@@ -140,14 +140,15 @@ def create(config: DatasetConfig, seed: int, *, places: bool = False, mpi_io: bo
             hint="set dataset.direct_io=false and cache=cold, or a format that can: "
             + ", ".join(_that("reads_direct")),
         )
-    if places and not cls.has_places:
+    if layout and not cls.has_layout:
         raise ConfigError(
-            f"loader.engine=decoupled with dataset.format={config.format!r}: it does not tell where its samples lie",
-            hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that('has_places'))}",
+            f"loader.engine=decoupled with dataset.format={config.format!r}: "
+            "the format gives no extents (offset, length) of its samples",
+            hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that('has_layout'))}",
         )
     if mpi_io and cls.mpi_io == "no":
         raise ConfigError(
-            f"access.io with dataset.format={config.format!r}: MPI-IO reads stretches of bytes, its samples are none",
+            f"access.io with dataset.format={config.format!r}: MPI-IO reads extents of bytes, not its samples",
             hint=f"set access.io=posix, or a format that can: {', '.join(_that('mpi_io'))}",
         )
     return cls(config, seed)
@@ -177,20 +178,20 @@ def _loaded(name: str, target: str) -> Any:
             f"dataset.format={name!r} needs a package that is not installed ({error})",
             hint=f"install the package that provides {error.name!r}" if error.name else "install it",
         ) from error
-    found = getattr(module, attribute, None)
-    if found is None:
+    loaded = getattr(module, attribute, None)
+    if loaded is None:
         raise PreconditionError(
             f"dataset.format={name!r}: {module_name} has no {attribute!r}",
             hint=f"the package that adds the format names {target!r} in its entry point; correct it there",
         )
-    return found
+    return loaded
 
 
 def _that(ability: str) -> list[str]:
     """Formats that have an ability (an attribute of :class:`Format`), of those that can be imported here."""
-    found = []
+    names = []
     for name in sorted(available()):
         with contextlib.suppress(MissingPackageError, PreconditionError):
             if getattr(_loaded(name, facts(name).format), ability, False) not in (False, "no"):
-                found.append(name)
-    return found
+                names.append(name)
+    return names

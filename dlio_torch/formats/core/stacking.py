@@ -13,11 +13,11 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import Reader
+from dlio_torch.formats.core.reader import Reader
 
 LENGTHS_SUFFIX = "_lengths"
 HEADER_BYTES = 128
-"""What NumPy pads the header of an array of few axes to."""
+"""Bytes to which NumPy pads the header of an array of few axes."""
 
 
 def is_stacked(config: DatasetConfig) -> bool:
@@ -33,7 +33,7 @@ def write_header(file: IO[bytes], dtype: np.dtype[np.generic], shape: Sequence[i
 
 @dataclass(frozen=True)
 class Stacking:
-    """Where samples lie in an array.
+    """The axis of an array along which samples are stacked.
 
     Attributes:
         stacked: several samples along an axis; else the array is the sample.
@@ -105,18 +105,20 @@ class Columns:
             counts[spec.name] = count
         self.num_samples = agreed(counts, path)
 
-    def put(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def put(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         """Copy samples into a batch."""
         for spec in self._specs:
             array = self._arrays[spec.name]
             if spec.variable:
                 ends = self._ends[spec.name]
                 for i in range(count):
-                    buffer.put(spec.name, at + i, array[ends[first + i] : ends[first + i + 1]].copy())
+                    buffer.put(spec.name, position + i, array[ends[first + i] : ends[first + i + 1]].copy())
             elif self._stacking.last:
-                buffer.fixed[spec.name][at : at + count] = np.moveaxis(array[..., first : first + count], -1, 0)
+                buffer.fixed[spec.name][position : position + count] = np.moveaxis(
+                    array[..., first : first + count], -1, 0
+                )
             else:
-                buffer.fixed[spec.name][at : at + count] = array[first : first + count]
+                buffer.fixed[spec.name][position : position + count] = array[first : first + count]
 
 
 class StackedReader(Reader):
@@ -134,9 +136,9 @@ class StackedReader(Reader):
         self._path = path
         self.num_samples = columns.num_samples
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, self.num_samples, first, count)
-        self._columns.put(first, count, buffer, at)
+        self._columns.put(first, count, buffer, position)
 
     def close(self) -> None:
         """The file was closed when it had been read."""
@@ -145,7 +147,7 @@ class StackedReader(Reader):
 def ends_of(
     lengths: npt.NDArray[Any], rows: int, name: str, path: Path, table: str | None = None
 ) -> npt.NDArray[np.int64]:
-    """Where each sample's rows begin, and the end of the last one's.
+    """First row of each sample, and the end of the last sample.
 
     Args:
         lengths: rows of each sample.
@@ -195,7 +197,7 @@ def check_range(path: Path, num_samples: int, first: int, count: int) -> None:
         )
 
 
-def put_sample(spec: ArraySpec, array: npt.NDArray[Any], buffer: BatchBuffer, at: int, path: Path) -> None:
+def put_sample(spec: ArraySpec, array: npt.NDArray[Any], buffer: BatchBuffer, position: int, path: Path) -> None:
     """Take an array that is one sample's, as it was loaded.
 
     Raises:
@@ -203,6 +205,6 @@ def put_sample(spec: ArraySpec, array: npt.NDArray[Any], buffer: BatchBuffer, at
     """
     Stacking(stacked=False).count(spec, array.dtype, array.shape, path)
     if spec.variable:
-        buffer.put(spec.name, at, np.ascontiguousarray(array))
+        buffer.put(spec.name, position, np.ascontiguousarray(array))
     else:
-        buffer.fixed[spec.name][at] = array
+        buffer.fixed[spec.name][position] = array

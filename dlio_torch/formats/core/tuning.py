@@ -17,5 +17,5 @@ def sizes(usual: tuple[str, ...], present: int) -> tuple[str, ...]:
         usual: sizes with units.
         present: bytes; 0: the library decides, which is no size.
     """
-    found = {parse_size(text) for text in usual} | ({present} if present else set())
-    return tuple(exact_size(size) for size in sorted(found))
+    values = {parse_size(text) for text in usual} | ({present} if present else set())
+    return tuple(exact_size(size) for size in sorted(values))

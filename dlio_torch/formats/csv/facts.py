@@ -25,7 +25,7 @@ class CsvFacts(FormatFacts):
     content: ClassVar[str] = "dlio_torch.formats.csv.content:read_content"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        return (Unused("read_bytes", WHOLE_FILES), Unused("chunk_rows", WHOLE_FILES))
+        return (Unused(self.key("read_bytes"), WHOLE_FILES), Unused(self.key("chunk_rows"), WHOLE_FILES))
 
     def axes(self, config: Config) -> Iterator[Axis]:
         yield self.key("read_bytes"), sizes(TRANSFERS, config.dataset.of(CsvConfig).read_bytes)

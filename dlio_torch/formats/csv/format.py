@@ -24,15 +24,17 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
-from dlio_torch.formats.core.format import FileInfo, Reader, os_errors
-from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
+from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.core.format import FileInfo
+from dlio_torch.formats.core.layout import ArrayLayout, FileLayout
 from dlio_torch.formats.core.layout_in_memory import held
 from dlio_torch.formats.core.layout_whole_file import read_whole
 from dlio_torch.formats.core.ordered_map import in_order
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.csv.layout import parsed
 from dlio_torch.formats.csv.options import CsvConfig
 from dlio_torch.formats.csv.reader import CsvReader, columns_of, concatenated, parse
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _WIDTHS = (3, 16)  # "d.d" to 15 digits: what every correct parser turns into the same float64
 _BLOCK_BYTES = 1 << 20  # text that one thread makes at a time
@@ -49,7 +51,7 @@ class CsvFormat(FieldFormat):
     name: ClassVar[str] = "csv"
     suffix: ClassVar[str] = ".csv"
     writes_at_once: ClassVar[bool] = True
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: CsvConfig = config.of(CsvConfig)
@@ -136,7 +138,7 @@ class CsvFormat(FieldFormat):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return CsvReader(path, self.options, self._specs)
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         """All rows, in memory; parsed by pyarrow, by pandas where that takes something else than numbers."""
         with os_errors(path):
             content = read_whole(path, self.stored_bytes() * self.config.samples_per_file)
@@ -144,8 +146,8 @@ class CsvFormat(FieldFormat):
         if table is None:
             with closing(CsvReader(path, self.options, self._specs)) as reader:
                 table = concatenated(list(reader.tables()))
-        arrays: dict[str, ArrayPlaces] = {name: held(path, array) for name, array in table.items()}
-        return NativeFile(len(next(iter(table.values()))), arrays, read_bytes=len(content))
+        arrays: dict[str, ArrayLayout] = {name: held(path, array) for name, array in table.items()}
+        return FileLayout(len(next(iter(table.values()))), arrays, read_bytes=len(content))
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         """Samples in the order of the file; rows that were delivered are not kept."""

@@ -65,7 +65,7 @@ def parsed(content: bytes, specs: Sequence[ArraySpec]) -> Table | None:
         )
     except pyarrow.ArrowInvalid:
         return None
-    made: Table = {}
+    arrays: Table = {}
     low = 0
     for spec, count in zip(specs, columns, strict=True):
         wide = np.empty((table.num_rows, count), np.float64 if spec.dtype.kind == "f" else np.int64)
@@ -76,8 +76,8 @@ def parsed(content: bytes, specs: Sequence[ArraySpec]) -> Table | None:
             array = wide.astype(spec.dtype)
         if _in_doubt(wide, array):
             return None
-        made[spec.name] = array.reshape(table.num_rows, *spec.shape)
-    return made if table.num_rows else None
+        arrays[spec.name] = array.reshape(table.num_rows, *spec.shape)
+    return arrays if table.num_rows else None
 
 
 def _in_doubt(wide: npt.NDArray[Any], array: npt.NDArray[np.generic]) -> bool:

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import Reader, open_error
+from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.csv.options import CsvConfig
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ Table = dict[str, npt.NDArray[np.generic]]  # some rows: the arrays of all of th
 Tables = Generator[Table, None, None]
 
 
-class _Pieces(io.FileIO):
+class _PieceFile(io.FileIO):
     """A file that gives ``piece`` bytes whatever is asked for, one read(2) each."""
 
     def __init__(self, path: Path, piece: int) -> None:
@@ -89,7 +90,7 @@ class CsvReader(Reader):
             self._kept.append(table)
             self._ends.append(_rows(table) + (self._ends[-1] if self._ends else 0))
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         self._parse_until(first + count)
         if first < 0 or count < 0 or first + count > self._ends[-1]:
             raise DataError(
@@ -103,13 +104,13 @@ class CsvReader(Reader):
             begin = self._ends[number] - _rows(table)
             stop = min(end, self._ends[number])
             for name, array in table.items():
-                buffer.fixed[name][at + row - first : at + stop - first] = array[row - begin : stop - begin]
+                buffer.fixed[name][position + row - first : position + stop - first] = array[row - begin : stop - begin]
             row = stop
 
     def tables(self) -> Iterator[Table]:
         """The file in the pieces in which it is parsed; those that are not in memory yet are not kept.
 
-        Read on behind it, and the file is opened and parsed anew.
+        After a read beyond them, the file is opened and parsed again.
         """
         if self._complete:
             yield from self._kept
@@ -151,7 +152,7 @@ def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | No
     # iterator=True: pandas reads the first piece now, the others as rows are asked for.
     with (
         _understood(path, specs),
-        _Pieces(path, options.read_bytes) as file,
+        _PieceFile(path, options.read_bytes) as file,
         pd.read_csv(file, header=None, engine="c", iterator=True) as parser,
     ):
         while (frame := _next_frame(parser, rows or options.chunk_rows)) is not None:
@@ -192,9 +193,9 @@ def _understood(path: Path, specs: list[ArraySpec]) -> Iterator[None]:
         if ragged is None:
             raise open_error(path, error) from error
         columns = columns_of(specs)
-        before, line, found = map(int, ragged.groups())
+        before, line, actual = map(int, ragged.groups())
         # The parser takes the first row's length for the right one.
-        row, wrong = (line - 1, found) if before == columns else (0, before)
+        row, wrong = (line - 1, actual) if before == columns else (0, before)
         raise DataError(
             f"{path}: row {row} has {wrong} columns, dataset.fields make {columns}", hint=_NOT_THE_FIELDS
         ) from error
@@ -248,15 +249,17 @@ def _no_number(frame: pd.DataFrame, first: int, path: Path) -> DataError:
     """The error that names the first row with something that is no number."""
     import pandas as pd
 
-    found: tuple[int, int] | None = None
+    location: tuple[int, int] | None = None
     for column in range(frame.shape[1]):
         bad = pd.to_numeric(frame.iloc[:, column], errors="coerce").isna().to_numpy()
         if bad.any():
             row = int(bad.argmax())
-            found = (row, column) if found is None or row < found[0] else found
-    if found is None:  # True and False alone
-        found = (0, int(np.argmax([dtype.kind not in "iuf" for dtype in frame.dtypes])))
-    row, column = found
+            location = (row, column) if location is None or row < location[0] else location
+    if location is None:  # True and False alone
+        location = (0, int(np.argmax([dtype.kind not in "iuf" for dtype in frame.dtypes])))
+    row, column = location
     value: Any = frame.iat[row, column]
-    what = "nothing (a short row, or an empty field)" if pd.isna(value) else f"{str(value)[:40]!r}, which is no number,"
-    return DataError(f"{path}: row {first + row} has {what} in column {column}", hint=_NOT_THE_FIELDS)
+    content = (
+        "nothing (a short row, or an empty field)" if pd.isna(value) else f"{str(value)[:40]!r}, which is no number,"
+    )
+    return DataError(f"{path}: row {first + row} has {content} in column {column}", hint=_NOT_THE_FIELDS)

@@ -74,17 +74,17 @@ def _place(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> tuple[int, int]:
 def _dataset(path: str, dataset: h5py.Dataset) -> dict[str, Any]:
     layout = dataset.id.get_create_plist()
     # The extent and the size of a virtual dataset may depend on files that it refers to.
-    own = layout.get_layout() != h5py.h5d.VIRTUAL
-    shape = list(dataset.shape) if own and dataset.shape is not None else None
+    in_this_file = layout.get_layout() != h5py.h5d.VIRTUAL
+    shape = list(dataset.shape) if in_this_file and dataset.shape is not None else None
     return {
         "path": path,
         "dtype": _dtype(dataset),
         "shape": shape,
-        "chunks": list(dataset.chunks) if own and dataset.chunks else None,
+        "chunks": list(dataset.chunks) if in_this_file and dataset.chunks else None,
         "filters": [_filter(layout.get_filter(number)) for number in range(layout.get_nfilters())],
-        "stored_bytes": dataset.id.get_storage_size() if own else None,
+        "stored_bytes": dataset.id.get_storage_size() if in_this_file else None,
         "logical_bytes": math.prod(shape) * dataset.id.get_type().get_size() if shape is not None else None,
-        "offset": dataset.id.get_offset() if own else None,
+        "offset": dataset.id.get_offset() if in_this_file else None,
         "attributes": len(dataset.attrs),
     }
 

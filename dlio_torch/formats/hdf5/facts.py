@@ -30,9 +30,6 @@ class Hdf5Facts(FormatFacts):
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")  # behind a user block, or damaged
     content: ClassVar[str] = "dlio_torch.formats.hdf5.content:read_content"
 
-    def check_options(self, config: Config, fail: Fail) -> None:
-        check_level(self.key("compression_level"), config.dataset.of(Hdf5Config).compression_level, fail)
-
     def check(self, config: Config, fail: Fail) -> None:
         data, options = config.dataset, config.dataset.of(Hdf5Config)
         if not data.fields and data.path is None:
@@ -59,9 +56,9 @@ class Hdf5Facts(FormatFacts):
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (
-            Unused("driver", "it reads what a sample needs, and not through the HDF5 library", "sec2"),
-            Unused("chunk_cache_bytes", NO_LIBRARY_CALLS),
-            Unused("open_arrays", NO_LIBRARY_CALLS),
+            Unused(self.key("driver"), "it reads what a sample needs, and not through the HDF5 library", ("sec2",)),
+            Unused(self.key("chunk_cache_bytes"), NO_LIBRARY_CALLS),
+            Unused(self.key("open_arrays"), NO_LIBRARY_CALLS),
         )
 
     def axes(self, config: Config) -> Iterator[Axis]:
@@ -110,12 +107,6 @@ class Hdf5Facts(FormatFacts):
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{least(content)}{len(content['datasets'])} dataset(s)" if "datasets" in content else ""
-
-
-def check_level(key: str, level: int, fail: Fail) -> None:
-    """Refuse a level that HDF5's deflate filter does not have."""
-    if level > 9:
-        fail([key], "levels are 0 to 9", "set 9 or less")
 
 
 def file_call(cache_bytes: int, *, core: bool = False) -> Call:

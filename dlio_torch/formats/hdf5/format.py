@@ -26,15 +26,16 @@ from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
 from dlio_torch.formats.core.chunk_shapes import field_chunk
 from dlio_torch.formats.core.column import Column
-from dlio_torch.formats.core.format import FileInfo, Format, MpiIo, Reader
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.format import FileInfo, Format, MpiIo
+from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.mpi_file import Hdf5Shared, check_parallel
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.hdf5.reader import EXTENTS, Hdf5Reader
 from dlio_torch.formats.hdf5.writer import write_array
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _EXTENTS_CHUNK = 1024
 _TRIAL_BYTES = 256 << 10
@@ -45,7 +46,7 @@ class Hdf5Format(Format):
 
     name: ClassVar[str] = "hdf5"
     suffix: ClassVar[str] = ".h5"
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
     mpi_io: ClassVar[MpiIo] = "library"
     writes_at_once: ClassVar[bool] = True
@@ -79,14 +80,14 @@ class Hdf5Format(Format):
         return options
 
     def expected(self, sample: int) -> Sample:
-        made: Sample = {}
+        arrays: Sample = {}
         for number, field in enumerate(self.config.fields):
             content = self._column(number, field).content(sample, 1)[0]
-            made[field.name] = content[field.select] if field.select else content
-        return made
+            arrays[field.name] = content[field.select] if field.select else content
+        return arrays
 
     def _column(self, number: int, field: FieldConfig) -> Column:
-        """Where the content of a field comes from."""
+        """The generator of the content of one field."""
         rows, share = partial(self._lengths, number, field), self.options.compressibility
         return Column(self._specs[number], self.seed, number, rows, field.length_mean or 1, share)
 
@@ -182,9 +183,9 @@ class Hdf5Format(Format):
                 for column in columns:
                     reader.read_column(spec.name, column)
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         with self._open(path) as reader:
-            return NativeFile(reader.num_samples, reader.places())
+            return FileLayout(reader.num_samples, reader.layouts())
 
     def check_shared(self) -> None:
         check_parallel()

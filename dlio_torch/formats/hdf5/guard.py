@@ -1,4 +1,4 @@
-"""What an array of an HDF5 file must not be, whoever made the file: asked of its header alone, when it is opened.
+"""Checks of an HDF5 array from an untrusted file, by its header alone, when it is opened.
 
 A file may say that an array lies elsewhere (external links, raw data in other files, virtual arrays), that it has more
 elements than any memory, or that it was written by a filter that is code of its own.  Only what lies in this file is
@@ -15,14 +15,14 @@ from typing import Any
 import h5py
 
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.core.format import open_error, os_errors
+from dlio_torch.formats.core.file_errors import open_error, os_errors
 
 SLACK_BYTES = 64 << 20  # of elements that were never written and have a fill value
 _GAIN = 1100  # deflate gains a factor of 1032 at most
 _GAIN_OTHERS = 1 << 16  # of filters that are made for runs of equal bytes
 _PLAIN = frozenset((1, 2, 3))  # deflate, shuffle, checksum: HDF5's numbers
 ANY_FILTER = frozenset((-1,))
-"""Where it is not known which filters an array has."""
+"""Filters of an array whose filters are not known."""
 _MOST_LINKS = 16  # soft links on the way to an array, as many as HDF5 follows
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _HINT = "only what lies in the file itself is read; store the array there"
@@ -43,27 +43,27 @@ def check_link(group: h5py.Group, name: str, path: Path, followed: int = 0) -> N
     kind = group.id.links.get_info(name.encode()).type
     if kind == h5py.h5l.TYPE_HARD:
         return
-    where = f"{path}: {(group.name or '').rstrip('/')}/{name}"
+    link = f"{path}: {(group.name or '').rstrip('/')}/{name}"
     if kind != h5py.h5l.TYPE_SOFT:
-        what = "a link to another file" if kind == h5py.h5l.TYPE_EXTERNAL else "a link of a kind of its own"
-        raise DataError(f"{where} is {what}", hint=_HINT)
+        description = "a link to another file" if kind == h5py.h5l.TYPE_EXTERNAL else "a link of a kind of its own"
+        raise DataError(f"{link} is {description}", hint=_HINT)
     if followed == _MOST_LINKS:
-        raise DataError(f"{where}: soft links lead on without an end", hint=_HINT)
+        raise DataError(f"{link}: soft links lead on without an end", hint=_HINT)
     target = group.id.links.get_val(name.encode()).decode("utf-8", "surrogateescape")
     _check_way(group.file if target.startswith("/") else group, target, path, followed + 1)
 
 
 def _check_way(group: h5py.Group, name: str, path: Path, followed: int = 0) -> h5py.Dataset | None:
     """Raise where something on the way to an object lies in another file; the object, where it is an array."""
-    found: Any = group
+    member: Any = group
     for part in name.split("/"):
         if part in ("", "."):
             continue
-        if not isinstance(found, h5py.Group) or part not in found:
-            return None  # whoever wants it says that it is missing
-        check_link(found, part, path, followed)
-        found = found[part]
-    return found if isinstance(found, h5py.Dataset) else None
+        if not isinstance(member, h5py.Group) or part not in member:
+            return None  # the caller reports that it is missing
+        check_link(member, part, path, followed)
+        member = member[part]
+    return member if isinstance(member, h5py.Dataset) else None
 
 
 def check_file(path: Path, names: Sequence[str]) -> None:
@@ -136,11 +136,11 @@ def check_size(
         DataError: it is.
     """
     most = SLACK_BYTES + file_bytes * (_GAIN if filters <= _PLAIN else _GAIN_OTHERS)
-    for what, lengths in (("", shape), ("a chunk of ", chunk or ())):
+    for part, lengths in (("", shape), ("a chunk of ", chunk or ())):
         size = math.prod(lengths) * itemsize
         if size > most:
             raise DataError(
-                f"{path}: {what}{name} has {size} bytes by its shape {list(lengths)}, more than a file of {file_bytes} "
+                f"{path}: {part}{name} has {size} bytes by its shape {list(lengths)}, more than a file of {file_bytes} "
                 "bytes can hold",
                 hint="the file is damaged, or was never filled",
             )

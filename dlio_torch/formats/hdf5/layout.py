@@ -1,4 +1,4 @@
-"""Places of the arrays of an HDF5 file, from the file's own tables."""
+"""Layout of the arrays of an HDF5 file, from the file's own tables."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.codecs import KNOWN, TURNED
-from dlio_torch.formats.core.layout import ArrayPlaces, Pieces, Strided
+from dlio_torch.formats.core.layout import ArrayLayout, Extents, StridedLayout
 from dlio_torch.formats.core.layout_in_memory import HeldRows, held
-from dlio_torch.formats.core.layout_rows import Extents, Spaced, SpacedRows
-from dlio_torch.formats.hdf5.layout_chunks import Chunked, Stored, runs_of
+from dlio_torch.formats.core.layout_rows import RowExtents, Spaced, SpacedRows
+from dlio_torch.formats.hdf5.layout_chunks import Chunked, ChunkTable, runs_of
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the HDF5 library"
 
 
-def places_of(
-    array: h5py.Dataset, path: Path, extents: Extents | None = None, select: Sequence[int] = ()
-) -> ArrayPlaces:
-    """Where the samples of an array lie.
+def array_layout(
+    array: h5py.Dataset, path: Path, extents: RowExtents | None = None, select: Sequence[int] = ()
+) -> ArrayLayout:
+    """The layout of an array.
 
     Args:
         array: open; of the right type and shape.
@@ -33,24 +33,26 @@ def places_of(
     Raises:
         DataError: the array is stored in a way that only the library reads.
     """
-    found = _of_no_place(array, path, extents) if not select else None
-    if found is not None:
-        return found
-    where = stored(array, path)
-    if isinstance(where, Stored):
-        return Chunked(where, extents, select)
-    offset, itemsize = where, array.dtype.itemsize
+    unwritten = _without_extent(array, path, extents) if not select else None
+    if unwritten is not None:
+        return unwritten
+    storage = stored(array, path)
+    if isinstance(storage, ChunkTable):
+        return Chunked(storage, extents, select)
+    offset, itemsize = storage, array.dtype.itemsize
     row = math.prod(array.shape[1:]) * itemsize
     turned = 1 if array.dtype.isnative else itemsize
     if select:
         runs = runs_of(array.shape[1:], array.shape[1:], itemsize, select)
         parts = np.full(len(runs.to), turned, np.int64)
-        return Strided(path, offset, row, Pieces(runs.source, runs.lengths, runs.to, parts if turned > 1 else None))
+        return StridedLayout(
+            path, offset, row, Extents(runs.source, runs.lengths, runs.to, parts if turned > 1 else None)
+        )
     return SpacedRows(Spaced(path, array.name, offset, row, row, array.shape[0], turned), extents)
 
 
-def _of_no_place(array: h5py.Dataset, path: Path, extents: Extents | None) -> ArrayPlaces | None:
-    """The samples of an array that has no stretch of bytes of its own, but is known without the library."""
+def _without_extent(array: h5py.Dataset, path: Path, extents: RowExtents | None) -> ArrayLayout | None:
+    """The layout of an array without an extent in the file: compact, or never written; ``None``: it has one."""
     properties = array.id.get_create_plist()
     layout = properties.get_layout()
     if layout == h5py.h5d.COMPACT:  # it lies in the file's own tables, which were read
@@ -61,7 +63,7 @@ def _of_no_place(array: h5py.Dataset, path: Path, extents: Extents | None) -> Ar
 
 
 def _fill(array: h5py.Dataset, properties: h5py.h5p.PropDCID) -> bytes | None:
-    """What the library gives for elements that were never written; ``None``: whatever is in memory."""
+    """The bytes that the library gives for elements that were never written; ``None``: undefined."""
     if properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER or not properties.fill_value_defined():
         return None
     fill = np.zeros((), array.dtype.newbyteorder("="))
@@ -69,15 +71,15 @@ def _fill(array: h5py.Dataset, properties: h5py.h5p.PropDCID) -> bytes | None:
     return fill.tobytes()
 
 
-def _unwritten(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> Stored:
-    """A contiguous array that has no place in its file: as chunks of a row, none of them written."""
+def _unwritten(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> ChunkTable:
+    """A contiguous array that has no extent in its file: as chunks of a row, none of them written."""
     missing, zero = np.full(array.shape[0], -1, np.int64), np.zeros(array.shape[0], np.int64)
     chunk = (1, *array.shape[1:])
     fill = _fill(array, properties)
-    return Stored(path, array.name, array.shape, chunk, array.dtype.itemsize, missing, zero, zero, (), fill)
+    return ChunkTable(path, array.name, array.shape, chunk, array.dtype.itemsize, missing, zero, zero, (), fill)
 
 
-def stored(array: h5py.Dataset, path: Path) -> Stored | int:
+def stored(array: h5py.Dataset, path: Path) -> ChunkTable | int:
     """The chunks of an array; of one that is not in chunks, its first byte in the file.
 
     Args:
@@ -95,18 +97,18 @@ def stored(array: h5py.Dataset, path: Path) -> Stored | int:
         return _chunks(array, path, properties)
     offset: int | None = array.id.get_offset()
     if layout != h5py.h5d.CONTIGUOUS or offset is None or properties.get_external_count():
-        raise DataError(f"{path}: {array.name} lies in no stretch of bytes of this file", hint=_OTHER_WAY)
+        raise DataError(f"{path}: {array.name} is no extent of this file", hint=_OTHER_WAY)
     return offset
 
 
-def _chunks(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> Stored:
+def _chunks(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> ChunkTable:
     filters = []
     for number in range(properties.get_nfilters()):
         code, _, _, name = properties.get_filter(number)
         if code not in KNOWN:
             raise DataError(
                 f"{path}: {array.name} is stored with filter {code} ({name.decode(errors='replace')})",
-                hint=f"{', '.join(KNOWN.values())} can be read by their places; {_OTHER_WAY}",
+                hint=f"{', '.join(KNOWN.values())} can be read by their extents; {_OTHER_WAY}",
             )
         filters.append(KNOWN[code])
     chunk, shape = array.chunks, array.shape
@@ -115,8 +117,8 @@ def _chunks(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> S
     strides = [math.prod(grid[axis + 1 :]) for axis in range(len(grid))]
 
     def take(info: h5py.h5d.StoreInfo) -> None:
-        at = sum(c // b * s for c, b, s in zip(info.chunk_offset, chunk, strides, strict=True))
-        offsets[at], sizes[at], skipped[at] = info.byte_offset, info.size, info.filter_mask
+        index = sum(c // b * s for c, b, s in zip(info.chunk_offset, chunk, strides, strict=True))
+        offsets[index], sizes[index], skipped[index] = info.byte_offset, info.size, info.filter_mask
 
     if hasattr(array.id, "chunk_iter"):
         array.id.chunk_iter(take)
@@ -130,7 +132,7 @@ def _chunks(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> S
     if not array.dtype.isnative:  # as if the first filter had turned them
         filters.insert(0, TURNED)
         skipped <<= 1
-    return Stored(
+    return ChunkTable(
         path, array.name, array.shape, chunk, array.dtype.itemsize, offsets, sizes, skipped, tuple(filters),
         _fill(array, properties),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Places in an array that is stored in chunks, as HDF5 stores them.
+"""Layout of an array that is stored in chunks, as HDF5 stores them.
 
 A sample is one row of the array along its first axis, or some consecutive rows.  What a chunk and a row have in
 common is a number of runs, contiguous in both; the runs of one row are the same for all rows, so they are found
@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Ints, Pieces
+from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Extents, Ints
 from dlio_torch.formats.core.layout_rows import counted, within
 
 _LEAST_PIECE = 512
-"""Bytes from which on a run of a chunk that is stored as it is gets read to its place, without its neighbours."""
+"""Bytes from which on a run of a chunk that is stored as it is gets read to its destination, without its neighbours."""
 
 
 @dataclass(frozen=True)
@@ -55,32 +55,32 @@ def runs_of(shape: Sequence[int], chunk: Sequence[int], itemsize: int, select: S
     cut = max((axis for axis, (a, b) in enumerate(zip(shape, chunk, strict=True)) if a != b), default=0)
     wanted = np.array(select if select else range(shape[0]), np.int64)
     memory = [len(wanted), *shape[1:]]
-    found = [np.zeros(1, np.int64) for _ in range(4)]  # chunk, source, lengths in elements, to
+    runs = [np.zeros(1, np.int64) for _ in range(4)]  # chunk, source, lengths in elements, to
     for axis in range(cut + 1):
-        at = wanted if axis == 0 else np.arange(shape[axis], dtype=np.int64)
+        indices = wanted if axis == 0 else np.arange(shape[axis], dtype=np.int64)
         length = chunk[axis]
-        order = np.arange(len(at), dtype=np.int64)
-        count = np.ones(len(at), np.int64)
+        order = np.arange(len(indices), dtype=np.int64)
+        count = np.ones(len(indices), np.int64)
         if axis == cut:
-            begins = np.ones(len(at), bool)
-            begins[1:] = (np.diff(at) != 1) | (at[1:] % length == 0)
+            begins = np.ones(len(indices), bool)
+            begins[1:] = (np.diff(indices) != 1) | (indices[1:] % length == 0)
             order = np.flatnonzero(begins)
-            count = np.diff(np.append(order, len(at)))
-            at = at[order]
+            count = np.diff(np.append(order, len(indices)))
+            indices = indices[order]
         tail = math.prod(chunk[axis + 1 :]) * itemsize, math.prod(memory[axis + 1 :]) * itemsize
         chunks = math.prod(-(-a // b) for a, b in zip(shape[axis + 1 :], chunk[axis + 1 :], strict=True))
         added = [
-            at // length * chunks,
-            at % length * tail[0],
-            count * tail[0] if axis == cut else 0 * at,
+            indices // length * chunks,
+            indices % length * tail[0],
+            count * tail[0] if axis == cut else 0 * indices,
             order * tail[1],
         ]
-        found = [(old[:, None] + new).reshape(-1) for old, new in zip(found, added, strict=True)]
-    return Runs(*found)
+        runs = [(old[:, None] + new).reshape(-1) for old, new in zip(runs, added, strict=True)]
+    return Runs(*runs)
 
 
 @dataclass(frozen=True)
-class Stored:
+class ChunkTable:
     """An array in chunks.
 
     Attributes:
@@ -108,7 +108,7 @@ class Stored:
     fill: bytes | None = None
 
 
-class Chunked(ArrayPlaces):
+class Chunked(ArrayLayout):
     """Samples of an array in chunks.
 
     Args:
@@ -117,7 +117,9 @@ class Chunked(ArrayPlaces):
         select: indices along the second axis that are read, growing; empty: all.
     """
 
-    def __init__(self, stored: Stored, extents: tuple[Ints, Ints] | None = None, select: Sequence[int] = ()) -> None:
+    def __init__(
+        self, stored: ChunkTable, extents: tuple[Ints, Ints] | None = None, select: Sequence[int] = ()
+    ) -> None:
         self.path = stored.path
         self._stored = stored
         self._extents = extents
@@ -139,7 +141,7 @@ class Chunked(ArrayPlaces):
             return samples, np.ones(len(samples), np.int64)
         return within(self._extents, samples, self._stored.shape[0], self._stored.name, self.path)
 
-    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks:
+    def plan(self, rows: Ints, into: Ints) -> Extents | Chunks:
         first, count = self._rows(rows)
         cut = self._by_chunk if self._whole_rows else self._by_row
         chunk, source, lengths, to = cut(first, count, into)
@@ -155,7 +157,7 @@ class Chunked(ArrayPlaces):
             and not stored.filters
             and (not len(lengths) or int(lengths.min()) >= min(_LEAST_PIECE, self._chunk_row_bytes))
         ):
-            return Pieces(stored.offsets[chunk] + source, lengths, to)
+            return Extents(stored.offsets[chunk] + source, lengths, to)
         order = np.argsort(chunk, kind="stable")
         needed, position = np.unique(chunk[order], return_inverse=True)
         return Chunks(

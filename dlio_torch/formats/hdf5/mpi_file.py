@@ -73,22 +73,22 @@ class Hdf5Shared(SharedFile):
         distinct, source = np.unique(rows, return_inverse=True)
         if len(distinct):
             check_range(self._path, self.num_samples, int(distinct[0]), int(distinct[-1] - distinct[0] + 1))
-        asked, ones = 0, np.ones(len(distinct), np.int64)
+        requested, ones = 0, np.ones(len(distinct), np.int64)
         for spec in self._specs:
             array, extents = self._reader.slabs(spec.name)
             if extents is None:
                 content = array.read_runs(distinct, ones, self._transfer)
                 buffer.fixed[spec.name][positions] = content[source]
-                asked += content.nbytes
+                requested += content.nbytes
                 continue
             table = extents.read_runs(distinct, ones, self._transfer)
             firsts, counts = table["first"].astype(np.int64), table["N"].astype(np.int64)
             content = array.read_runs(firsts, counts, self._transfer)
-            asked += table.nbytes + content.nbytes
+            requested += table.nbytes + content.nbytes
             ends = np.cumsum(counts)
             for position, which in zip(positions.tolist(), source.tolist(), strict=True):
                 buffer.put(spec.name, position, content[ends[which] - counts[which] : ends[which]])
-        return asked
+        return requested
 
     def close(self) -> None:
         """See ``SharedFile.close``."""

@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import Reader, open_error
-from dlio_torch.formats.core.layout import ArrayPlaces
+from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.layout import ArrayLayout
 from dlio_torch.formats.core.mpi_file import Ranks
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
-from dlio_torch.formats.hdf5.file import DAMAGE, Slab, open_file, reading, require
-from dlio_torch.formats.hdf5.layout import places_of
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.formats.hdf5.file import DAMAGE, open_file, reading, require
+from dlio_torch.formats.hdf5.layout import array_layout
 from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.hdf5.slab import Slab
 
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
 _OTHER_EXTENTS = "extents are {first u8, N u4} in 16 bytes; correct dataset.fields"
@@ -122,9 +124,9 @@ class Hdf5Reader(Reader):
         table = self._table(name) if self._specs[name].variable else None
         return self._array(name), table
 
-    def places(self) -> dict[str, ArrayPlaces]:
-        """Where the samples of each array lie; reads all extents."""
-        found: dict[str, ArrayPlaces] = {}
+    def layouts(self) -> dict[str, ArrayLayout]:
+        """The layout of each array; reads all extents."""
+        layouts: dict[str, ArrayLayout] = {}
         with reading(self._file, self._path):
             for name in self._specs:
                 _, table = self.slabs(name)
@@ -132,15 +134,15 @@ class Hdf5Reader(Reader):
                 if table is not None:
                     rows = table.read(0, self.num_samples)
                     extents = rows["first"].astype(np.int64), rows["N"].astype(np.int64)
-                found[name] = places_of(self._file[name], self._path, extents, self._select.get(name, ()))
-        return found
+                layouts[name] = array_layout(self._file[name], self._path, extents, self._select.get(name, ()))
+        return layouts
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         for name, spec in self._specs.items():
             if spec.variable:
-                self._read_variable(name, first, count, buffer, at)
+                self._read_variable(name, first, count, buffer, position)
             else:
-                self._array(name).read_into(first, buffer.fixed[name][at : at + count])
+                self._array(name).read_into(first, buffer.fixed[name][position : position + count])
 
     def read_column(self, name: str, column: int) -> npt.NDArray[Any]:
         """One index along the second axis of an array, of all rows, by one read: shape (rows, 1, ...).
@@ -152,11 +154,11 @@ class Hdf5Reader(Reader):
         array = self._require(name, spec.dtype, spec.shape, "correct dataset.once")
         return Slab(array, self._path, (column,)).read(0, self.num_samples)
 
-    def _read_variable(self, name: str, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def _read_variable(self, name: str, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         """The extents of all samples in one call, and then their rows in one call."""
         extents = self._table(name).read(first, count)
         starts, lengths = extents["first"].tolist(), extents["N"].tolist()
-        read_pieces(self._array(name).read, starts, lengths, buffer, at, name=name, first=first, path=self._path)
+        read_pieces(self._array(name).read, starts, lengths, buffer, position, name=name, first=first, path=self._path)
 
     def __enter__(self) -> Hdf5Reader:
         return self

@@ -2,7 +2,7 @@
 
 The library decides where everything lies; then threads make the elements, write or deflate them:
 
-- an array without chunks is one stretch of the file from ``get_offset`` on, which plain writes fill;
+- an array without chunks is one extent of the file from ``get_offset`` on, which plain writes fill;
 - chunks are deflated here and handed over as they are stored (``write_direct_chunk``): the same zlib, the same bytes.
 
 Small arrays, and chunks that are stored as they are or by another filter, take the library's ordinary way.
@@ -72,21 +72,21 @@ def _contiguous(array: h5py.Dataset, path: Path, column: Column, first: int, cou
     pieces = column.pieces(first, count, pool)
     # The place is decided when something is written; what is large enough is not written a second time.
     array[tuple(slice(length) for length in box)] = np.zeros(box, array.dtype)
-    at = array.id.get_offset()
+    offset = array.id.get_offset()
     descriptor = os.open(path, os.O_WRONLY)
     try:
         for piece in pieces:
-            _write_all(descriptor, piece, at)
-            at += len(piece)
+            _write_all(descriptor, piece, offset)
+            offset += len(piece)
     finally:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, octets: Octets, at: int) -> None:
+def _write_all(descriptor: int, octets: Octets, offset: int) -> None:
     view = octets.data
     while view:
-        done = os.pwrite(descriptor, view, at)
-        view, at = view[done:], at + done
+        done = os.pwrite(descriptor, view, offset)
+        view, offset = view[done:], offset + done
 
 
 # --- chunks ---
@@ -104,9 +104,9 @@ def _deflated(array: h5py.Dataset, pieces: Iterator[Octets], pool: Executor) -> 
         return [(origin, zlib.compress(np.ascontiguousarray(content).data, level)) for origin, content in chunks]
 
     size = math.prod(array.chunks) * array.dtype.itemsize
-    together = max(1, _TASK_BYTES // size)
+    per_task = max(1, _TASK_BYTES // size)
     chunks = _chunks(array.shape, array.chunks, _bands(array, pieces))
-    tasks = iter(lambda: list(itertools.islice(chunks, together)), [])
+    tasks = iter(lambda: list(itertools.islice(chunks, per_task)), [])
     for done in in_order(pool, several, tasks, _AHEAD):
         for origin, octets in done:
             array.id.write_direct_chunk(origin, octets)

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec
-from dlio_torch.formats.core.format import os_errors
+from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, Piece, encode
 from dlio_torch.formats.tfrecord.file import RecordFile, opened
 from dlio_torch.formats.tfrecord.framing import frame
-from dlio_torch.formats.tfrecord.stream import Records
+from dlio_torch.formats.tfrecord.stream import RecordStream
 from dlio_torch.native.memory import address_of
 
 CENTER = ArraySpec("center", np.dtype(np.int64), (3,))
@@ -52,10 +52,10 @@ class CoordinateList:
         self._known: list[npt.NDArray[np.int64]] = []
         self._count = 0
         self._file: RecordFile | None = None
-        self._records: Records | None = None
+        self._records: RecordStream | None = None
         self._lock = threading.Lock()
 
-    def _begin(self) -> Records:
+    def _begin(self) -> RecordStream:
         with opened(self._path, _TRANSFER_BYTES, compressed=True) as self._file:
             self._records = self._file.begun("coordinates")
         return self._records
@@ -72,10 +72,10 @@ class CoordinateList:
             raise DataError(
                 f"{self._path}: record {records.number - 1}: {error}", hint="it is no list of coordinates"
             ) from error
-        block, at = divmod(self._count, _BLOCK)
-        if not at:
+        block, row = divmod(self._count, _BLOCK)
+        if not row:
             self._known.append(np.empty((_BLOCK, *CENTER.shape), CENTER.dtype))
-        self._known[block][at] = center
+        self._known[block][row] = center
         self._count += 1
         return True
 
@@ -86,7 +86,7 @@ class CoordinateList:
             return tuple(self._known[row // _BLOCK][row % _BLOCK].tolist())
 
     def address(self, row: int) -> int:
-        """Where coordinate number ``row`` lies in memory, as long as this object is there."""
+        """The address of coordinate number ``row`` in memory; valid as long as this object exists."""
         with self._lock:
             self._require(row)
             known = self._known[row // _BLOCK]

@@ -28,7 +28,7 @@ class Hdf5VolumeFacts(FormatFacts):
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression_level", 0)
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        return (Unused("chunk_cache_bytes", NO_LIBRARY_CALLS),)
+        return (Unused(self.key("chunk_cache_bytes"), NO_LIBRARY_CALLS),)
 
     def scale(self, work: Scaler) -> None:
         """Smaller volumes; each edge still holds a patch and a chunk, which are shape."""
@@ -49,7 +49,7 @@ class Hdf5VolumeFacts(FormatFacts):
         yield file_call(config.dataset.of(VolumeConfig).chunk_cache_bytes)
 
     def layout_advice(self, config: Config, amplification: float) -> LayoutAdvice | None:
-        """Chunks that a patch touches hold prod(patch + chunk - 1) voxels on average, places being random."""
+        """Chunks that a patch touches hold prod(patch + chunk - 1) voxels on average, positions being random."""
         volume = config.dataset.of(VolumeConfig)
         for i, array in enumerate(volume.arrays):
             smaller = [max(8, length // 2) for length in array.chunk]
@@ -63,7 +63,7 @@ class Hdf5VolumeFacts(FormatFacts):
 
 def _touched(patch: Sequence[int], chunk: Sequence[int]) -> float:
     """Voxels of the chunks that a patch touches, for each voxel of the patch."""
-    return math.prod((one + other - 1) / one for one, other in zip(patch, chunk, strict=True))
+    return math.prod((edge + other - 1) / edge for edge, other in zip(patch, chunk, strict=True))
 
 
 def _by(lengths: Sequence[int]) -> str:

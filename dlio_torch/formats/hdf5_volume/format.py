@@ -25,8 +25,9 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, ArraySpec, Sample
-from dlio_torch.formats.core.format import FileInfo, Format, Reader
-from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
+from dlio_torch.formats.core.format import FileInfo, Format
+from dlio_torch.formats.core.layout import ArrayLayout, FileLayout
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.file import open_file, reading
 from dlio_torch.formats.hdf5.guard import check_array, check_link
 from dlio_torch.formats.hdf5_volume.coordinates import CENTER, LEVEL, CoordinateList, records
@@ -34,7 +35,7 @@ from dlio_torch.formats.hdf5_volume.layout import Centers, Patches
 from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
 from dlio_torch.formats.hdf5_volume.reader import Box, Volume, VolumeReader, box_around
 from dlio_torch.formats.tfrecord.framing import gzipped
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _COORDINATES = 0xC00  # random stream of the coordinates
 _TRIAL_COORDINATES = 256
@@ -46,7 +47,7 @@ class Hdf5VolumeFormat(Format):
 
     name: ClassVar[str] = "hdf5_volume"
     suffix: ClassVar[str] = ".tfrecord.gz"
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
     shared_by_threads: ClassVar[bool] = True
 
@@ -86,19 +87,19 @@ class Hdf5VolumeFormat(Format):
         """Coordinates of samples ``first`` on: int64 (count, 3), each patch inside the volume."""
         low = np.array(self.options.patch) // 2
         room = np.array(self.options.shape) - np.array(self.options.patch) + 1
-        made = np.empty((count, 3), np.int64)
+        coordinates = np.empty((count, 3), np.int64)
         for i in range(count):
             words = payload.rng(self.seed, first + i, _COORDINATES).random(3)
-            made[i] = low + np.floor(words * room).astype(np.int64)
-        return made
+            coordinates[i] = low + np.floor(words * room).astype(np.int64)
+        return coordinates
 
     def expected(self, sample: int) -> Sample:
         center = self.centers(sample, 1)[0]
         box = box_around(center.tolist(), self.options.patch)
-        made: Sample = {CENTER.name: center}
+        arrays: Sample = {CENTER.name: center}
         for number, array in enumerate(self.options.arrays):
-            made[array.name] = self._region(number, array, box)
-        return made
+            arrays[array.name] = self._region(number, array, box)
+        return arrays
 
     def _grid(self, array: VolumeArrayConfig) -> list[int]:
         """Chunks of a volume along each axis."""
@@ -144,12 +145,12 @@ class Hdf5VolumeFormat(Format):
     # --- files -----------------------------------------------------------------------------------
 
     def companions(self) -> tuple[str, ...]:
-        """What the names of the volumes' files have behind the name of the list."""
+        """Suffixes of the volumes' files, each after the name of the list."""
         return tuple(f".{array.name}.h5" for array in self.options.arrays)
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         for number, array in enumerate(self.options.arrays):
-            self._write_volume(_beside(path, array), number, array, pool)
+            self._write_volume(_volume_path(path, array), number, array, pool)
         with path.open("wb") as file:
             centers = (self.centers(first_sample + i, 1)[0] for i in range(num_samples))
             file.writelines(gzipped(records(centers), LEVEL, pool))
@@ -157,7 +158,7 @@ class Hdf5VolumeFormat(Format):
     def _write_volume(self, path: Path, number: int, array: VolumeArrayConfig, pool: Executor) -> None:
         shape, chunk, level = tuple(self.options.shape), tuple(array.chunk), self.options.compression_level
         with h5py.File(path, "w", libver="earliest") as file:
-            made = file.create_dataset(
+            volume = file.create_dataset(
                 array.name, shape, array.dtype, chunks=chunk, compression="gzip", compression_opts=level
             )
             grid = [range(length) for length in self._grid(array)]
@@ -168,18 +169,18 @@ class Hdf5VolumeFormat(Format):
             for plane in grid[0]:
                 positions = [(plane, *rest) for rest in itertools.product(*grid[1:])]
                 for position, data in zip(positions, pool.map(deflated, positions), strict=True):
-                    made.id.write_direct_chunk(tuple(i * e for i, e in zip(position, chunk, strict=True)), data)
+                    volume.id.write_direct_chunk(tuple(i * e for i, e in zip(position, chunk, strict=True)), data)
 
     def inspect(self, path: Path) -> FileInfo:
         with closing(CoordinateList(path)) as coordinates:
             count = coordinates.count()
         details: dict[str, Any] = {}
         for array in self.options.arrays:
-            beside = _beside(path, array)
-            with self._open(beside) as file, reading(file, beside):
-                found = self._volume(file, array, beside)
-                share = found.id.get_storage_size() / (found.size * found.dtype.itemsize)
-                details[array.name] = {"chunks": found.chunks, "stored_share": round(share, 4)}
+            volume_path = _volume_path(path, array)
+            with self._open(volume_path) as file, reading(file, volume_path):
+                volume = self._volume(file, array, volume_path)
+                share = volume.id.get_storage_size() / (volume.size * volume.dtype.itemsize)
+                details[array.name] = {"chunks": volume.chunks, "stored_share": round(share, 4)}
         return FileInfo(count, details)
 
     def _open(self, path: Path) -> h5py.File:
@@ -189,36 +190,40 @@ class Hdf5VolumeFormat(Format):
         """The volume in its open file, whose type and shape are what the configuration says."""
         if array.name in file:
             check_link(file, array.name, path)
-        found = file.get(array.name)
-        is_array = isinstance(found, h5py.Dataset)
-        if not is_array or (found.shape, found.dtype) != (tuple(self.options.shape), np.dtype(array.dtype)):
-            what = f"{found.dtype}{list(found.shape or ())}" if is_array else f"no array; there are: {', '.join(file)}"
+        volume = file.get(array.name)
+        is_array = isinstance(volume, h5py.Dataset)
+        if not is_array or (volume.shape, volume.dtype) != (tuple(self.options.shape), np.dtype(array.dtype)):
+            description = (
+                f"{volume.dtype}{list(volume.shape or ())}" if is_array else f"no array; there are: {', '.join(file)}"
+            )
             raise DataError(
-                f"{path}: {array.name} is {what}, dataset.volume says {array.dtype}{self.options.shape}",
+                f"{path}: {array.name} is {description}, dataset.volume says {array.dtype}{self.options.shape}",
                 hint="correct dataset.volume",
             )
-        check_array(found, path)
-        return found
+        check_array(volume, path)
+        return volume
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         with ExitStack() as stack:
             coordinates = stack.enter_context(closing(CoordinateList(path)))
             volumes = []
             for array in self.options.arrays:
-                beside = _beside(path, array)
-                file = stack.enter_context(self._open(beside))
-                with reading(file, beside):
-                    volumes.append(Volume(self._volume(file, array, beside), beside, self.options.patch))
+                volume_path = _volume_path(path, array)
+                file = stack.enter_context(self._open(volume_path))
+                with reading(file, volume_path):
+                    volumes.append(Volume(self._volume(file, array, volume_path), volume_path, self.options.patch))
             return VolumeReader(path, self.options, coordinates, volumes, stack.pop_all())
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         centers = Centers(path, CoordinateList(path))
-        arrays: dict[str, ArrayPlaces] = {CENTER.name: centers}
+        arrays: dict[str, ArrayLayout] = {CENTER.name: centers}
         for array in self.options.arrays:
-            beside = _beside(path, array)
-            with self._open(beside) as file, reading(file, beside):
-                arrays[array.name] = Patches(self._volume(file, array, beside), beside, self.options.patch, centers)
-        return NativeFile(None, arrays)  # only reading the list to its end would tell how many
+            volume_path = _volume_path(path, array)
+            with self._open(volume_path) as file, reading(file, volume_path):
+                arrays[array.name] = Patches(
+                    self._volume(file, array, volume_path), volume_path, self.options.patch, centers
+                )
+        return FileLayout(None, arrays)  # only reading the list to its end would tell how many
 
 
 def _check(options: VolumeConfig) -> None:
@@ -234,10 +239,6 @@ def _check(options: VolumeConfig) -> None:
         raise ConfigError(
             f"dataset.volume.patch={patch} does not fit dataset.volume.shape={shape}",
             hint="give three edges each, those of the patch not above those of the volume",
-        )
-    if options.compression_level > 9:
-        raise ConfigError(
-            f"dataset.volume.compression_level={options.compression_level} is no deflate level", hint="0 to 9"
         )
     taken = {CENTER.name, INDEX}
     for array in options.arrays:
@@ -264,11 +265,11 @@ def _chunk_bytes(array: VolumeArrayConfig) -> int:
 
 def _bytes(generator: np.random.Generator, count: int, share: float) -> npt.NDArray[np.uint8]:
     """``share`` of the bytes random and the others zero, evenly over blocks."""
-    made = payload.array(generator, (count,), np.dtype(np.uint8)).view(np.uint8)
+    content = payload.array(generator, (count,), np.dtype(np.uint8)).view(np.uint8)
     # Blocks differ by one random byte, so that any share comes out.
     ends = np.floor(np.arange(-(-count // _BLOCK) + 1) * (_BLOCK * share))
-    made[np.arange(count) % _BLOCK >= np.repeat(np.diff(ends), _BLOCK)[:count]] = 0
-    return made
+    content[np.arange(count) % _BLOCK >= np.repeat(np.diff(ends), _BLOCK)[:count]] = 0
+    return content
 
 
 def _fit(array: VolumeArrayConfig, level: int) -> float:
@@ -282,5 +283,5 @@ def _fit(array: VolumeArrayConfig, level: int) -> float:
     return (low + high) / 2
 
 
-def _beside(path: Path, array: VolumeArrayConfig) -> Path:
+def _volume_path(path: Path, array: VolumeArrayConfig) -> Path:
     return path.with_name(f"{path.name}.{array.name}.h5")

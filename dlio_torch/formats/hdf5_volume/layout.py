@@ -1,4 +1,4 @@
-"""Places of patches in volumes: the parts of chunks around listed coordinates, and the coordinates themselves.
+"""Layout of patches in volumes: the parts of chunks around listed coordinates, and the coordinates themselves.
 
 A patch is cut into runs along its last axis, at the borders of chunks: what is contiguous both in a chunk and in the
 patch.  All runs of all patches of a group are found at once; a chunk that several patches touch is decoded once.
@@ -14,15 +14,15 @@ import h5py
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Copies, Ints, Pieces
+from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Copies, Extents, Ints
 from dlio_torch.formats.hdf5.layout import stored
-from dlio_torch.formats.hdf5.layout_chunks import Stored
+from dlio_torch.formats.hdf5.layout_chunks import ChunkTable
 from dlio_torch.formats.hdf5_volume.coordinates import CENTER, CoordinateList
 
 _CENTER_BYTES = CENTER.shape[0] * CENTER.dtype.itemsize
 
 
-class Centers(ArrayPlaces):
+class Centers(ArrayLayout):
     """The coordinates of a list, which is read as far as they are needed; for any number of threads.
 
     Args:
@@ -39,7 +39,7 @@ class Centers(ArrayPlaces):
     def __del__(self) -> None:
         self._coordinates.close()
 
-    def at(self, rows: Ints) -> Ints:
+    def coordinates(self, rows: Ints) -> Ints:
         """Coordinates: int64 of ``(rows, 3)``.
 
         Raises:
@@ -55,7 +55,7 @@ class Centers(ArrayPlaces):
         return Copies(sources, self.sizes(rows), into)
 
 
-class Patches(ArrayPlaces):
+class Patches(ArrayLayout):
     """Patches of a volume.
 
     Args:
@@ -71,20 +71,20 @@ class Patches(ArrayPlaces):
         self._centers = centers
         self._shape: tuple[int, ...] = volume.shape
         self._itemsize = volume.dtype.itemsize
-        found = stored(volume, path)
-        self._stored = found if isinstance(found, Stored) else None
-        self._first = 0 if isinstance(found, Stored) else found
+        storage = stored(volume, path)
+        self._stored = storage if isinstance(storage, ChunkTable) else None
+        self._first = 0 if isinstance(storage, ChunkTable) else storage
         # A volume that is not in chunks is one large one, of which only what is needed is read.
-        self._chunk = found.chunk if isinstance(found, Stored) else self._shape
+        self._chunk = storage.chunk if isinstance(storage, ChunkTable) else self._shape
 
     def sizes(self, rows: Ints) -> Ints:
         return np.full(len(rows), math.prod(self._patch) * self._itemsize, np.int64)
 
-    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks:
+    def plan(self, rows: Ints, into: Ints) -> Extents | Chunks:
         chunk, source, lengths, to = self._runs(self._starts(rows), into)
         if self._stored is None:
             order = np.argsort(source, kind="stable")
-            return Pieces(self._first + source[order], lengths[order], to[order])
+            return Extents(self._first + source[order], lengths[order], to[order])
         order = np.argsort(chunk, kind="stable")
         needed, position = np.unique(chunk[order], return_inverse=True)
         table = self._stored
@@ -100,13 +100,13 @@ class Patches(ArrayPlaces):
 
     def _starts(self, rows: Ints) -> Ints:
         """First voxel of each patch: ``(rows, 3)``."""
-        centers = self._centers.at(rows)
+        centers = self._centers.coordinates(rows)
         starts: Ints = centers - np.array(self._patch) // 2
         wrong = ((starts < 0) | (starts > np.array(self._shape) - np.array(self._patch))).any(axis=1)
         if wrong.any():
-            at = int(wrong.argmax())
+            bad = int(wrong.argmax())
             raise DataError(
-                f"{self._centers.path}: the patch around coordinate {int(rows[at])}, {tuple(centers[at].tolist())}, "
+                f"{self._centers.path}: the patch around coordinate {int(rows[bad])}, {tuple(centers[bad].tolist())}, "
                 "is not inside the volume",
                 hint="correct dataset.volume.patch, or the list",
             )
@@ -125,8 +125,8 @@ class Patches(ArrayPlaces):
 
         def spread(of_z: Ints, of_y: Ints, of_x: Ints) -> Ints:
             """The sum of what the three axes give, for each run."""
-            made: Ints = of_z[:, :, None, None] + of_y[:, None, :, None] + of_x[:, None, None, :]
-            return made
+            sums: Ints = of_z[:, :, None, None] + of_y[:, None, :, None] + of_x[:, None, None, :]
+            return sums
 
         chunk = spread(z // deep * (grid[1] * grid[2]), y // high * grid[2], borders)
         source = spread(z % deep * (high * wide), y % high * wide, begin % wide)
@@ -135,5 +135,5 @@ class Patches(ArrayPlaces):
         lengths = np.broadcast_to(length[:, None, None, :], chunk.shape)
         there = lengths > 0
         size = self._itemsize
-        where = np.broadcast_to(into[:, None, None, None], chunk.shape)
-        return chunk[there], source[there] * size, lengths[there] * size, to[there] * size + where[there]
+        begins = np.broadcast_to(into[:, None, None, None], chunk.shape)
+        return chunk[there], source[there] * size, lengths[there] * size, to[there] * size + begins[there]

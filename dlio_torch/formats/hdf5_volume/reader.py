@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
-from dlio_torch.formats.core.format import Reader
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.file import DAMAGE
 from dlio_torch.formats.hdf5_volume.coordinates import CENTER, CoordinateList
 from dlio_torch.formats.hdf5_volume.options import VolumeConfig
@@ -98,7 +98,7 @@ class VolumeReader(Reader):
         self._coordinates, self._volumes = coordinates, volumes
         self._close = weakref.finalize(self, opened.close)
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         for i in range(count):
             center = self._coordinates[first + i]
             box = box_around(center, self._options.patch)
@@ -107,9 +107,9 @@ class VolumeReader(Reader):
                     f"{self._path}: the patch around coordinate {first + i}, {center}, is not inside the volume",
                     hint="correct dataset.volume.patch, or the list",
                 )
-            buffer.fixed[CENTER.name][at + i] = center
+            buffer.fixed[CENTER.name][position + i] = center
             for volume in self._volumes:
-                volume.read_into(box, buffer.fixed[volume.name][at + i])
+                volume.read_into(box, buffer.fixed[volume.name][position + i])
 
     def close(self) -> None:
         self._close()

@@ -24,7 +24,7 @@ class JpegFacts(FormatFacts):
     content: ClassVar[str] = "dlio_torch.formats.image.content:read_content"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        return (Unused("buffer_bytes", WHOLE_FILES),)
+        return (Unused(self.key("buffer_bytes"), WHOLE_FILES),)
 
     def ranges_past_cache(self, config: Config) -> bool:
         return False

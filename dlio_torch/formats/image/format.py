@@ -22,24 +22,24 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError, DataError, MissingPackageError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import payload
-from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.buffered_file import open_buffered, refusing
-from dlio_torch.formats.core.format import FileInfo, Format, Reader
-from dlio_torch.formats.core.layout import NativeFile
-from dlio_torch.formats.image.layout import places_of_image
+from dlio_torch.formats.core.format import FileInfo, Format
+from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.formats.image.layout import image_layout
 from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.image.pillow_codec import decoded, library_version, pixels_of
+from dlio_torch.formats.image.pixel_spec import _ONE, LABEL, pixel_spec
 from dlio_torch.formats.image.reader import ClassFolders, ImageReader
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     from PIL import Image
 
-LABEL = "label"
 _SPLIT = 1 << 40  # evaluation samples are numbered from here on
-_LENGTH_LIMIT = 65500  # libjpeg's
 _NOISES = tuple((i / 16) ** 2 for i in range(17))  # share of noise in an image, where file sizes are tried
 _TRIALS = 2
 _DEFAULT_NOISE = 0.1
@@ -54,7 +54,7 @@ class _ImageFormat(Format):
 
     reads_direct: ClassVar[bool] = True
     writes_at_once: ClassVar[bool] = True
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
     codec: ClassVar[str]  # as Pillow names it
     accepted: ClassVar[tuple[str, ...]]  # what Pillow may call such a file
     magic: ClassVar[bytes]  # begins a file
@@ -64,8 +64,8 @@ class _ImageFormat(Format):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: ImageConfig = config.of(ImageConfig)
         super().__init__(config, seed)
-        self._version = _library_version(self.library, self.name)
-        self._spec = _pixel_spec(config, self.name)
+        self._version = library_version(self.library, self.name)
+        self._spec = pixel_spec(config, self.name)
         self._noises: dict[str, float] | None = None
         self._classes = ClassFolders()
 
@@ -78,11 +78,11 @@ class _ImageFormat(Format):
 
     def layout_options(self) -> dict[str, Any]:
         options = self.options
-        made = {"file_bytes": options.file_bytes, "file_bytes_stdev": options.file_bytes_stdev}
-        return {**super().layout_options(), **made, **self.save_options(), "library": self._version}
+        sizes = {"file_bytes": options.file_bytes, "file_bytes_stdev": options.file_bytes_stdev}
+        return {**super().layout_options(), **sizes, **self.save_options(), "library": self._version}
 
     def save_options(self) -> dict[str, Any]:
-        """What Pillow is told when it encodes."""
+        """Arguments of Pillow's ``save``."""
         return {}
 
     # --- content ---
@@ -91,7 +91,7 @@ class _ImageFormat(Format):
         content: Sample = {}
         stored = self._encode(self._pixels(sample, self._noise(sample)))
         if self.options.decode:
-            content[self._spec.name] = _decoded(stored)
+            content[self._spec.name] = decoded(stored)
         else:
             content[self._spec.name] = np.frombuffer(stored, np.uint8)
         if self.config.num_subfolders:
@@ -218,13 +218,13 @@ class _ImageFormat(Format):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return ImageReader(path, self.options.buffer_bytes, direct=self.config.direct_io, **self._ways(path))
 
-    def places(self, path: Path) -> NativeFile:
-        return places_of_image(path, self._expected_bytes, **self._ways(path))
+    def layout(self, path: Path) -> FileLayout:
+        return image_layout(path, self._expected_bytes, **self._ways(path))
 
     def _ways(self, path: Path) -> dict[str, Any]:
-        """What is done with a file."""
+        """Arguments of the reader of a file."""
         decode = self.options.decode
-        start, finish = (self._begin, _pixels_of) if decode else (self._stored, _same)
+        start, finish = (self._begin, pixels_of) if decode else (self._stored, _same)
         label = (LABEL, self._classes.number(path)) if self.config.num_subfolders else None
         return {"start": start, "finish": finish, "name": self._spec.name, "variable": not decode, "label": label}
 
@@ -274,57 +274,6 @@ class PngFormat(_ImageFormat):
     magic: ClassVar[bytes] = b"\x89PNG\r\n\x1a\n"
     end_mark: ClassVar[bytes] = b"IEND"
     library: ClassVar[str] = "zlib"
-
-
-_ONE = "set dataset.samples_per_file=1 and, where there are evaluation files, dataset.samples_per_file_eval=1"
-
-
-def _library_version(library: str, name: str) -> str:
-    try:
-        from PIL import features
-    except ImportError as error:
-        raise MissingPackageError(
-            f"dataset.format={name} needs Pillow, which is not installed", hint="pip install 'dlio-torch[image]'"
-        ) from error
-    return f"{library} {features.version(library)}"
-
-
-def _pixel_spec(config: DatasetConfig, name: str) -> ArraySpec:
-    """The image's array.
-
-    Raises:
-        ConfigError: the options do not describe files of one RGB image each.
-    """
-    if config.path is None:
-        for key in ("samples_per_file", "samples_per_file_eval"):
-            value = getattr(config, key)
-            if value > 1:
-                raise ConfigError(f"dataset.{key}={value}: a file of dataset.format={name} is one image", hint=_ONE)
-    quality = config.of(ImageConfig).quality
-    if quality > 95:
-        raise ConfigError(f"dataset.image.quality={quality}", hint="JPEG qualities are 1 to 95")
-    specs = specs_of(config.fields)
-    spec, field = specs[0], config.fields[0]
-    sound = len(specs) == 1 and spec.dtype == np.uint8 and not spec.variable and not field.select
-    if not sound or len(spec.shape) != 3 or spec.shape[2] != 3 or max(spec.shape) > _LENGTH_LIMIT:
-        raise ConfigError(
-            f"dataset.fields does not describe one RGB image, which dataset.format={name} needs",
-            hint="set dataset.fields=[{name: image, dtype: uint8, shape: [HEIGHT, WIDTH, 3]}]",
-        )
-    if spec.name == LABEL and config.num_subfolders:
-        raise ConfigError(f"dataset.fields: name={LABEL} is the name of the class numbers", hint="rename it")
-    return spec
-
-
-def _decoded(stored: bytes) -> npt.NDArray[np.generic]:
-    from PIL import Image
-
-    with Image.open(io.BytesIO(stored)) as image:
-        return _pixels_of(image)
-
-
-def _pixels_of(image: Image.Image) -> npt.NDArray[np.generic]:
-    return np.asarray(image.convert("RGB"))
 
 
 def _noise_key(noise: float) -> str:

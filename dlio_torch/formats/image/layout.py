@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.formats.core.buffered_file import refusing
-from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
+from dlio_torch.formats.core.layout import ArrayLayout, FileLayout
 from dlio_torch.formats.core.layout_in_memory import held, held_rows
 from dlio_torch.formats.core.layout_whole_file import read_whole
 
 
-def places_of_image(
+def image_layout(
     path: Path,
     expected: float,
     *,
@@ -25,7 +25,7 @@ def places_of_image(
     name: str,
     variable: bool,
     label: tuple[str, int] | None,
-) -> NativeFile:
+) -> FileLayout:
     """The image and its label, in memory.
 
     Args:
@@ -43,9 +43,9 @@ def places_of_image(
     with refusing(path):
         stored = read_whole(path, expected)
         array = finish(start(io.BytesIO(stored), path))
-    arrays: dict[str, ArrayPlaces] = {
+    arrays: dict[str, ArrayLayout] = {
         name: held_rows(path, array, np.array([0, len(array)])) if variable else held(path, array[np.newaxis])
     }
     if label is not None:
         arrays[label[0]] = held(path, np.array([label[1]], np.int64))
-    return NativeFile(1, arrays, once=True, read_bytes=len(stored))
+    return FileLayout(1, arrays, once=True, read_bytes=len(stored))

@@ -12,12 +12,16 @@ class ImageConfig:
     """Folders of JPEG or PNG files, one image a file."""
 
     quality: int = opt(90, "JPEG quality, 1 to 95", minimum=1)
-    file_bytes: int = opt(0, "mean size of a file; 0: as quality and shape give", unit="B", minimum=0)
-    file_bytes_stdev: float = opt(0.0, "standard deviation of the size of a file", unit="B", minimum=0)
-    decode: bool = opt(True, "decode to pixels where the sample is read; false: deliver the stored bytes")
+    file_bytes: int = opt(0, "mean file size; 0: the size that quality and shape give", unit="B", minimum=0)
+    file_bytes_stdev: float = opt(0.0, "standard deviation of the file size", unit="B", minimum=0)
+    decode: bool = opt(
+        True,
+        "true: each image is decoded to pixels by the thread or process that reads it; false: the stored "
+        "bytes are delivered",
+    )
     buffer_bytes: int = opt(
         0,
-        "buffer of the open file, 4 MiB on Lustre, 4 KiB on ext4; 0: the file system's st_blksize",
+        "buffer of an open file; 0: st_blksize of the file system (4 KiB on ext4, 4 MiB on Lustre)",
         unit="B",
         minimum=0,
         maximum=LARGEST_CALL,

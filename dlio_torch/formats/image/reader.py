@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.buffered_file import open_buffered, refusing
-from dlio_torch.formats.core.format import Reader
+from dlio_torch.formats.core.reader import Reader
 
 
 class ClassFolders:
@@ -45,7 +45,7 @@ class ImageReader(Reader):
     """One image.
 
     The file is opened, and looked at, when the reader is made, so that the first read finds it open; it is
-    closed behind each read and opened anew for the next one.
+    closed after each read and opened again for the next one.
 
     Args:
         path: the file.
@@ -94,7 +94,7 @@ class ImageReader(Reader):
             self.close()
             raise
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         if (first, count) != (0, 1):
             raise DataError(
                 f"{self._path} holds one image, samples {first} to {first + count - 1} were asked for",
@@ -108,12 +108,12 @@ class ImageReader(Reader):
         finally:
             self.close()
         if self._variable:
-            buffer.put(self._name, at, array)
+            buffer.put(self._name, position, array)
         else:
-            buffer.fixed[self._name][at] = array
+            buffer.fixed[self._name][position] = array
         if self._label is not None:
             name, value = self._label
-            buffer.fixed[name][at] = value
+            buffer.fixed[name][position] = value
 
     def close(self) -> None:
         self._started = None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dlio_torch.formats.core.call_text import Code, call_text
+from dlio_torch.formats.core.call_text import CodeText, call_text
 from dlio_torch.formats.core.facts import Axis, Call, FormatFacts, Unused
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
 
@@ -21,13 +21,11 @@ class IndexedBinaryFacts(FormatFacts):
     format: ClassVar[str] = "dlio_torch.formats.indexed_binary.format:IndexedBinaryFormat"
     options: ClassVar[type | None] = BinaryConfig
     group: ClassVar[str] = "binary"
+    unmapped: ClassVar[tuple[str, Any] | None] = ("access", "file")
     posix_only: ClassVar[Mapping[str, Any]] = {"access": "file"}
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        return (Unused("access", "it maps no file, and reads samples where they lie", "file"),)
-
-    def maps_files(self, config: Config) -> bool:
-        return config.dataset.of(BinaryConfig).access == "mmap"
+        return (Unused(self.key("access"), "it maps no file, and reads samples where they lie", ("file",)),)
 
     def axes(self, config: Config) -> Iterator[Axis]:
         yield self.key("access"), ("file", "mmap")
@@ -40,6 +38,6 @@ class IndexedBinaryFacts(FormatFacts):
         keywords = {
             "dtype": field.dtype if field else "uint8",
             "count": math.prod(field.shape) if field else "count",
-            "offset": Code("at"),
+            "offset": CodeText("at"),
         }
         yield "fromfile(...)", call_text("numpy.fromfile", ["path"], keywords)

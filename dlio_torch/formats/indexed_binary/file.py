@@ -1,4 +1,4 @@
-"""Pieces of a flat binary file, read as Megatron-LM reads its ``.bin``."""
+"""Extents of a flat binary file, read as Megatron-LM reads its ``.bin``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.buffered_file import refusing
 from dlio_torch.formats.core.direct_file import DirectReads, open_direct
-from dlio_torch.native.mapping import guard_mapped
+from dlio_torch.supervision.crashes import report_truncated_maps
 
 
 class BinFile(ABC):
@@ -101,7 +101,7 @@ class MappedFile(BinFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        guard_mapped()
+        report_truncated_maps()
         with refusing(path):
             self._file = path.open("rb")
             try:

@@ -23,17 +23,19 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_format import FieldFormat
-from dlio_torch.formats.core.buffered_file import beside
-from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader, open_error
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.buffered_file import companion_path
+from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.format import FileInfo, MpiIo
+from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.indexed_binary.file import BinFile, DirectFile, MappedFile, ReadFile
 from dlio_torch.formats.indexed_binary.gpt_content import document_tokens
 from dlio_torch.formats.indexed_binary.gpt_index import EXTRA, GptCache, GptIndex, build_gpt_index
-from dlio_torch.formats.indexed_binary.index import CODES, MAX_LENGTH, SUFFIX, Index, read_index, write_index
+from dlio_torch.formats.indexed_binary.index import CODES, MAX_LENGTH, SUFFIX, SequenceIndex, read_index, write_index
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.indexed_binary.reader import BinaryReader, DocumentReader, RecordReader, SequenceReader
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import literal
-from dlio_torch.trace.spans import NULL, Recorder
 
 _BLOCK = 1 << 20  # samples whose lengths are drawn at a time
 _DOCUMENTS = 1  # stream of the lengths of documents
@@ -47,8 +49,8 @@ class IndexedBinaryFormat(FieldFormat):
     name: ClassVar[str] = "indexed_binary"
     suffix: ClassVar[str] = ".bin"
     reads_direct: ClassVar[bool] = True
-    has_places: ClassVar[bool] = True
-    mpi_io: ClassVar[MpiIo] = "places"
+    has_layout: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "extents"
     writes_at_once: ClassVar[bool] = True
     layout_version: ClassVar[int] = 2
 
@@ -112,19 +114,19 @@ class IndexedBinaryFormat(FieldFormat):
             return []
         place = Path(path)
         caches = self._cache(place).paths() if self.options.document_mean > 0 else []
-        return [str(one) for one in (beside(place, self.suffix, SUFFIX), *caches)]
+        return [str(companion) for companion in (companion_path(place, self.suffix, SUFFIX), *caches)]
 
     def listed(self, name: str) -> list[str]:
         folder = name[: name.rfind("/") + 1]
-        own = [f"{name}{literal(suffix)}" for suffix in (self.suffix, *((SUFFIX,) if self.options.index else ()))]
+        names = [f"{name}{literal(suffix)}" for suffix in (self.suffix, *((SUFFIX,) if self.options.index else ()))]
         # The names of the caches begin with a hash of the path.
-        return own + ([f"{folder}*{ending}" for ending in GptCache.ENDINGS] if self.options.document_mean > 0 else [])
+        return names + ([f"{folder}*{ending}" for ending in GptCache.ENDINGS] if self.options.document_mean > 0 else [])
 
     def _cache(self, path: Path) -> GptCache:
-        return GptCache(beside(path, self.suffix, ""), self._row, self.seed)
+        return GptCache(companion_path(path, self.suffix, ""), self._row, self.seed)
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
-        place = beside(path, self.suffix, SUFFIX)
+        place = companion_path(path, self.suffix, SUFFIX)
         if self.options.document_mean > 0:
             documents = self._documents(first_sample, num_samples * self._row + EXTRA)
             gpt = build_gpt_index(documents, self._row, self.seed)
@@ -155,10 +157,10 @@ class IndexedBinaryFormat(FieldFormat):
         drawn = np.zeros(0, np.int64)
         while drawn.sum() < elements:
             more = 16 + int((elements - drawn.sum()) / mean)
-            found = payload.document_lengths(
+            lengths = payload.document_lengths(
                 self.seed, _DOCUMENTS, first + len(drawn), more, mean, options.document_stdev, (SHORTEST, MAX_LENGTH)
             )
-            drawn = np.concatenate([drawn, found])
+            drawn = np.concatenate([drawn, lengths])
         ends = np.cumsum(drawn)
         last = int(np.searchsorted(ends, elements))
         drawn[last] -= ends[last] - elements
@@ -171,9 +173,9 @@ class IndexedBinaryFormat(FieldFormat):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return self._open(path)
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         with closing(self._open(path)) as reader:
-            return NativeFile(reader.num_samples, {self._spec.name: reader.places()})
+            return FileLayout(reader.num_samples, {self._spec.name: reader.layout()})
 
     def _open(self, path: Path) -> BinaryReader:
         options = self.options
@@ -192,7 +194,7 @@ class IndexedBinaryFormat(FieldFormat):
             file.close()
             raise
 
-    def _gpt(self, path: Path, index: Index) -> GptIndex:
+    def _gpt(self, path: Path, index: SequenceIndex) -> GptIndex:
         try:
             cached = self._cache(path).load()
         except DataError as error:
@@ -200,8 +202,8 @@ class IndexedBinaryFormat(FieldFormat):
         # Of data from elsewhere, every process makes its own.
         return cached if cached is not None else build_gpt_index(index.lengths, self._row, self.seed)
 
-    def _index(self, path: Path) -> Index:
-        place = beside(path, self.suffix, SUFFIX)
+    def _index(self, path: Path) -> SequenceIndex:
+        place = companion_path(path, self.suffix, SUFFIX)
         try:
             index = read_index(place)
         except DataError as error:

@@ -21,7 +21,7 @@ _AHEAD = 8
 Ints = npt.NDArray[np.int64]
 
 
-class _Pieces(NamedTuple):
+class _DocumentPieces(NamedTuple):
     """Consecutive pieces of the file.
 
     Attributes:
@@ -53,7 +53,7 @@ def document_tokens(
     """
     elements = math.prod(column.spec.shape)  # of a sample, in the type of the array
 
-    def made(pieces: _Pieces) -> npt.NDArray[np.uint8]:
+    def tokens_of(pieces: _DocumentPieces) -> npt.NDArray[np.uint8]:
         content: npt.NDArray[Any] = np.empty((len(pieces.samples), elements), column.spec.dtype)
         sizes = np.full(len(content), elements, np.int64)
         payload.fill(content, column.seed, column.stream, pieces.samples, sizes, column.compressibility)
@@ -62,10 +62,10 @@ def document_tokens(
         return rows[(number >= pieces.low[:, None]) & (number < pieces.high[:, None])].reshape(-1)
 
     at_once = max(1, PIECE_BYTES // (elements * column.spec.dtype.itemsize))
-    yield from in_order(pool, made, _pieces(lengths, gpt, tokens, first_sample, at_once), _AHEAD)
+    yield from in_order(pool, tokens_of, _pieces(lengths, gpt, tokens, first_sample, at_once), _AHEAD)
 
 
-def _pieces(lengths: Ints, gpt: GptIndex, tokens: int, first_sample: int, at_once: int) -> Iterator[_Pieces]:
+def _pieces(lengths: Ints, gpt: GptIndex, tokens: int, first_sample: int, at_once: int) -> Iterator[_DocumentPieces]:
     starts = np.empty(len(lengths), np.int64)  # of each document in the stream of tokens
     ordered = lengths[gpt.documents]
     starts[gpt.documents] = np.cumsum(ordered) - ordered
@@ -82,6 +82,6 @@ def _pieces(lengths: Ints, gpt: GptIndex, tokens: int, first_sample: int, at_onc
         low = np.maximum(start[document] - slots * tokens, 0)
         high = np.minimum(end[document] - slots * tokens, tokens)
         numbers = first_sample + samples[slots]
-        for at in range(0, len(slots), at_once):
-            part = slice(at, at + at_once)
-            yield _Pieces(numbers[part], low[part], high[part])
+        for first in range(0, len(slots), at_once):
+            part = slice(first, first + at_once)
+            yield _DocumentPieces(numbers[part], low[part], high[part])

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
+from dlio_torch.files.atomic_file import written_whole
 from dlio_torch.formats.core.buffered_file import refusing
-from dlio_torch.native.mapping import guard_mapped
-from dlio_torch.storage.local.atomic_file import written_whole
+from dlio_torch.supervision.crashes import report_truncated_maps
 
 EXTRA = 1
 """Tokens that a sample takes beyond its length."""
@@ -102,7 +102,7 @@ class GptCache:
 
     @property
     def description(self) -> str:
-        """What the indices depend on."""
+        """The description of all that the indices depend on, as JSON."""
         return json.dumps(
             {
                 "class": "GPTDataset",
@@ -145,15 +145,15 @@ class GptCache:
         with refusing(paths[0]):
             if paths[0].stat().st_size != len(self.description):  # it is never read
                 raise _damaged(paths[0], "it is cut or changed")
-        guard_mapped()
-        found = []
+        report_truncated_maps()
+        arrays = []
         for path in paths[1:]:
             with refusing(path):
-                found.append(np.load(str(path), mmap_mode="r", allow_pickle=False))
-        for path, array, axes in zip(paths[1:], found, (1, 2, 1), strict=True):
+                arrays.append(np.load(str(path), mmap_mode="r", allow_pickle=False))
+        for path, array, axes in zip(paths[1:], arrays, (1, 2, 1), strict=True):
             if array.ndim != axes or array.dtype.kind not in "iu":
                 raise _damaged(path, f"it holds {array.dtype}{list(array.shape)}")
-        index = GptIndex(*found)
+        index = GptIndex(*arrays)
         if index.samples.shape != (len(index) + 1, 2):
             raise _damaged(paths[2], f"{len(index)} samples need {len(index) + 1} rows, it has {len(index.samples)}")
         return index

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
+from dlio_torch.files.atomic_file import written_whole
 from dlio_torch.formats.core.buffered_file import refusing
-from dlio_torch.native.mapping import guard_mapped
-from dlio_torch.storage.local.atomic_file import written_whole
+from dlio_torch.supervision.crashes import report_truncated_maps
 
 SUFFIX = ".idx"
 CODES = {
@@ -43,7 +43,7 @@ _BLOCK = 1 << 20  # entries that are handled at a time
 
 
 @dataclass(frozen=True)
-class Index:
+class SequenceIndex:
     """An index, mapped into memory.
 
     Attributes:
@@ -82,15 +82,15 @@ class Index:
             room = size - pointers  # of a pointer beyond the end negative, of a negative one too large
             wrong = np.flatnonzero((pointers < 0) | (lengths < 0) | (lengths * self.dtype.itemsize > room))
             if len(wrong):
-                at = int(wrong[0])
+                index = int(wrong[0])
                 raise DataError(
-                    f"{self.path}: sequence {low + at} is {lengths[at]} elements from byte {pointers[at]} on, "
+                    f"{self.path}: sequence {low + index} is {lengths[index]} elements from byte {pointers[index]} on, "
                     f"the .bin has {size} bytes",
                     hint="one of the two files is damaged, incomplete or another data set's",
                 )
 
 
-def read_index(path: Path) -> Index:
+def read_index(path: Path) -> SequenceIndex:
     """Map an index as Megatron-LM does; its counts are checked against its size first.
 
     Raises:
@@ -116,14 +116,16 @@ def read_index(path: Path) -> Index:
                 f"the file has {size}",
                 hint="the file is damaged or incomplete",
             )
-        guard_mapped()
+        report_truncated_maps()
         mapped = np.memmap(str(path), mode="r", order="C").data
-        at = _HEADER.size
-        lengths = np.frombuffer(mapped, "<i4", sequences, at)
-        at += lengths.nbytes
-        pointers = np.frombuffer(mapped, "<i8", sequences, at)
-        at += pointers.nbytes
-        return Index(path, np.dtype(names[code]), lengths, pointers, np.frombuffer(mapped, "<i8", documents, at))
+        offset = _HEADER.size
+        lengths = np.frombuffer(mapped, "<i4", sequences, offset)
+        offset += lengths.nbytes
+        pointers = np.frombuffer(mapped, "<i8", sequences, offset)
+        offset += pointers.nbytes
+        return SequenceIndex(
+            path, np.dtype(names[code]), lengths, pointers, np.frombuffer(mapped, "<i8", documents, offset)
+        )
 
 
 def write_index(

@@ -1,4 +1,4 @@
-"""Where samples that are cut from shuffled documents lie in a ``.bin``."""
+"""The layout of samples that are cut from shuffled documents of a ``.bin``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.layout import ArrayPlaces, Ints, Pieces
+from dlio_torch.formats.core.layout import ArrayLayout, Extents, Ints
 from dlio_torch.formats.indexed_binary.gpt_index import GptIndex
-from dlio_torch.formats.indexed_binary.index import Index
+from dlio_torch.formats.indexed_binary.index import SequenceIndex
 
 
-class DocumentPlaces(ArrayPlaces):
-    """A sample is a piece of each document that it crosses; the token behind it is not read.
+class DocumentLayout(ArrayLayout):
+    """A sample is an extent of each document that it crosses; the token behind it is not read.
 
     Args:
         path: the ``.bin``.
@@ -24,14 +24,14 @@ class DocumentPlaces(ArrayPlaces):
         size: bytes of a sample.
     """
 
-    def __init__(self, path: Path, index: Index, gpt: GptIndex, size: int) -> None:
+    def __init__(self, path: Path, index: SequenceIndex, gpt: GptIndex, size: int) -> None:
         self.path = path
         self._index, self._gpt, self._size = index, gpt, size
 
     def sizes(self, rows: Ints) -> Ints:
         return np.full(len(rows), self._size, np.int64)
 
-    def plan(self, rows: Ints, into: Ints) -> Pieces:
+    def plan(self, rows: Ints, into: Ints) -> Extents:
         index, gpt, itemsize = self._index, self._gpt, self._index.dtype.itemsize
         try:
             slots = gpt.shuffle[rows].astype(np.int64)
@@ -46,14 +46,14 @@ class DocumentPlaces(ArrayPlaces):
         except (IndexError, ValueError, MemoryError) as error:
             raise self._damaged() from error
         lengths = (high - low) * itemsize
-        before = np.cumsum(lengths) - lengths  # bytes of all pieces before
+        before = np.cumsum(lengths) - lengths  # bytes of all extents before
         first = np.cumsum(counts) - counts
         totals = np.add.reduceat(lengths, first) if len(rows) else lengths
         if (lengths < 0).any() or (offsets < 0).any() or (totals != self._size).any():
             raise self._damaged()
         kept = lengths > 0
         to = into[sample] + before - before[first][sample]
-        return Pieces(offsets[kept], lengths[kept], to[kept])
+        return Extents(offsets[kept], lengths[kept], to[kept])
 
     def _damaged(self) -> DataError:
         return DataError(
@@ -62,12 +62,12 @@ class DocumentPlaces(ArrayPlaces):
         )
 
 
-def _taken(array: npt.NDArray[np.integer[Any]], at: Ints) -> Ints:
-    """``array[at]`` as int64; a negative position is none.
+def _taken(array: npt.NDArray[np.integer[Any]], positions: Ints) -> Ints:
+    """``array[positions]`` as int64; a negative position is none.
 
     Raises:
         IndexError: a position is outside.
     """
-    if len(at) and at.min() < 0:
+    if len(positions) and positions.min() < 0:
         raise IndexError("a position is negative")
-    return array[at].astype(np.int64)
+    return array[positions].astype(np.int64)

@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import Reader
-from dlio_torch.formats.core.layout import ArrayPlaces, Listed, Strided
+from dlio_torch.formats.core.layout import ArrayLayout, Listed, StridedLayout
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import check_range
 from dlio_torch.formats.indexed_binary.file import BinFile
 from dlio_torch.formats.indexed_binary.gpt_index import EXTRA, GptIndex
-from dlio_torch.formats.indexed_binary.index import Index
-from dlio_torch.formats.indexed_binary.layout import DocumentPlaces
+from dlio_torch.formats.indexed_binary.index import SequenceIndex
+from dlio_torch.formats.indexed_binary.layout import DocumentLayout
 
 
 class BinaryReader(Reader):
-    """What the three ways of finding a sample share."""
+    """Base of the three readers, which differ in how they locate a sample."""
 
     num_samples: int
 
@@ -31,21 +31,21 @@ class BinaryReader(Reader):
         self._spec = spec
         self._bytes = math.prod(spec.shape) * spec.dtype.itemsize
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, self.num_samples, first, count)
-        self._read(first, count, buffer, at)
+        self._read(first, count, buffer, position)
 
     @abstractmethod
-    def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def _read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         """Read samples that the file holds."""
 
-    def _room(self, buffer: BatchBuffer, at: int, count: int) -> memoryview:
+    def _room(self, buffer: BatchBuffer, position: int, count: int) -> memoryview:
         """The bytes of fixed-length samples in the batch."""
-        return buffer.fixed[self._spec.name][at : at + count].reshape(-1).view(np.uint8).data
+        return buffer.fixed[self._spec.name][position : position + count].reshape(-1).view(np.uint8).data
 
-    def places(self) -> ArrayPlaces:
-        """Where the samples lie; of records of equal size, one after another."""
-        return Strided(self._path, 0, self._bytes)
+    def layout(self) -> ArrayLayout:
+        """The layout of the samples: records of equal size, one after another."""
+        return StridedLayout(self._path, 0, self._bytes)
 
     def describe(self) -> dict[str, Any]:
         """Figures of the layout; looks at the whole index."""
@@ -56,8 +56,10 @@ class BinaryReader(Reader):
         for mapped in ("_index", "_gpt"):
             vars(self).pop(mapped, None)  # the last reference unmaps it
 
-    def _misfit(self, what: str) -> DataError:
-        return DataError(f"{self._path}: {what}", hint="the file is damaged, or dataset.fields is another data set's")
+    def _misfit(self, problem: str) -> DataError:
+        return DataError(
+            f"{self._path}: {problem}", hint="the file is damaged, or dataset.fields is another data set's"
+        )
 
 
 class RecordReader(BinaryReader):
@@ -69,21 +71,21 @@ class RecordReader(BinaryReader):
         if rest:
             raise self._misfit(f"{file.size} bytes are no whole number of samples of {self._bytes} bytes")
 
-    def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
-        self._file.read(first * self._bytes, self._room(buffer, at, count))
+    def _read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
+        self._file.read(first * self._bytes, self._room(buffer, position, count))
 
 
 class SequenceReader(BinaryReader):
     """Each sample is a sequence of the index."""
 
-    def __init__(self, file: BinFile, spec: ArraySpec, index: Index) -> None:
+    def __init__(self, file: BinFile, spec: ArraySpec, index: SequenceIndex) -> None:
         super().__init__(file, spec)
         self._index = index
         self.num_samples = len(index)
         if index.end() > file.size:
             raise self._misfit(f"its index ends at byte {index.end()}, the file has {file.size} bytes")
 
-    def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def _read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         starts = self._index.pointers[first : first + count].tolist()
         sizes = [n * self._index.dtype.itemsize for n in self._index.lengths[first : first + count].tolist()]
         if not self._spec.variable:
@@ -97,18 +99,18 @@ class SequenceReader(BinaryReader):
             while high < count and starts[high] == starts[high - 1] + sizes[high - 1]:
                 high += 1
             if self._spec.variable:
-                self._read_rows(first + low, starts[low], sizes[low:high], buffer, at + low)
+                self._read_rows(first + low, starts[low], sizes[low:high], buffer, position + low)
             else:
-                self._file.read(starts[low], self._room(buffer, at + low, high - low))
+                self._file.read(starts[low], self._room(buffer, position + low, high - low))
             low = high
 
-    def places(self) -> ArrayPlaces:
+    def layout(self) -> ArrayLayout:
         index = self._index
         sizes = index.lengths if index.dtype.itemsize == 1 else index.lengths * np.int64(index.dtype.itemsize)
         variable = self._spec.variable
         return Listed(self._path, index.pointers, sizes, self._bytes, variable=variable, limit=self._file.size)
 
-    def _read_rows(self, first: int, start: int, sizes: list[int], buffer: BatchBuffer, at: int) -> None:
+    def _read_rows(self, first: int, start: int, sizes: list[int], buffer: BatchBuffer, position: int) -> None:
         for i, size in enumerate(sizes):
             if size < 0 or size % self._bytes or start + size > self._file.size:  # before memory is asked for
                 raise self._misfit(f"sample {first + i} has {size} bytes, rows have {self._bytes}")
@@ -118,7 +120,7 @@ class SequenceReader(BinaryReader):
             self._file.read(start, piece.reshape(-1).view(np.uint8).data)
         row = 0
         for i, length in enumerate(rows):
-            buffer.put(self._spec.name, at + i, piece[row : row + length])
+            buffer.put(self._spec.name, position + i, piece[row : row + length])
             row += length
 
     def describe(self) -> dict[str, Any]:
@@ -138,7 +140,7 @@ class DocumentReader(BinaryReader):
     As GPTDataset does (``_query_document_sample_shuffle_indices``), the token behind the sample is read with it.
     """
 
-    def __init__(self, file: BinFile, spec: ArraySpec, index: Index, gpt: GptIndex) -> None:
+    def __init__(self, file: BinFile, spec: ArraySpec, index: SequenceIndex, gpt: GptIndex) -> None:
         super().__init__(file, spec)
         self._index = index
         self._gpt = gpt
@@ -147,13 +149,13 @@ class DocumentReader(BinaryReader):
         if index.end() > file.size:
             raise self._misfit(f"its index ends at byte {index.end()}, the file has {file.size} bytes")
 
-    def _read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def _read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         for i in range(count):
             self._read_one(first + i)
-            np.copyto(np.frombuffer(self._room(buffer, at + i, 1), np.uint8), self._octets()[: self._bytes])
+            np.copyto(np.frombuffer(self._room(buffer, position + i, 1), np.uint8), self._octets()[: self._bytes])
 
-    def places(self) -> ArrayPlaces:
-        return DocumentPlaces(self._path, self._index, self._gpt, self._bytes)
+    def layout(self) -> ArrayLayout:
+        return DocumentLayout(self._path, self._index, self._gpt, self._bytes)
 
     def _read_one(self, sample: int) -> None:
         """Fill ``self._tokens`` piece by piece."""

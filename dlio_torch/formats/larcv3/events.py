@@ -1,10 +1,10 @@
 """Synthetic events of larcv3 files, whose chunks deflate to published sizes.
 
-What makes a chunk of voxels large or small, as measured on real events of Cosmic Tagger: voxel ids
+The size of a chunk of voxels follows from its content.  In measured events of Cosmic Tagger, voxel ids
 grow within an image, half of the steps are 1 (tracks), the others spread over three decades; charges
 are floats with full mantissas; labels are three classes in runs.  Chunks of one image differ: where many
 particles cross, labels change more often.  The same structure is made here, with the probability that a
-voxel brings a new label or a new charge drawn anew for each stretch of an event.  Its distribution is
+voxel brings a new label or a new charge drawn for each stretch of an event.  Its distribution is
 fitted (:mod:`dlio_torch.formats.larcv3.size_fit`), until chunks have the published distribution of sizes.
 """
 
@@ -111,8 +111,8 @@ class EventContent:
         events = payload.lengths(self.seed, _COUNTS, first, count, images * mean, math.sqrt(images) * stdev)
         parts = payload.lengths(self.seed, _PARTS, first * images, count * images, _PART_MEAN, _PART_STDEV)
         shares = np.array(options.image_shares) / sum(options.image_shares) / _PART_MEAN
-        made = np.rint(events[:, None] * shares * parts.reshape(count, images)).astype(np.int64)
-        return np.minimum(made, self._pixels // 4)
+        counts = np.rint(events[:, None] * shares * parts.reshape(count, images)).astype(np.int64)
+        return np.minimum(counts, self._pixels // 4)
 
     def event(self, sample: int) -> Event:
         """Event ``sample``."""
@@ -131,10 +131,12 @@ class EventContent:
         deviates = producer_deviates(common, generator.standard_normal(stretches))
         knobs = np.repeat(knobs_of(deviates, self._knobs(options.name)), self._stretch)[:count]
         places = generator.random(count, dtype=np.float32)
-        made = np.zeros(count, VOXEL)
-        made["id"] = event.ids
-        made["value"] = values_of(knobs, places, draw_charges(generator, count) if options.values == "charge" else None)
-        return made
+        voxels = np.zeros(count, VOXEL)
+        voxels["id"] = event.ids
+        voxels["value"] = values_of(
+            knobs, places, draw_charges(generator, count) if options.values == "charge" else None
+        )
+        return voxels
 
     def _knobs(self, producer: str) -> npt.NDArray[np.float64]:
         parameters = self.parameters()
@@ -165,7 +167,7 @@ class EventContent:
         return table
 
     def parameters(self) -> dict[str, float]:
-        """What the sizes were fitted with: the logarithm of each producer's knob at each of ``LEVELS``."""
+        """Fitted parameters of the sizes: the logarithm of each producer's knob at each of ``LEVELS``."""
         if self._fitted is None:
             with self._lock:
                 if self._fitted is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.facts import NO_LIBRARY_CALLS, Axis, Call, FormatFacts, Unused
 from dlio_torch.formats.core.tuning import CACHES, sizes
-from dlio_torch.formats.hdf5.facts import check_level, file_call
+from dlio_torch.formats.hdf5.facts import file_call
 from dlio_torch.formats.larcv3.options import Larcv3Config
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ class Larcv3Facts(FormatFacts):
         if any(length < 1 for length in options.image_shape):
             key = self.key("image_shape")
             fail([key], "every length must be at least 1", f"set {key}=[64,64], for example")
-        check_level(self.key("compression_level"), options.compression_level, fail)
 
     def check(self, config: Config, fail: Fail) -> None:
         if not config.dataset.of(Larcv3Config).producers:
@@ -45,7 +44,7 @@ class Larcv3Facts(FormatFacts):
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         names = ("chunk_cache_bytes", "table_cache_chunks", "metadata_cache_bytes", "cold_events", "opens")
-        return [Unused(name, NO_LIBRARY_CALLS) for name in names]
+        return [Unused(self.key(name), NO_LIBRARY_CALLS) for name in names]
 
     def first_touch(self, work: Scaler, before: Config, samples: int) -> None:
         """Caches for a file that holds less than the published one.

@@ -26,15 +26,17 @@ import h5py
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, Sample
-from dlio_torch.formats.core.format import Difference, FileInfo, Format, Reader
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.difference import Difference
+from dlio_torch.formats.core.format import FileInfo, Format
+from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.file import METADATA_CACHE_LIMITS, open_file, reading
 from dlio_torch.formats.larcv3.events import META, VOXEL_EXTENTS, EventContent
 from dlio_torch.formats.larcv3.options import Larcv3Config
 from dlio_torch.formats.larcv3.reader import EVENT_ID, Larcv3Reader, require_events
 from dlio_torch.formats.larcv3.size_fit import VOXEL, mean_size
 from dlio_torch.formats.larcv3.writer import Larcv3Writer, event_ids
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
 class Larcv3Format(Format):
@@ -43,7 +45,7 @@ class Larcv3Format(Format):
     name: ClassVar[str] = "larcv3"
     suffix: ClassVar[str] = ".h5"
     layout_version: ClassVar[int] = 2
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
@@ -107,12 +109,12 @@ class Larcv3Format(Format):
 
     def expected(self, sample: int) -> Sample:
         event = self.content.event(sample)
-        made: Sample = {"event_id": event_ids(1)[0]}
+        arrays: Sample = {"event_id": event_ids(1)[0]}
         for number, producer in enumerate(self.options.producers):
-            made[f"{producer.name}/image_meta"] = self.content.meta(sample, number)
-            made[f"{producer.name}/voxel_extents"] = self.content.voxel_extents(event)
-            made[f"{producer.name}/voxels"] = self.content.voxels(event, number)
-        return made
+            arrays[f"{producer.name}/image_meta"] = self.content.meta(sample, number)
+            arrays[f"{producer.name}/voxel_extents"] = self.content.voxel_extents(event)
+            arrays[f"{producer.name}/voxels"] = self.content.voxels(event, number)
+        return arrays
 
     def sample_bytes(self) -> float:
         images = len(self.options.producers) * self.options.images
@@ -149,11 +151,11 @@ class Larcv3Format(Format):
         with Larcv3Reader(path, self.options) as reader:
             return FileInfo(reader.num_samples, reader.describe())
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         # Caches as small as an application's would slow down the way through the index of all chunks.
         options = replace(self.options, table_cache_chunks=0, metadata_cache_bytes=0, cold_events=0)
         with Larcv3Reader(path, options) as reader:
-            return NativeFile(reader.num_samples, reader.places())
+            return FileLayout(reader.num_samples, reader.layouts())
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         for _ in range(self.options.opens - 1):

@@ -1,4 +1,4 @@
-"""Places of the arrays of larcv3 files: a sample is rows of tables, and stretches of voxels that such rows name."""
+"""Layout of the arrays of larcv3 files: a sample is rows of tables, and extents of voxels that such rows name."""
 
 from __future__ import annotations
 
@@ -8,46 +8,44 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.core.layout import ArrayPlaces, Chunks, Copies, Ints, Pieces
-from dlio_torch.formats.hdf5.layout import places_of
-
-Extents = tuple[Ints, Ints]
-"""First row and number of rows of each sample."""
+from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Copies, Extents, Ints
+from dlio_torch.formats.core.layout_rows import RowExtents
+from dlio_torch.formats.hdf5.layout import array_layout
 
 
-def extents_of(table: npt.NDArray[np.void]) -> Extents:
+def row_extents(table: npt.NDArray[np.void]) -> RowExtents:
     """The columns ``first`` and ``N`` of a table; int64, negative where a damaged file says more than that holds."""
     return table["first"].astype(np.int64), table["N"].astype(np.int64)
 
 
-class Stretches(ArrayPlaces):
-    """Samples of an array that are several stretches of rows each, one after another in memory.
+class GatheredRows(ArrayLayout):
+    """Samples of an array that are several extents of rows each, one after another in memory.
 
     Args:
         array: open; holds the rows.
         path: its file.
-        samples: first stretch and number of stretches of each sample.
-        stretches: first row and number of rows of each stretch.
-        table: places of the table that ``stretches`` was read from: it knows which of its rows there are.
+        samples: first extent and number of extents of each sample.
+        extents: first row and number of rows of each extent.
+        table: layout of the table that ``extents`` was read from: it knows which of its rows there are.
     """
 
     def __init__(
-        self, array: h5py.Dataset, path: Path, samples: Extents, stretches: Extents, table: ArrayPlaces
+        self, array: h5py.Dataset, path: Path, samples: RowExtents, extents: RowExtents, table: ArrayLayout
     ) -> None:
         self.path = path
         self._samples = samples
-        self._rows = places_of(array, path, stretches)
+        self._rows = array_layout(array, path, extents)
         self._table = table
 
     def sizes(self, rows: Ints) -> Ints:
-        return self._found(rows)[1]
+        return self._extents_of(rows)[1]
 
-    def plan(self, rows: Ints, into: Ints) -> Pieces | Chunks | Copies:
-        numbers, _, each, starts = self._found(rows)
+    def plan(self, rows: Ints, into: Ints) -> Extents | Chunks | Copies:
+        numbers, _, each, starts = self._extents_of(rows)
         return self._rows.plan(numbers, np.repeat(into, each) + starts)
 
-    def _found(self, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Numbers of all stretches; bytes and stretches of each sample; where each stretch begins in its sample."""
+    def _extents_of(self, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Numbers of all extents; bytes and extents of each sample; first byte of each extent in its sample."""
         self._table.sizes(rows)  # raises unless the table has them
         first, count = self._samples[0][rows], self._samples[1][rows]
         ends = np.cumsum(count)

@@ -11,20 +11,20 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
-from dlio_torch.formats.core.format import Reader
-from dlio_torch.formats.core.layout import ArrayPlaces
+from dlio_torch.formats.core.layout import ArrayLayout
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.file import (
     METADATA_CACHE_LIMITS,
-    Slab,
     open_file,
     open_with_cache,
     reading,
     require,
     set_metadata_cache,
 )
-from dlio_torch.formats.hdf5.layout import places_of
+from dlio_torch.formats.hdf5.layout import array_layout
+from dlio_torch.formats.hdf5.slab import Slab
 from dlio_torch.formats.larcv3.events import META, VOXEL_EXTENTS
-from dlio_torch.formats.larcv3.layout import Stretches, extents_of
+from dlio_torch.formats.larcv3.layout import GatheredRows, row_extents
 from dlio_torch.formats.larcv3.options import Larcv3Config
 from dlio_torch.formats.larcv3.size_fit import VOXEL
 
@@ -103,29 +103,29 @@ class Larcv3Reader(Reader):
         array.id.close()  # an array that is open keeps the cache that it was opened with
         return open_with_cache(self._file, name, self._options.table_cache_chunks * chunk_bytes)
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         for i in range(count):
-            self._read_event(first + i, buffer, at + i)
+            self._read_event(first + i, buffer, position + i)
             if self._cold_events:
                 self._cold_events -= 1
                 if not self._cold_events:
                     set_metadata_cache(self._file, self._options.metadata_cache_bytes)
 
-    def _read_event(self, event: int, buffer: BatchBuffer, at: int) -> None:
-        self._events.read_into(event, buffer.fixed["event_id"][at : at + 1])
+    def _read_event(self, event: int, buffer: BatchBuffer, position: int) -> None:
+        self._events.read_into(event, buffer.fixed["event_id"][position : position + 1])
         for group in self._groups:
             entry = group.extents.read(event, 1)[0]
             first, images = int(entry["first"]), int(entry["N"])
             extents = group.voxel_extents.read(first, images)
-            buffer.put(f"{group.name}/voxel_extents", at, extents)
-            buffer.put(f"{group.name}/image_meta", at, group.image_meta.read(first, images))
+            buffer.put(f"{group.name}/voxel_extents", position, extents)
+            buffer.put(f"{group.name}/image_meta", position, group.image_meta.read(first, images))
             lengths = extents["N"].tolist()
             voxels = group.voxels.empty(sum(lengths))
             end = 0
             for start, length in zip(extents["first"].tolist(), lengths, strict=True):
                 group.voxels.read_into(start, voxels[end : end + length])
                 end += length
-            buffer.put(f"{group.name}/voxels", at, voxels)
+            buffer.put(f"{group.name}/voxels", position, voxels)
 
     def describe(self) -> dict[str, Any]:
         """Figures of the layout; checks as well that the last event lies within the tables.
@@ -141,23 +141,23 @@ class Larcv3Reader(Reader):
                 details[group.name] = _describe_voxels(self._file[f"{group_of(group.name)}/voxels"])
         return details
 
-    def places(self) -> dict[str, ArrayPlaces]:
-        """Where the samples of each array lie; the tables that say so are read here.
+    def layouts(self) -> dict[str, ArrayLayout]:
+        """The layout of each array; reads the tables of extents.
 
         Raises:
             DataError: the file is damaged, or stored in a way that only its library reads.
         """
         with reading(self._file, self._path):
-            made: dict[str, ArrayPlaces] = {"event_id": places_of(self._file[EVENTS], self._path)}
+            layouts: dict[str, ArrayLayout] = {"event_id": array_layout(self._file[EVENTS], self._path)}
             for group in self._groups:
                 arrays = self._file[group_of(group.name)]
-                images = extents_of(group.extents.read(0, self.num_samples))
-                voxels = extents_of(group.voxel_extents.read(0, group.voxel_extents.rows))
+                images = row_extents(group.extents.read(0, self.num_samples))
+                voxels = row_extents(group.voxel_extents.read(0, group.voxel_extents.rows))
                 for name in ("image_meta", "voxel_extents"):
-                    made[f"{group.name}/{name}"] = places_of(arrays[name], self._path, images)
-                table = made[f"{group.name}/voxel_extents"]
-                made[f"{group.name}/voxels"] = Stretches(arrays["voxels"], self._path, images, voxels, table)
-            return made
+                    layouts[f"{group.name}/{name}"] = array_layout(arrays[name], self._path, images)
+                table = layouts[f"{group.name}/voxel_extents"]
+                layouts[f"{group.name}/voxels"] = GatheredRows(arrays["voxels"], self._path, images, voxels, table)
+            return layouts
 
     def _check_last(self, group: _Group) -> None:
         event = group.extents.read(self.num_samples - 1, 1)[0]

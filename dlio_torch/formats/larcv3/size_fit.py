@@ -1,8 +1,8 @@
-"""What makes chunks of voxels deflate to published sizes, and the fit to them.
+"""Distributions of voxels whose chunks deflate to published sizes, and the fit of their parameters.
 
 A chunk of a label producer is the larger the more often the label changes from voxel to voxel, one of a
-charge producer the more often a charge is new.  That probability is the producer's knob.  It is drawn
-anew for each stretch of two and a half chunks, so that neighbouring chunks resemble each other as those of
+charge producer the more often a charge is new.  That probability is the producer's knob.  One value
+is drawn for each stretch of two and a half chunks, so that neighbouring chunks resemble each other as those of
 the real run do (correlation 0.5), and each producer's draw leans on one that all producers share.  The fit
 finds the distribution of knobs whose chunks have the wanted distribution of sizes.
 """
@@ -78,9 +78,9 @@ def knobs_of(deviates: Floats, fitted: Floats) -> Floats:
     return knobs
 
 
-def producer_deviates(common: Floats, own: Floats) -> Floats:
+def producer_deviates(common: Floats, individual: Floats) -> Floats:
     """Deviates of a producer's stretches: where all producers' chunks are small, each one's tend to be."""
-    return _COMMON * common + math.sqrt(1 - _COMMON**2) * own
+    return _COMMON * common + math.sqrt(1 - _COMMON**2) * individual
 
 
 def pixel_numbers(generator: np.random.Generator, count: int, gap: float, pixels: int) -> npt.NDArray[np.uint64]:
@@ -204,17 +204,19 @@ def fit(options: Larcv3Config, producer: ProducerConfig) -> Floats:
     generator = np.random.Generator(np.random.Philox(key=[0, 1]))
     first, second, random = (generator.permutation(_spread(_CHUNKS)) for _ in range(3))
     share = np.minimum(1.0, generator.permutation((np.arange(_CHUNKS) + 0.5) / _CHUNKS) * STRETCH_CHUNKS)
-    found = np.interp(wanted, means, grid)
-    at = (np.arange(_CHUNKS) + 0.5) / _CHUNKS
+    knobs = np.interp(wanted, means, grid)
+    quantiles = (np.arange(_CHUNKS) + 0.5) / _CHUNKS
     slopes = np.maximum(np.gradient(means, grid), 1.0)
     for _ in range(_ROUNDS):
-        one, two = (np.interp(np.interp(deviates, _DEVIATES, found), grid, means) for deviates in (first, second))
-        sizes = np.sort(share * one + (1 - share) * two + noise * random)
-        step = (wanted - np.interp(LEVELS, at, sizes)) / np.interp(found, grid, slopes)
-        found = np.clip(found + _GAIN * step, grid[0], grid[-1])
+        first_sizes, second_sizes = (
+            np.interp(np.interp(deviates, _DEVIATES, knobs), grid, means) for deviates in (first, second)
+        )
+        sizes = np.sort(share * first_sizes + (1 - share) * second_sizes + noise * random)
+        step = (wanted - np.interp(LEVELS, quantiles, sizes)) / np.interp(knobs, grid, slopes)
+        knobs = np.clip(knobs + _GAIN * step, grid[0], grid[-1])
         # The knob must not fall where the wanted size grows.
-        found = (np.maximum.accumulate(found) + np.minimum.accumulate(found[::-1])[::-1]) / 2
-    return found
+        knobs = (np.maximum.accumulate(knobs) + np.minimum.accumulate(knobs[::-1])[::-1]) / 2
+    return knobs
 
 
 def _spread(count: int) -> Floats:

@@ -92,7 +92,7 @@ class Larcv3Writer:
         self._unread = _Unread(file, options.unread_bytes, num_samples, content.seed, first_sample)
 
     def write(self) -> None:
-        """All chunks, in the order of their places in the file."""
+        """All chunks, in the order of their offsets in the file."""
         unit = self._options.merge_events
         self._ids.write(self._events)
         for low in range(0, self._events, unit):
@@ -118,8 +118,8 @@ class Larcv3Writer:
     def _write_voxels(self, producer: int, low: int, high: int) -> None:
         for start in range(low, high, _EVENTS_IN_MEMORY):
             samples = range(self._first + start, self._first + min(start + _EVENTS_IN_MEMORY, high))
-            made = self._pool.map(lambda sample: self._content.voxels(self._content.event(sample), producer), samples)
-            self._voxels[producer].add(concatenate(list(made)), self._pool)
+            voxels = self._pool.map(lambda sample: self._content.voxels(self._content.event(sample), producer), samples)
+            self._voxels[producer].add(concatenate(list(voxels)), self._pool)
 
     def _create(self, name: str, rows: int, dtype: np.dtype[Any], chunk: int) -> _Chunks:
         level = self._options.compression_level
@@ -151,7 +151,7 @@ class _Chunks:
 
     def deflate_all(self, raw: _Bytes) -> list[bytes]:
         """Consecutive chunks as they are stored."""
-        return [self.deflate(raw[at : at + self.bytes]) for at in range(0, len(raw), self.bytes)]
+        return [self.deflate(raw[start : start + self.bytes]) for start in range(0, len(raw), self.bytes)]
 
     def write(self, stored: bytes) -> None:
         """Write the next chunk."""
@@ -190,7 +190,7 @@ class _Voxels:
         full = len(raw) // size * size
         task = max(1, _TASK_BYTES // size) * size  # handing over a chunk may take longer than deflating it
         for several in pool.map(
-            self._chunks.deflate_all, [raw[at : min(at + task, full)] for at in range(0, full, task)]
+            self._chunks.deflate_all, [raw[start : min(start + task, full)] for start in range(0, full, task)]
         ):
             for stored in several:
                 self._chunks.write(stored)

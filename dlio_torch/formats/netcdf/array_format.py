@@ -1,4 +1,4 @@
-"""What the netCDF formats share: variants, chunks, filters, and writing and opening files of stacked samples."""
+"""Base of the netCDF formats: variants, chunks, filters, and writing and opening files of stacked samples."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
+from dlio_torch.files.locked_folder import temporary_folder
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.chunk_shapes import chunk_shape, field_chunk
-from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.format import FileInfo, MpiIo
+from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.guard import check_file
 from dlio_torch.formats.netcdf.file import NcFile, Rows, create, creating, element_of, need_netcdf4
 from dlio_torch.formats.netcdf.options import NetcdfConfig
-from dlio_torch.formats.netcdf.reader import Index, NetcdfReader
-from dlio_torch.storage.local.locked_folder import temporary_folder
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.formats.netcdf.reader import NetcdfReader, RowIndex
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     import netCDF4
@@ -49,9 +50,9 @@ class NetcdfFiles(FieldFormat):
     """
 
     suffix: ClassVar[str] = ".nc"
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
-    mpi_io: ClassVar[MpiIo] = "places"
+    mpi_io: ClassVar[MpiIo] = "extents"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: NetcdfConfig = config.of(NetcdfConfig)
@@ -63,14 +64,10 @@ class NetcdfFiles(FieldFormat):
         key = f"with dataset.netcdf.variant={variant}"
         chunked = self.options.chunk_bytes or any(field.chunk for field in config.fields)
         if variant != "netcdf4" and (chunked or self.options.compression != "none"):
-            what = f"chunk_bytes={self.options.chunk_bytes}, compression={self.options.compression}"
+            settings = f"chunk_bytes={self.options.chunk_bytes}, compression={self.options.compression}"
             raise ConfigError(
-                f"dataset.netcdf: {what} {key}: classic variants have neither chunks nor compression",
+                f"dataset.netcdf: {settings} {key}: classic variants have neither chunks nor compression",
                 hint="set dataset.netcdf.variant=netcdf4, or leave chunks and compression out",
-            )
-        if self.options.compression_level > 9:
-            raise ConfigError(
-                f"dataset.netcdf.compression_level={self.options.compression_level} is no zlib level", hint="0 to 9"
             )
         for number, field in enumerate(config.fields):
             if variant != "netcdf4" and "/" in field.name:
@@ -131,8 +128,8 @@ class NetcdfFiles(FieldFormat):
         return {}
 
     @abstractmethod
-    def index(self, file: NcFile, number: int, array: Rows) -> Index:
-        """Where the samples of variable-length field ``number`` lie in its array.
+    def index(self, file: NcFile, number: int, array: Rows) -> RowIndex:
+        """The index of the rows of variable-length field ``number``.
 
         Raises:
             DataError: the file does not tell.
@@ -162,28 +159,28 @@ class NetcdfFiles(FieldFormat):
     def _define(
         self, file: netCDF4.Dataset, first_sample: int, rows: Sequence[npt.NDArray[np.int64]]
     ) -> tuple[list[Table], list[netCDF4.Variable[Any]]]:
-        """Everything but data: in classic variants, a definition after them would move them."""
+        """Defines all variables before data are written: in classic variants, a later definition would move data."""
         tables = self.describe(file, first_sample, rows)
         arrays = []
         for number, spec in enumerate(self._specs):
             total = int(rows[number].sum())
             self._check_size(number, total)
-            how: dict[str, Any] = {}
+            storage: dict[str, Any] = {}
             if self.options.variant == "netcdf4":
-                how = self._how(number, total)
-            variable = create(file, spec.name, self._elements[number], self.dimensions(number), **how)
+                storage = self._storage(number, total)
+            variable = create(file, spec.name, self._elements[number], self.dimensions(number), **storage)
             variable.setncatts(self.attributes(number))
             arrays.append(variable)
         return tables, arrays
 
-    def _how(self, number: int, rows: int) -> dict[str, Any]:
+    def _storage(self, number: int, rows: int) -> dict[str, Any]:
         """Chunks and filters of an array of netCDF-4."""
         options = self.options
         chunk = self._chunk(number, rows)
-        how: dict[str, Any] = {"contiguous": True} if chunk is None else {"chunksizes": chunk}
+        storage: dict[str, Any] = {"contiguous": True} if chunk is None else {"chunksizes": chunk}
         if options.compression == "none":
-            return how
-        return how | {
+            return storage
+        return storage | {
             "compression": options.compression,
             "complevel": options.compression_level,
             "shuffle": options.shuffle,
@@ -262,16 +259,16 @@ class NetcdfFiles(FieldFormat):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return self._open(path)
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         with closing(self._open(path)) as reader:
-            return NativeFile(reader.num_samples, reader.places())
+            return FileLayout(reader.num_samples, reader.layouts())
 
     def _open(self, path: Path) -> NetcdfReader:
         file = NcFile(path)
         try:
             self.check(file)
             arrays: dict[str, Rows] = {}
-            indexes: dict[str, Index] = {}
+            indexes: dict[str, RowIndex] = {}
             for number, spec in enumerate(self._specs):
                 arrays[spec.name] = file.rows(spec.name, spec.dtype, spec.shape, self.options.chunk_cache_bytes)
                 if spec.variable:

@@ -19,7 +19,7 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.stacking import ends_of
 from dlio_torch.formats.netcdf.array_format import NetcdfFiles, Table
 from dlio_torch.formats.netcdf.file import Element, NcFile, Rows, create, reading
-from dlio_torch.formats.netcdf.reader import CountedIndex, Index
+from dlio_torch.formats.netcdf.reader import CountedIndex, RowIndex
 
 if TYPE_CHECKING:
     import netCDF4
@@ -47,10 +47,10 @@ class NetcdfCfFormat(NetcdfFiles):
         self._lengths: dict[str, dict[int, str]] = {}
         for spec in self._specs:
             self._axes(spec.shape)
-        beside = {name for obs in self._obs.values() for name in (_row_size(obs), _time(obs))}
+        index_names = {name for obs in self._obs.values() for name in (_row_size(obs), _time(obs))}
         axes = {name for names in self._lengths.values() for name in names.values()}
         for spec in self._specs:
-            if spec.name in {"sample", "time", "lat", "lon", "sample_id", *beside, *axes}:
+            if spec.name in {"sample", "time", "lat", "lon", "sample_id", *index_names, *axes}:
                 raise ConfigError(
                     f"dataset.fields: name={spec.name!r} is a coordinate in dataset.format={self.name}",
                     hint="rename it",
@@ -106,11 +106,11 @@ class NetcdfCfFormat(NetcdfFiles):
 
     def attributes(self, number: int) -> dict[str, Any]:
         spec = self._specs[number]
-        found = {"long_name": spec.name, "units": "1"}
+        attributes = {"long_name": spec.name, "units": "1"}
         if self._obs:
             time = f"{_time(self._obs[self._streams[number]])} " if spec.variable else ""
-            found["coordinates"] = f"{time}lat lon"
-        return found
+            attributes["coordinates"] = f"{time}lat lon"
+        return attributes
 
     def table_bytes(self, number: int) -> float:
         first = self._streams.index(self._streams[number]) == number
@@ -123,10 +123,10 @@ class NetcdfCfFormat(NetcdfFiles):
     def check(self, file: NcFile) -> None:
         """Read the coordinate variables of all dimensions of the fields, as readers that know CF do."""
         with reading(file.path):
-            found = getattr(file.dataset, "Conventions", "")
-            if "CF" not in str(found):
+            conventions = getattr(file.dataset, "Conventions", "")
+            if "CF" not in str(conventions):
                 raise DataError(
-                    f"{file.path} does not say that it follows the CF conventions: Conventions={found!r}",
+                    f"{file.path} does not say that it follows the CF conventions: Conventions={conventions!r}",
                     hint="read it with dataset.format=netcdf",
                 )
             variables = [file.variable(spec.name) for spec in self._specs]
@@ -135,7 +135,7 @@ class NetcdfCfFormat(NetcdfFiles):
                 if name in coordinates and coordinates[name].dimensions == (name,):
                     coordinates[name][:]
 
-    def index(self, file: NcFile, number: int, array: Rows) -> Index:
+    def index(self, file: NcFile, number: int, array: Rows) -> RowIndex:
         name = self._specs[number].name
         with reading(file.path):
             along = array.variable.dimensions[0]
@@ -177,9 +177,9 @@ def _coordinate(
     dimension: str,
     attributes: Mapping[str, str],
     values: npt.NDArray[np.float64],
-    how: Mapping[str, Any] | None = None,
+    storage: Mapping[str, Any] | None = None,
 ) -> Table:
-    return _variable(file, name, _REAL, dimension, attributes, values, how)
+    return _variable(file, name, _REAL, dimension, attributes, values, storage)
 
 
 def _variable(
@@ -189,8 +189,8 @@ def _variable(
     dimension: str,
     attributes: Mapping[str, str],
     values: npt.NDArray[Any],
-    how: Mapping[str, Any] | None = None,
+    storage: Mapping[str, Any] | None = None,
 ) -> Table:
-    variable = create(file, name, element, (dimension,), **(how or {}))
+    variable = create(file, name, element, (dimension,), **(storage or {}))
     variable.setncatts(dict(attributes))
     return variable, values.astype(element.dtype)

@@ -30,8 +30,8 @@ _MOST = 1 << 24  # entries of a list, characters of a name: more is damage
 
 
 @dataclass(frozen=True)
-class Stored:
-    """Where a variable lies.
+class VariableExtent:
+    """The extent of a variable in the file.
 
     Attributes:
         begin: first byte.
@@ -51,20 +51,20 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the data of a classic file lie.
+class ClassicHeader:
+    """Extents of the variables of a classic file.
 
     Attributes:
         variables: by name.
         end: byte behind the last one.
     """
 
-    variables: Mapping[str, Stored]
+    variables: Mapping[str, VariableExtent]
     end: int
 
 
-def read_layout(path: Path) -> Layout | None:
-    """Where the data of a classic file lie; ``None``: it is another one.
+def read_classic_header(path: Path) -> ClassicHeader | None:
+    """Extents of the variables of a classic file; ``None``: it is of another kind.
 
     Raises:
         DataError: it ends too early, or its header is damaged.
@@ -75,19 +75,19 @@ def read_layout(path: Path) -> Layout | None:
         if magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
             return None
         try:
-            layout = _Header(file, magic[3]).layout()
+            header = _HeaderParser(file, magic[3]).parse()
         except (struct.error, LookupError, ValueError, OverflowError, MemoryError) as error:
             raise DataError(f"{path} has a damaged header", hint="generate or fetch it again") from error
         size = os.fstat(file.fileno()).st_size
-    if size < layout.end:
+    if size < header.end:
         raise DataError(
-            f"{path} has {size} bytes, its header speaks of {layout.end}: it is incomplete",
+            f"{path} has {size} bytes, its header speaks of {header.end}: it is incomplete",
             hint="generate or fetch it again",
         )
-    return layout
+    return header
 
 
-class _Header:
+class _HeaderParser:
     """Reads a header from behind its magic number."""
 
     def __init__(self, file: BinaryIO, version: int) -> None:
@@ -95,15 +95,15 @@ class _Header:
         self._count = ">Q" if version == 5 else ">I"
         self._place = ">I" if version == 1 else ">Q"
 
-    def layout(self) -> Layout:
-        """All variables, and where the last byte of data lies, plus one."""
+    def parse(self) -> ClassicHeader:
+        """All variables, and the end of the data."""
         records = self._number(self._count)
         lengths = []
         for _ in range(self._list(_DIMENSION)):
             self._name()
             lengths.append(self._number(self._count))
         self._attributes()
-        found: dict[str, Stored] = {}
+        variables: dict[str, VariableExtent] = {}
         recorded = []  # names of those that have records
         for _ in range(self._list(_VARIABLE)):
             name = self._name()
@@ -114,23 +114,23 @@ class _Header:
             self._number(self._count)  # vsize says the same, rounded up, and is wrong for large variables
             begin = self._number(self._place)
             is_record = bool(shape) and shape[0] == 0
-            if name in found:
+            if name in variables:
                 raise ValueError(f"{name} comes twice")
             size = element * math.prod(shape[1:] if is_record else shape)
             if is_record:
                 recorded.append(name)
                 shape[0] = records if records != _STREAMING else 0
-            found[name] = Stored(begin, size, 0, element, _TYPES[kind], tuple(shape))
-        ends = [one.begin + one.size for name, one in found.items() if name not in recorded]
+            variables[name] = VariableExtent(begin, size, 0, element, _TYPES[kind], tuple(shape))
+        ends = [variable.begin + variable.size for name, variable in variables.items() if name not in recorded]
         # Of one variable alone, records are not padded.
-        step = sum(-(-found[name].size // 4) * 4 for name in recorded)
+        step = sum(-(-variables[name].size // 4) * 4 for name in recorded)
         if len(recorded) == 1:
-            step = found[recorded[0]].size
+            step = variables[recorded[0]].size
         for name in recorded:
-            found[name] = replace(found[name], step=step)
+            variables[name] = replace(variables[name], step=step)
             if records and records != _STREAMING:
-                ends.append(found[name].begin + (records - 1) * step + found[name].size)
-        return Layout(found, max(ends, default=0))
+                ends.append(variables[name].begin + (records - 1) * step + variables[name].size)
+        return ClassicHeader(variables, max(ends, default=0))
 
     def _number(self, form: str) -> int:
         return int(struct.unpack(form, self._file.read(struct.calcsize(form)))[0])
@@ -142,9 +142,9 @@ class _Header:
 
     def _list(self, kind: int) -> int:
         """Entries of a list; an absent one has none."""
-        found, count = self._number(">I"), self._number(self._count)
-        if found not in (0, kind) or (found == 0 and count):
-            raise ValueError(f"tag {found}")
+        tag, count = self._number(">I"), self._number(self._count)
+        if tag not in (0, kind) or (tag == 0 and count):
+            raise ValueError(f"tag {tag}")
         return self._short(count)
 
     def _name(self) -> str:

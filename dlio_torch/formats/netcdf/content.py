@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.formats.core.content import MOST
-from dlio_torch.formats.netcdf.classic_header import read_layout
+from dlio_torch.formats.netcdf.classic_header import read_classic_header
 
 
 def read_content(path: Path, content: dict[str, Any]) -> None:
@@ -16,13 +16,13 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
     An array has ``name``, ``dtype``, ``shape``, ``logical_bytes``, ``offset``, where its first element lies, and
     ``step``, the bytes from one record to the next.
     """
-    layout = read_layout(path)
-    variables = list(layout.variables.items()) if layout is not None else []
+    header = read_classic_header(path)
+    variables = list(header.variables.items()) if header is not None else []
     content["arrays"] = [
         {
-            "name": name, "dtype": one.kind, "shape": list(one.shape), "offset": one.begin, "step": one.step,
-            "logical_bytes": one.element * math.prod(one.shape),
+            "name": name, "dtype": variable.kind, "shape": list(variable.shape), "offset": variable.begin,
+            "step": variable.step, "logical_bytes": variable.element * math.prod(variable.shape),
         }
-        for name, one in variables[:MOST]
+        for name, variable in variables[:MOST]
     ]  # fmt: skip
     content["complete"] = len(variables) <= MOST

@@ -1,4 +1,4 @@
-"""What the netCDF formats share: creating and opening files, element types, reading rows of a variable.
+"""NetCDF files: creating and opening them, element types, reading rows of a variable.
 
 All calls of the library go through :data:`LOCK`: netCDF-C is not made for threads, and netCDF4 gives the
 interpreter free while it is inside, as applications that read with threads have to know, too.
@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import ConfigError, DataError, DlioError, MissingPackageError
-from dlio_torch.formats.core.format import open_error
+from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.library_lock import library_lock
 from dlio_torch.formats.hdf5.guard import ANY_FILTER, SLACK_BYTES, check_size
-from dlio_torch.formats.netcdf.classic_header import read_layout
+from dlio_torch.formats.netcdf.classic_header import read_classic_header
 from dlio_torch.syserrors import is_damage
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class NcFile:
 
     Attributes:
         dataset: the library's object.
-        layout: of a classic file, where its data lie; else ``None``.
+        classic_header: of a classic file, where its data lie; else ``None``.
 
     Raises:
         DataError: missing, damaged, incomplete, or no netCDF file.
@@ -135,7 +135,7 @@ class NcFile:
 
         self.path = path
         with reading(path):
-            self.layout = read_layout(path)
+            self.classic_header = read_classic_header(path)
             self.dataset = netCDF4.Dataset(path, "r")
             self.dataset.set_auto_maskandscale(False)
 
@@ -170,15 +170,15 @@ class NcFile:
         """
         with reading(self.path):
             variable = self.variable(name)
-            found, shape = variable.dtype, tuple(variable.shape)
-            if not isinstance(found, np.dtype) or not _fits(found.newbyteorder("="), dtype):
-                raise DataError(f"{self.path}: {name} holds {found}, expected {dtype}", hint=_HINT)
+            element_type, shape = variable.dtype, tuple(variable.shape)
+            if not isinstance(element_type, np.dtype) or not _fits(element_type.newbyteorder("="), dtype):
+                raise DataError(f"{self.path}: {name} holds {element_type}, expected {dtype}", hint=_HINT)
             if not shape or shape[1:] != row_shape:
                 wanted = ", ".join(["n", *map(str, row_shape)])
                 raise DataError(f"{self.path}: {name} has shape {list(shape)}, expected [{wanted}]", hint=_HINT)
-            size = math.prod(shape) * found.itemsize
-            if self.layout is None and size > SLACK_BYTES:  # of a classic file, the header was compared with the file
-                check_size(name, shape, None, found.itemsize, self.path.stat().st_size, ANY_FILTER, self.path)
+            size = math.prod(shape) * element_type.itemsize
+            if self.classic_header is None and size > SLACK_BYTES:  # a classic header was compared with the file
+                check_size(name, shape, None, element_type.itemsize, self.path.stat().st_size, ANY_FILTER, self.path)
             if cache_bytes and variable.chunking() not in (None, "contiguous"):
                 variable.set_var_chunk_cache(size=cache_bytes)
             return Rows(variable, name, dtype, self.path)
@@ -219,10 +219,10 @@ class Rows:
         """
         self.check(first, count)
         with reading(self._path):
-            found = np.ascontiguousarray(self.variable[first : first + count])
-        if not found.dtype.isnative:
-            found = found.astype(found.dtype.newbyteorder("="))
-        return found.view(self._dtype)
+            rows = np.ascontiguousarray(self.variable[first : first + count])
+        if not rows.dtype.isnative:
+            rows = rows.astype(rows.dtype.newbyteorder("="))
+        return rows.view(self._dtype)
 
     def check(self, first: int, count: int) -> None:
         """Raise unless there are rows ``first`` to ``first + count - 1``.
@@ -237,9 +237,9 @@ class Rows:
             )
 
 
-def _fits(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    stands_in = wanted.kind in "ub" and found.kind in "iu" and found.itemsize == wanted.itemsize
-    return found == wanted or stands_in
+def _fits(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    stands_in = wanted.kind in "ub" and stored.kind in "iu" and stored.itemsize == wanted.itemsize
+    return stored == wanted or stands_in
 
 
 @contextmanager

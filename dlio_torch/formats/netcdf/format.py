@@ -17,7 +17,7 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
 from dlio_torch.formats.netcdf.array_format import NetcdfFiles, Table
 from dlio_torch.formats.netcdf.file import Element, NcFile, Rows, create
-from dlio_torch.formats.netcdf.reader import Index, StoredIndex
+from dlio_torch.formats.netcdf.reader import RowIndex, StoredIndex
 
 if TYPE_CHECKING:
     import netCDF4
@@ -51,8 +51,8 @@ class NetcdfFormat(NetcdfFiles):
                 file.createDimension(f"rows{number}", int(rows[number].sum()))
                 if _PAIR not in file.dimensions:
                     file.createDimension(_PAIR, 2)
-                how = self.table_chunk(len(rows[number]), 2)
-                table = create(file, spec.name + EXTENTS_SUFFIX, self._count, (_SAMPLE, _PAIR), **how)
+                storage = self.table_chunk(len(rows[number]), 2)
+                table = create(file, spec.name + EXTENTS_SUFFIX, self._count, (_SAMPLE, _PAIR), **storage)
                 tables.append((table, table_of(rows[number], self._count.dtype)))
         return tables
 
@@ -63,7 +63,7 @@ class NetcdfFormat(NetcdfFiles):
     def table_bytes(self, number: int) -> float:
         return 2 * self._count.dtype.itemsize if self._specs[number].variable else 0
 
-    def index(self, file: NcFile, number: int, array: Rows) -> Index:
+    def index(self, file: NcFile, number: int, array: Rows) -> RowIndex:
         name = self._specs[number].name + EXTENTS_SUFFIX
         stored = file.variable(name).dtype  # of 4 bytes in a file of a variant without larger ones
         return StoredIndex(file.rows(name, _NARROW if stored == _NARROW else _WIDE, (2,)))

@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import Reader
-from dlio_torch.formats.core.layout import ArrayPlaces
-from dlio_torch.formats.core.layout_rows import Extents
+from dlio_torch.formats.core.layout import ArrayLayout
+from dlio_torch.formats.core.layout_rows import RowExtents
 from dlio_torch.formats.core.ragged import read_pieces
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import agreed, check_range
 from dlio_torch.formats.netcdf.file import NcFile, Rows, reading
-from dlio_torch.formats.netcdf.layout import places_of_variables
+from dlio_torch.formats.netcdf.layout import variable_layouts
 
 
-class Index(ABC):
-    """Where the rows of variable-length samples lie.
+class RowIndex(ABC):
+    """An index of the rows of variable-length samples.
 
     Attributes:
         num_samples: samples that it knows.
@@ -33,11 +33,11 @@ class Index(ABC):
         """First row and number of rows of ``count`` samples from sample ``first`` on."""
 
     @abstractmethod
-    def extents(self) -> Extents:
+    def extents(self) -> RowExtents:
         """First row and number of rows of all samples."""
 
 
-class StoredIndex(Index):
+class StoredIndex(RowIndex):
     """A table (samples, 2) of first row and number of rows, of which each read takes its part."""
 
     def __init__(self, table: Rows) -> None:
@@ -45,15 +45,15 @@ class StoredIndex(Index):
         self.num_samples = table.count
 
     def look_up(self, first: int, count: int) -> tuple[list[int], list[int]]:
-        found = self._table.read(first, count)
-        return found[:, 0].tolist(), found[:, 1].tolist()
+        rows = self._table.read(first, count)
+        return rows[:, 0].tolist(), rows[:, 1].tolist()
 
-    def extents(self) -> Extents:
-        found = self._table.read(0, self.num_samples).astype(np.int64)
-        return found[:, 0], found[:, 1]
+    def extents(self) -> RowExtents:
+        rows = self._table.read(0, self.num_samples).astype(np.int64)
+        return rows[:, 0], rows[:, 1]
 
 
-class CountedIndex(Index):
+class CountedIndex(RowIndex):
     """Samples one after another; their ends are in memory.
 
     Args:
@@ -68,7 +68,7 @@ class CountedIndex(Index):
         ends = self._ends[first : first + count + 1]
         return ends[:-1].tolist(), np.diff(ends).tolist()
 
-    def extents(self) -> Extents:
+    def extents(self) -> RowExtents:
         return self._ends[:-1], np.diff(self._ends)
 
 
@@ -88,7 +88,7 @@ class NetcdfReader(Reader):
     num_samples: int
 
     def __init__(
-        self, file: NcFile, specs: Sequence[ArraySpec], arrays: Mapping[str, Rows], indexes: Mapping[str, Index]
+        self, file: NcFile, specs: Sequence[ArraySpec], arrays: Mapping[str, Rows], indexes: Mapping[str, RowIndex]
     ) -> None:
         self._file = file
         self._specs = specs
@@ -110,26 +110,26 @@ class NetcdfReader(Reader):
             details[name] = {"chunks": None if chunks == "contiguous" else chunks, "filters": used}
         return details
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         path = self._file.path
         check_range(path, self.num_samples, first, count)
         for spec in self._specs:
             array = self._arrays[spec.name]
             if spec.variable:
                 starts, lengths = self._indexes[spec.name].look_up(first, count)
-                read_pieces(array.read, starts, lengths, buffer, at, name=spec.name, first=first, path=path)
+                read_pieces(array.read, starts, lengths, buffer, position, name=spec.name, first=first, path=path)
             else:
-                buffer.fixed[spec.name][at : at + count] = array.read(first, count)
+                buffer.fixed[spec.name][position : position + count] = array.read(first, count)
 
-    def places(self) -> dict[str, ArrayPlaces]:
-        """Where the samples of each array lie; reads all extents.
+    def layouts(self) -> dict[str, ArrayLayout]:
+        """The layout of each array; reads all extents.
 
         Raises:
             DataError: an array is stored in a way that only the library reads.
         """
         extents = {name: index.extents() for name, index in self._indexes.items()}
         with reading(self._file.path):
-            return places_of_variables(self._file, self._arrays, extents)
+            return variable_layouts(self._file, self._arrays, extents)
 
     def close(self) -> None:
         self._file.close()

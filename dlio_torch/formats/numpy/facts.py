@@ -22,7 +22,7 @@ class _NumpyFacts(FormatFacts):
     transfer_option: ClassVar[str] = "buffer_bytes"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        return (Unused("buffer_bytes", OWN_TRANSFERS),)
+        return (Unused(self.key("buffer_bytes"), OWN_TRANSFERS),)
 
     def axes(self, config: Config) -> Iterator[Axis]:
         present = config.dataset.of(NpzConfig).buffer_bytes

@@ -27,11 +27,12 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.files.atomic_file import written_whole
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.buffered_file import (
     Header,
-    beside,
+    companion_path,
     load,
     load_direct,
     open_buffered,
@@ -39,9 +40,10 @@ from dlio_torch.formats.core.buffered_file import (
     refusing,
 )
 from dlio_torch.formats.core.direct_file import DirectRaw
-from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
-from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
+from dlio_torch.formats.core.format import FileInfo, MpiIo
+from dlio_torch.formats.core.layout import ArrayLayout, FileLayout
 from dlio_torch.formats.core.layout_whole_file import Begun, begin, opened
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import (
     HEADER_BYTES,
     Columns,
@@ -53,10 +55,9 @@ from dlio_torch.formats.core.stacking import (
     put_sample,
     write_header,
 )
-from dlio_torch.formats.numpy.npy_layout import header_of, places_of
+from dlio_torch.formats.numpy.npy_layout import array_layout, header_of
 from dlio_torch.formats.numpy.options import NpzConfig
-from dlio_torch.storage.local.atomic_file import written_whole
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
 class NpyFormat(FieldFormat):
@@ -65,8 +66,8 @@ class NpyFormat(FieldFormat):
     name: ClassVar[str] = "npy"
     suffix: ClassVar[str] = ".npy"
     reads_direct: ClassVar[bool] = True
-    has_places: ClassVar[bool] = True
-    mpi_io: ClassVar[MpiIo] = "places"
+    has_layout: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "extents"
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
@@ -82,8 +83,8 @@ class NpyFormat(FieldFormat):
                 )
             if spec.variable and self._stacking.stacked:
                 raise ConfigError(
-                    f"dataset.fields: {spec.name} is variable-length, dataset.samples_per_file="
-                    f"{config.samples_per_file} and dataset.format=npy",
+                    f"dataset.fields: {spec.name} is variable-length; dataset.format=npy holds one such sample a file, "
+                    f"and dataset.samples_per_file={config.samples_per_file}",
                     hint="set dataset.samples_per_file=1, or dataset.format=npz",
                 )
         if len(self._specs) > 1:
@@ -96,7 +97,7 @@ class NpyFormat(FieldFormat):
     def _files(self, path: Path) -> list[tuple[ArraySpec, Path]]:
         """Each array and its file; the first one is ``path``."""
         first, *others = self._specs
-        return [(first, path), *((spec, beside(path, self.suffix, self._suffix(spec))) for spec in others)]
+        return [(first, path), *((spec, companion_path(path, self.suffix, self._suffix(spec))) for spec in others)]
 
     def files_per_sample(self) -> int:
         return len(self._specs)
@@ -132,8 +133,8 @@ class NpyFormat(FieldFormat):
             return _stacked(self._files(path), self._opened, recorder)
         return _SampleReader(self._files(path), self._opened)
 
-    def places(self, path: Path) -> NativeFile:
-        arrays: dict[str, ArrayPlaces] = {}
+    def layout(self, path: Path) -> FileLayout:
+        arrays: dict[str, ArrayLayout] = {}
         counts: dict[str, int] = {}
         stacked, direct = self._stacking.stacked, self.config.direct_io
         begun: list[Begun] = []
@@ -145,18 +146,18 @@ class NpyFormat(FieldFormat):
                     begun.append(begin(place, expected))
                     header = header_of(begun[-1], spec.name, self._headers)
                     count = self._stacking.count(spec, header.dtype, header.shape, place)
-                    arrays[spec.name] = places_of(header, begun[-1], header.bytes, spec, stacked=stacked)
+                    arrays[spec.name] = array_layout(header, begun[-1], header.bytes, spec, stacked=stacked)
                 counts[spec.name] = count if stacked else 1
             samples = agreed(counts, path)
         except BaseException:
-            for one in begun:
-                one.close()
+            for file in begun:
+                file.close()
             raise
-        whole = [one.size for one in begun if one.descriptor is None]
-        if direct:  # whoever reads past the page cache opens them for that
-            for one in begun:
-                one.close()
-        return NativeFile(samples, arrays, None, opened(begun), len(whole) == len(begun), sum(whole))
+        whole = [file.size for file in begun if file.descriptor is None]
+        if direct:  # a reader that bypasses the page cache opens them itself
+            for file in begun:
+                file.close()
+        return FileLayout(samples, arrays, None, opened(begun), len(whole) == len(begun), sum(whole))
 
     def companion_files(self, path: str) -> Sequence[str]:
         return [str(place) for _, place in self._files(Path(path))[1:]] if len(self._specs) > 1 else []
@@ -201,13 +202,13 @@ class _SampleReader(Reader):
             self._opened: io.BufferedReader | None = open_file(self._path)
         self.num_samples = 1
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, 1, first, count)
         for spec, place in self._files:
             with _reading(self._path, place):
                 with self._take() or self._open(place) as file:
                     array = _load(file, place)
-                put_sample(spec, array, buffer, at, place)
+                put_sample(spec, array, buffer, position, place)
 
     def _take(self) -> io.BufferedReader | None:
         opened, self._opened = self._opened, None

@@ -1,4 +1,4 @@
-"""Places of the samples in an array as ``numpy.save`` writes it."""
+"""Layout of an array as ``numpy.save`` writes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.buffered_file import Header, read_header
-from dlio_torch.formats.core.layout import ArrayPlaces, Strided, by_lengths
+from dlio_torch.formats.core.layout import ArrayLayout, StridedLayout, by_lengths
 from dlio_torch.formats.core.layout_in_memory import held
 from dlio_torch.formats.core.layout_whole_file import Begun
 
@@ -30,17 +30,17 @@ def header_of(begun: Begun, name: str, known: dict[bytes, Header]) -> Header:
     """
     data = begun.data
     head = data[: 10 + int.from_bytes(data[8:10], "little")]
-    found = known.get(head)
-    if found is not None and found.bytes + math.prod(found.shape) * found.dtype.itemsize == begun.size:
-        return found
+    cached = known.get(head)
+    if cached is not None and cached.bytes + math.prod(cached.shape) * cached.dtype.itemsize == begun.size:
+        return cached
     header = read_header(begun.head(), begun.size, begun.path, name)
     if len(head) == header.bytes and len(known) < _MOST_KNOWN:
         known[head] = header
     return header
 
 
-def places_of(header: Header, begun: Begun, start: int, spec: ArraySpec, *, stacked: bool) -> ArrayPlaces:
-    """Where the samples of a stored array lie.
+def array_layout(header: Header, begun: Begun, start: int, spec: ArraySpec, *, stacked: bool) -> ArrayLayout:
+    """The layout of a stored array.
 
     Args:
         header: of the array; of the type and shape that ``spec`` asks for.
@@ -65,4 +65,4 @@ def places_of(header: Header, begun: Begun, start: int, spec: ArraySpec, *, stac
         return held(path, content[np.newaxis])
     if spec.variable and not stacked:
         return by_lengths(path, start, rows, row, start + int(rows[0]) * row)
-    return Strided(path, start, row)
+    return StridedLayout(path, start, row)

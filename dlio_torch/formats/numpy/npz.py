@@ -31,8 +31,9 @@ from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.buffered_file import load, open_buffered, read_header, refusing
-from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.format import FileInfo, MpiIo
+from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import (
     HEADER_BYTES,
     LENGTHS_SUFFIX,
@@ -46,11 +47,11 @@ from dlio_torch.formats.core.stacking import (
     put_sample,
     write_header,
 )
-from dlio_torch.formats.numpy.npz_layout import places_of_archive
+from dlio_torch.formats.numpy.npz_layout import archive_layout
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.numpy.pickled import read_dictionary, write_dictionary
 from dlio_torch.formats.numpy.zip_members import MEMBER, Member, find_member, members_of
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _ENTRY_BYTES = 46 + 30 + 20  # of the central directory, of the local header, of its 64-bit sizes
 _TRIAL_BYTES = 256 << 10
@@ -63,8 +64,8 @@ class NpzFormat(FieldFormat):
     name: ClassVar[str] = "npz"
     suffix: ClassVar[str] = ".npz"
     reads_direct: ClassVar[bool] = True
-    has_places: ClassVar[bool] = True
-    mpi_io: ClassVar[MpiIo] = "places"
+    has_layout: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "extents"
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
@@ -182,10 +183,10 @@ class NpzFormat(FieldFormat):
             lengths = np.lib.format.read_array(member, allow_pickle=False)
         return len(ends_of(lengths, rows, spec.name, path)) - 1
 
-    def places(self, path: Path) -> NativeFile:
-        direct = self.config.direct_io  # whoever reads past the page cache opens the file for that
+    def layout(self, path: Path) -> FileLayout:
+        direct = self.config.direct_io  # a reader that bypasses the page cache opens the file itself
         expected = math.inf if direct else self._expected_bytes
-        return places_of_archive(path, self._specs, self._members, self._stacking, expected, keep_open=not direct)
+        return archive_layout(path, self._specs, self._members, self._stacking, expected, keep_open=not direct)
 
     @cached_property
     def _expected_bytes(self) -> float:
@@ -258,7 +259,7 @@ class _SampleReader(Reader):
         self._archive: _Archive | None = archive()
         self.num_samples = 1
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, 1, first, count)
         archive = self._archive or self._open()
         self._archive = archive
@@ -266,7 +267,7 @@ class _SampleReader(Reader):
             for member, specs in self._members:
                 arrays = archive.dictionary(member.name, specs) if member.pickled else [archive.array(member.name)]
                 for spec, array in zip(specs, arrays, strict=True):
-                    put_sample(spec, array, buffer, at, self._path)
+                    put_sample(spec, array, buffer, position, self._path)
         finally:
             self.close()
 

@@ -1,4 +1,4 @@
-"""Places of the samples in NumPy's zip archives.
+"""Layout of NumPy's zip archives.
 
 Members that are stored as they are, in a file that is not small, are read where their samples lie.  Those of a small
 file, deflated ones, and those whose samples lie along the last axis are read whole when the file is opened, and
@@ -22,16 +22,16 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.buffered_file import Header, read_header, refusing
 from dlio_torch.formats.core.codecs import inflated
-from dlio_torch.formats.core.layout import ArrayPlaces, Ints, NativeFile, by_lengths
+from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints, by_lengths
 from dlio_torch.formats.core.layout_in_memory import held, held_rows
 from dlio_torch.formats.core.layout_whole_file import Begun, begin, opened
 from dlio_torch.formats.core.stacking import LENGTHS_SUFFIX, Stacking, agreed, ends_of
-from dlio_torch.formats.numpy.npy_layout import places_of
+from dlio_torch.formats.numpy.npy_layout import array_layout
 from dlio_torch.formats.numpy.pickled import read_dictionary
 from dlio_torch.formats.numpy.zip_members import Member, find_member, member_start
 
 
-def places_of_archive(
+def archive_layout(
     path: Path,
     specs: Sequence[ArraySpec],
     members: Sequence[Member],
@@ -39,8 +39,8 @@ def places_of_archive(
     expected: float,
     *,
     keep_open: bool = True,
-) -> NativeFile:
-    """Where the samples of an archive lie.
+) -> FileLayout:
+    """The layout of an archive.
 
     Args:
         path: the file.
@@ -57,8 +57,8 @@ def places_of_archive(
         begun = begin(path, math.inf if stacking.stacked else expected, head=0)
         try:
             with begun.file() as file, zipfile.ZipFile(file) as archive:
-                arrays, samples = _Archive(begun, file, archive, stacking).places(specs, members)
-            if all(places.in_memory for places in arrays.values()):
+                arrays, samples = _ArchiveLayout(begun, file, archive, stacking).layouts(specs, members)
+            if all(layout.in_memory for layout in arrays.values()):
                 begun.close()
         except BaseException:
             begun.close()
@@ -66,10 +66,10 @@ def places_of_archive(
     whole = begun.descriptor is None
     if not keep_open:
         begun.close()
-    return NativeFile(samples, arrays, None, opened([begun]), whole and not stacking.stacked, whole * begun.size)
+    return FileLayout(samples, arrays, None, opened([begun]), whole and not stacking.stacked, whole * begun.size)
 
 
-class _Archive:
+class _ArchiveLayout:
     """An open archive.
 
     Args:
@@ -84,9 +84,9 @@ class _Archive:
         self._stacking = stacking
         self._path = begun.path
 
-    def places(self, specs: Sequence[ArraySpec], members: Sequence[Member]) -> tuple[dict[str, ArrayPlaces], int]:
-        """The places of all arrays, and the number of samples."""
-        arrays: dict[str, ArrayPlaces] = {}
+    def layouts(self, specs: Sequence[ArraySpec], members: Sequence[Member]) -> tuple[dict[str, ArrayLayout], int]:
+        """The layouts of all arrays, and the number of samples."""
+        arrays: dict[str, ArrayLayout] = {}
         counts: dict[str, int] = {}
         for member in members:
             info = find_member(self._archive, member.name, self._begun.size, self._path)
@@ -97,24 +97,24 @@ class _Archive:
                 continue
             spec = specs[member.fields[0]]
             whole = self._begun.descriptor is None or info.compress_type != zipfile.ZIP_STORED or self._stacking.last
-            place = self._whole if whole else self._in_place
-            arrays[spec.name], count = place(spec, info)
+            layout_of = self._whole if whole else self._in_archive
+            arrays[spec.name], count = layout_of(spec, info)
             counts[spec.name] = count if self._stacking.stacked else 1
         return arrays, agreed(counts, self._path)
 
-    def _pickled(self, info: zipfile.ZipInfo, specs: Sequence[ArraySpec], name: str) -> dict[str, ArrayPlaces]:
+    def _pickled(self, info: zipfile.ZipInfo, specs: Sequence[ArraySpec], name: str) -> dict[str, ArrayLayout]:
         content = self._content(info)
         file = io.BufferedReader(io.BytesIO(content))
-        found: dict[str, ArrayPlaces] = {}
+        layouts: dict[str, ArrayLayout] = {}
         arrays = read_dictionary(file, len(content), specs, self._path, name)
         for spec, array in zip(specs, arrays, strict=True):
             if spec.variable:
-                found[spec.name] = held_rows(self._path, array, np.array([0, len(array)]))
+                layouts[spec.name] = held_rows(self._path, array, np.array([0, len(array)]))
             else:
-                found[spec.name] = held(self._path, np.ascontiguousarray(array)[np.newaxis])
-        return found
+                layouts[spec.name] = held(self._path, np.ascontiguousarray(array)[np.newaxis])
+        return layouts
 
-    def _whole(self, spec: ArraySpec, info: zipfile.ZipInfo) -> tuple[ArrayPlaces, int]:
+    def _whole(self, spec: ArraySpec, info: zipfile.ZipInfo) -> tuple[ArrayLayout, int]:
         header, array = self._read(info, spec.name)
         count = self._stacking.count(spec, header.dtype, header.shape, self._path)
         if spec.variable:
@@ -124,13 +124,13 @@ class _Archive:
             return held(self._path, np.ascontiguousarray(array)[np.newaxis]), count
         return held(self._path, np.moveaxis(array, -1, 0) if self._stacking.last else array), count
 
-    def _in_place(self, spec: ArraySpec, info: zipfile.ZipInfo) -> tuple[ArrayPlaces, int]:
+    def _in_archive(self, spec: ArraySpec, info: zipfile.ZipInfo) -> tuple[ArrayLayout, int]:
         start = member_start(self._file, info, self._path)
         header = read_header(self._file, info.file_size, self._path, spec.name)
         count = self._stacking.count(spec, header.dtype, header.shape, self._path)
         start += header.bytes
         if not (spec.variable and self._stacking.stacked):
-            return places_of(header, self._begun, start, spec, stacked=self._stacking.stacked), count
+            return array_layout(header, self._begun, start, spec, stacked=self._stacking.stacked), count
         rows = np.diff(self._ends(spec, count))
         row = math.prod(spec.shape) * spec.dtype.itemsize
         return by_lengths(self._path, start, rows, row, self._begun.size), len(rows)

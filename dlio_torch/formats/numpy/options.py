@@ -14,20 +14,20 @@ class NpzConfig:
 
     buffer_bytes: int = opt(
         0,
-        "buffer of a file: 4 MiB on Lustre, 4 KiB on ext4; 0: the file system's st_blksize",
+        "buffer of an open file; 0: st_blksize of the file system (4 KiB on ext4, 4 MiB on Lustre)",
         unit="B",
         minimum=0,
         maximum=LARGEST_CALL,
     )
     compressed: bool = opt(False, "deflate the members of an archive, as numpy.savez_compressed does")
     compressibility: float = opt(
-        0.0, "share of an archive's payload that is constant: 0 random, 1 all zero", minimum=0, maximum=1
+        0.0, "share of an archive's content that is constant; 0: all random; 1: all zero", minimum=0, maximum=1
     )
     sample_axis: Literal["first", "last"] = opt(
-        "first", "axis along which the samples of an archive with several are stacked; DLIO stacks along the last"
+        "first", "axis along which an archive stacks several samples; DLIO stacks along the last"
     )
     pickled: list[str] = opt(
         [],
-        "members of an archive that are pickled dictionaries of arrays, which are never unpickled: a field MEMBER/KEY "
-        "is the array KEY of MEMBER",
+        "members of an archive that are pickled dictionaries of arrays; field MEMBER/KEY is the array KEY of "
+        "MEMBER, read without unpickling",
     )

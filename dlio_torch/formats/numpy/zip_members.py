@@ -13,7 +13,7 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import ArraySpec
 
 MEMBER = ".npy"
-"""What the name of an array has behind it."""
+"""Suffix of the member of an array, after the array's name."""
 
 _DEFLATE_LIMIT = 1100  # deflate gains a factor of 1032 at most: a larger size is a lie
 _LOCAL = struct.Struct("<4s22xHH")  # signature, and the lengths of name and extra field (APPNOTE 4.3.7)
@@ -61,7 +61,7 @@ def find_member(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> z
     try:
         info = archive.getinfo(name + MEMBER)
     except KeyError:
-        there = ", ".join(sorted(found.removesuffix(MEMBER) for found in archive.namelist())[:8])
+        there = ", ".join(sorted(member.removesuffix(MEMBER) for member in archive.namelist())[:8])
         raise DataError(f"{path} holds no array {name!r}, only {there}", hint="correct dataset.fields") from None
     if info.compress_size > size or info.file_size > _DEFLATE_LIMIT * info.compress_size:
         raise DataError(

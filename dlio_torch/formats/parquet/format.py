@@ -20,11 +20,12 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
-from dlio_torch.formats.core.format import FileInfo, Reader
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.format import FileInfo
+from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.parquet.options import ParquetConfig
 from dlio_torch.formats.parquet.reader import ParquetReader
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +39,7 @@ class ParquetFormat(FieldFormat):
     name: ClassVar[str] = "parquet"
     suffix: ClassVar[str] = ".parquet"
     writes_at_once: ClassVar[bool] = True
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: ParquetConfig = config.of(ParquetConfig)
@@ -64,12 +65,12 @@ class ParquetFormat(FieldFormat):
         file = pa.BufferOutputStream()
         with self._writer(file, table.schema) as writer:
             writer.write_table(table)
-        made = file.getvalue()
-        meta = pq.ParquetFile(made).metadata
+        content = file.getvalue()
+        meta = pq.ParquetFile(content).metadata
         columns = meta.row_group(0)
         data = sum(columns.column(i).total_compressed_size for i in range(columns.num_columns))
-        # What the schema takes in the footer comes once, the places of the columns in each row group.
-        footer = (made.size - data) * (0.5 + 0.5 * math.ceil(samples / group))
+        # What the schema takes in the footer comes once, the offsets of the columns in each row group.
+        footer = (content.size - data) * (0.5 + 0.5 * math.ceil(samples / group))
         return float(data / count + footer / samples)
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
@@ -115,10 +116,10 @@ class ParquetFormat(FieldFormat):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return ParquetReader(path, self._specs)
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         """All samples, in memory: a row group cannot be decoded in part."""
         with closing(ParquetReader(path, self._specs)) as reader:
-            return NativeFile(reader.num_samples, dict(reader.held()), read_bytes=reader.stored_bytes)
+            return FileLayout(reader.num_samples, dict(reader.held()), read_bytes=reader.stored_bytes)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         """Samples in the order of the file, one row group in memory."""

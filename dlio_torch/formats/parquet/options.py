@@ -12,8 +12,8 @@ from dlio_torch.config.opt import opt
 class ParquetConfig:
     """Apache Parquet tables."""
 
-    row_group_samples: int = opt(1024, "samples of a row group", minimum=1)
+    row_group_samples: int = opt(1024, "samples per row group", minimum=1)
     compressibility: float = opt(
-        0.0, "share of the payload that is constant: 0 random, 1 all zero", minimum=0, maximum=1
+        0.0, "share of the content that is constant; 0: all random; 1: all zero", minimum=0, maximum=1
     )
     compression: Literal["none", "snappy", "gzip", "zstd"] = opt("snappy", "codec of the column chunks")

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
-from dlio_torch.formats.core.format import Reader, open_error
+from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.layout_in_memory import Held, held, held_rows, held_together
+from dlio_torch.formats.core.reader import Reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,7 @@ _HINT = "correct dataset.fields"
 
 
 @dataclass(frozen=True)
-class _Column:
+class _GroupColumn:
     """One column of a row group, on the memory that pyarrow decoded it to.
 
     Attributes:
@@ -59,7 +60,7 @@ class ParquetReader(Reader):
         self._path = path
         self._specs = specs
         self._group = -1
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, _GroupColumn] = {}
         with _reading(path):
             # Opened here, because pyarrow leaves a file that it opened and refused to the collector.
             self._source = pa.OSFile(str(path), "rb")
@@ -85,16 +86,16 @@ class ParquetReader(Reader):
         number = schema.get_field_index(spec.name)
         if number < 0:
             raise DataError(f"{self._path} has no column {spec.name!r}; it has {', '.join(schema.names)}", hint=_HINT)
-        found = schema.field(number).type
+        column_type = schema.field(number).type
         wanted = pa.from_numpy_dtype(spec.dtype)
-        sized, listed = spec.shape or spec.variable, _is_list(found)
-        if _is_binary(found):
+        sized, listed = spec.shape or spec.variable, _is_list(column_type)
+        if _is_binary(column_type):
             fits = bool(sized) and spec.dtype == np.uint8
         else:
-            fits = bool(sized) == listed and (found.value_type if listed else found) == wanted
+            fits = bool(sized) == listed and (column_type.value_type if listed else column_type) == wanted
         if not fits:
             raise DataError(
-                f"{self._path}: column {spec.name!r} is {found}, dataset.fields say {wanted}"
+                f"{self._path}: column {spec.name!r} is {column_type}, dataset.fields say {wanted}"
                 + (f"{list(spec.shape)}" if sized else ""),
                 hint=_HINT,
             )
@@ -109,7 +110,7 @@ class ParquetReader(Reader):
             details["compression"] = group.column(0).compression
         return details
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         if first < 0 or count < 0 or first + count > self.num_samples:
             raise DataError(
                 f"{self._path} has {self.num_samples} samples, {first} to {first + count - 1} were asked for",
@@ -121,7 +122,7 @@ class ParquetReader(Reader):
             begin, stop = int(self._ends[group]), min(end, int(self._ends[group + 1]))
             self._load(group)
             for spec in self._specs:
-                column, place = self._columns[spec.name], at + row - first
+                column, place = self._columns[spec.name], position + row - first
                 if column.ends is None:
                     buffer.fixed[spec.name][place : place + stop - row] = column.rows[row - begin : stop - begin]
                     continue
@@ -144,13 +145,13 @@ class ParquetReader(Reader):
         for group in range(len(self._ends) - 1):
             self._load(group)
             for name, column in self._columns.items():
-                one = (
+                piece = (
                     held(self._path, column.rows)
                     if column.ends is None
                     else held_rows(self._path, column.rows, column.ends)
                 )
-                parts[name].append(one)
-        return {name: held_together(self._path, found) for name, found in parts.items()}
+                parts[name].append(piece)
+        return {name: held_together(self._path, pieces) for name, pieces in parts.items()}
 
     @property
     def stored_bytes(self) -> int:
@@ -176,7 +177,7 @@ class ParquetReader(Reader):
                 self._columns[spec.name] = self._column(spec, table.column(spec.name).combine_chunks())
         self._group = group
 
-    def _column(self, spec: ArraySpec, array: pa.Array) -> _Column:
+    def _column(self, spec: ArraySpec, array: pa.Array) -> _GroupColumn:
         import pyarrow as pa
 
         if array.null_count:
@@ -209,14 +210,14 @@ class ParquetReader(Reader):
             ends = None
         elif ends is None:
             ends = np.arange(len(array) + 1) * lengths
-        return _Column(flat.reshape(-1, *spec.shape), None if ends is None else ends // size)
+        return _GroupColumn(flat.reshape(-1, *spec.shape), None if ends is None else ends // size)
 
     def close(self) -> None:
         self._columns = {}
         self._source.close()
 
 
-def _piece(column: _Column, number: int) -> npt.NDArray[np.generic]:
+def _piece(column: _GroupColumn, number: int) -> npt.NDArray[np.generic]:
     """A copy of the rows of one sample."""
     if column.ends is None:
         return np.array(column.rows[number])
@@ -236,7 +237,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _offsets(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Where each cell of a list or binary column begins among all elements, and where the last one ends."""
+    """First element of each cell of a list or binary column, and the end of the last cell."""
     import pyarrow as pa
 
     large = pa.types.is_large_list(array.type) or pa.types.is_large_binary(array.type)

@@ -21,14 +21,15 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import FileInfo, MpiIo, Reader
-from dlio_torch.formats.core.layout import ArrayPlaces, NativeFile
+from dlio_torch.formats.core.format import FileInfo, MpiIo
+from dlio_torch.formats.core.layout import ArrayLayout, FileLayout
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces, table_of
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import agreed, check_range
 from dlio_torch.formats.hdf5.guard import check_file
-from dlio_torch.formats.silo.layout import open_driver, places_of_array
+from dlio_torch.formats.silo.layout import open_driver, silo_array_layout
 from dlio_torch.formats.silo.library import SiloArray, SiloFile, library, make_repeatable, too_long
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXTENTS = np.dtype(np.int64)
@@ -40,9 +41,9 @@ class SiloFormat(FieldFormat):
 
     name: ClassVar[str] = "silo"
     suffix: ClassVar[str] = ".silo"
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
-    mpi_io: ClassVar[MpiIo] = "places"
+    mpi_io: ClassVar[MpiIo] = "extents"
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -65,8 +66,8 @@ class SiloFormat(FieldFormat):
 
     def stored_bytes(self) -> float:
         tables = sum(spec.variable for spec in self._specs)
-        beside = _FILE + _ARRAY * (len(self._specs) + tables)
-        return self.sample_bytes() + 2 * _EXTENTS.itemsize * tables + beside / self.config.samples_per_file
+        metadata = _FILE + _ARRAY * (len(self._specs) + tables)
+        return self.sample_bytes() + 2 * _EXTENTS.itemsize * tables + metadata / self.config.samples_per_file
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         with closing(SiloFile(path, create=True)) as file:
@@ -89,9 +90,9 @@ class SiloFormat(FieldFormat):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return _SiloReader(path, self._specs)
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         with closing(_SiloReader(path, self._specs)) as reader:
-            return NativeFile(reader.num_samples, reader.places())
+            return FileLayout(reader.num_samples, reader.layouts())
 
 
 class _SiloReader(Reader):
@@ -120,12 +121,12 @@ class _SiloReader(Reader):
             self.read(self.num_samples - 1, 1, BatchBuffer(self._specs, [0]), 0)
         return {name: {"rows": array.count} for name, array in self._arrays.items()}
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, self.num_samples, first, count)
         for spec in self._specs:
             array = self._arrays[spec.name]
             if not spec.variable:
-                array.read_into(first, buffer.fixed[spec.name][at : at + count])
+                array.read_into(first, buffer.fixed[spec.name][position : position + count])
                 continue
             extents = self._extents[spec.name].read(first, count)
             read_pieces(
@@ -133,27 +134,27 @@ class _SiloReader(Reader):
                 extents[:, 0].tolist(),
                 extents[:, 1].tolist(),
                 buffer,
-                at,
+                position,
                 name=spec.name,
                 first=first,
                 path=self._path,
             )
 
-    def places(self) -> dict[str, ArrayPlaces]:
-        """Where the samples of each array lie; reads all extents.
+    def layouts(self) -> dict[str, ArrayLayout]:
+        """The layout of each array; reads all extents.
 
         Raises:
             DataError: the file or an array is stored in a way that only the library reads.
         """
         with closing(open_driver(self._path)) as stored:
-            found: dict[str, ArrayPlaces] = {}
+            layouts: dict[str, ArrayLayout] = {}
             for spec in self._specs:
                 extents = None
                 if spec.variable:
                     table = self._extents[spec.name].read(0, self.num_samples)
                     extents = table[:, 0], table[:, 1]
-                found[spec.name] = places_of_array(stored, self._arrays[spec.name], spec.dtype, self._path, extents)
-            return found
+                layouts[spec.name] = silo_array_layout(stored, self._arrays[spec.name], spec.dtype, self._path, extents)
+            return layouts
 
     def close(self) -> None:
         self._file.close()

@@ -1,4 +1,4 @@
-"""Where the arrays of a Silo file lie that its HDF5 driver wrote: each is an HDF5 array of its name.
+"""The layout of a Silo file that its HDF5 driver wrote: each array is an HDF5 array of its name.
 
 The Silo library says what the arrays are, as on the faithful path, so that nothing else is taken for one.
 """
@@ -12,11 +12,11 @@ import h5py
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.format import os_errors
-from dlio_torch.formats.core.layout import ArrayPlaces
-from dlio_torch.formats.core.layout_rows import Extents
-from dlio_torch.formats.hdf5 import layout as hdf5
+from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.core.layout import ArrayLayout
+from dlio_torch.formats.core.layout_rows import RowExtents
 from dlio_torch.formats.hdf5.file import DAMAGE, open_file
+from dlio_torch.formats.hdf5.layout import array_layout
 from dlio_torch.formats.silo.library import SiloArray, stored_type
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the Silo library"
@@ -37,10 +37,10 @@ def open_driver(path: Path) -> h5py.File:
     return open_file(path, _CACHE_BYTES)
 
 
-def places_of_array(
-    file: h5py.File, array: SiloArray, dtype: np.dtype[Any], path: Path, extents: Extents | None
-) -> ArrayPlaces:
-    """Where the samples of an array lie.
+def silo_array_layout(
+    file: h5py.File, array: SiloArray, dtype: np.dtype[Any], path: Path, extents: RowExtents | None
+) -> ArrayLayout:
+    """The layout of an array.
 
     Args:
         file: open.
@@ -63,6 +63,6 @@ def places_of_array(
                 f"{wanted}{list(array.stored_shape)}",
                 hint=_OTHER_WAY,
             )
-        return hdf5.places_of(stored, path, extents)
+        return array_layout(stored, path, extents)
     except DAMAGE as error:
         raise DataError(f"{path}: {array.name} cannot be found: {error}", hint="the file is damaged") from error

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError, MissingPackageError
-from dlio_torch.formats.core.format import open_error, os_errors
+from dlio_torch.formats.core.file_errors import open_error, os_errors
 from dlio_torch.formats.core.library_lock import library_lock
 
 LOCK = library_lock()
@@ -66,17 +66,17 @@ def library() -> ctypes.CDLL:
     try:
         # Debian's is not linked to the C++ library that its filters need.
         ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)
-        found = ctypes.CDLL(ctypes.util.find_library("siloh5") or "libsiloh5.so.0")
+        loaded = ctypes.CDLL(ctypes.util.find_library("siloh5") or "libsiloh5.so.0")
     except OSError as error:
         raise MissingPackageError(
             f"dataset.format=silo needs the library libsiloh5, which cannot be loaded ({error})",
             hint="install the system's package of it: apt-get install libsiloh5-0",
         ) from error
     for name, (result, arguments) in _PROTOTYPES.items():
-        function = getattr(found, name)
+        function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
-    found.DBShowErrors(_QUIET, None)
-    return found
+    loaded.DBShowErrors(_QUIET, None)
+    return loaded
 
 
 def stored_type(dtype: np.dtype[Any]) -> str:
@@ -263,21 +263,21 @@ def make_repeatable(path: Path) -> None:
             data = sorted(_data(read))
         place = 0
         for start, end in [*data, (len(content), len(content))]:
-            for found in list(_CHANGED.finditer(content, place, start)):
-                content[found.start(1) : found.end(1)] = bytes(4)
+            for timestamp in list(_CHANGED.finditer(content, place, start)):
+                content[timestamp.start(1) : timestamp.end(1)] = bytes(4)
             place = max(place, end)
 
 
 def _data(file: h5py.File) -> list[tuple[int, int]]:
-    """Where the elements of arrays lie, which may look like anything."""
-    found: list[tuple[int, int]] = []
+    """Extents of the elements of arrays, which may hold any bytes."""
+    extents: list[tuple[int, int]] = []
 
     def note(_: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.id.get_offset() is not None:
-            found.append((item.id.get_offset(), item.id.get_offset() + item.id.get_storage_size()))
+            extents.append((item.id.get_offset(), item.id.get_offset() + item.id.get_storage_size()))
 
     file.visititems(note)
-    return found
+    return extents
 
 
 def _ints(values: Sequence[int]) -> Any:

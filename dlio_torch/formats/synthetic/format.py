@@ -16,10 +16,11 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
-from dlio_torch.formats.core.format import FileInfo, Format, Reader
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.format import FileInfo, Format
+from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.synthetic.layout import Repeated
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
 class SyntheticFormat(Format):
@@ -28,7 +29,7 @@ class SyntheticFormat(Format):
     name: ClassVar[str] = "synthetic"
     suffix: ClassVar[str] = ""
     needs_files: ClassVar[bool] = False
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -63,9 +64,9 @@ class SyntheticFormat(Format):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return _SyntheticReader(self)
 
-    def places(self, path: Path) -> NativeFile:
+    def layout(self, path: Path) -> FileLayout:
         arrays, count = self.expected(0), self.num_samples()
-        return NativeFile(None, {name: Repeated(path, array, count) for name, array in arrays.items()})
+        return FileLayout(None, {name: Repeated(path, array, count) for name, array in arrays.items()})
 
     def num_samples(self) -> int:
         """Samples of the larger split: nothing on disk says which one is read."""
@@ -81,14 +82,14 @@ class _SyntheticReader(Reader):
         self._arrays = fmt.expected(0)
         self.num_samples = fmt.num_samples()
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         if first < 0 or first + count > self.num_samples:
             raise DataError(
                 f"the synthetic data set has {self.num_samples} samples, samples {first} to {first + count - 1} were "
                 "asked for"
             )
         for name, array in self._arrays.items():
-            buffer.fixed[name][at : at + count] = array
+            buffer.fixed[name][position : position + count] = array
 
     def close(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The place of samples that are all the same one, in memory."""
+"""The layout of samples that are all the same one, in memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.layout import ArrayPlaces, Copies, Ints
+from dlio_torch.formats.core.layout import ArrayLayout, Copies, Ints
 from dlio_torch.native.memory import address_of
 
 
-class Repeated(ArrayPlaces):
+class Repeated(ArrayLayout):
     """Samples that are copies of one array.
 
     Args:

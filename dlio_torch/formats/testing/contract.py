@@ -46,7 +46,7 @@ __all__ = [
 
 
 class FormatContract(DamageContract):
-    """What a format with files must keep."""
+    """The tests that each format with files passes."""
 
     def written(self, fmt: Format, folder: Path) -> Path:
         """A file with the samples from 0 on."""
@@ -72,9 +72,9 @@ class FormatContract(DamageContract):
         fmt = self.make(config)
         # The name that a generation gives a file at first.
         path = write(fmt, tmp_path / f".written{fmt.suffix}.1.part", 0, self.num_samples)
-        found = {other.name for other in tmp_path.iterdir() if other.name.startswith(".")}
+        files = {other.name for other in tmp_path.iterdir() if other.name.startswith(".")}
         named = {path.name, *(path.name + suffix for suffix in fmt.companions())}
-        assert found == named, f"write() leaves {sorted(found)}, companions() names {sorted(named)}"
+        assert files == named, f"write() leaves {sorted(files)}, companions() names {sorted(named)}"
 
     def test_what_write_leaves_is_listed(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt = self.make(config)
@@ -87,8 +87,8 @@ class FormatContract(DamageContract):
             assert listed, f"write() leaves {'/'.join(parts)}, which `clean` does not know by listed()"
 
     def test_bytes_do_not_depend_on_the_threads(self, config: DatasetConfig, tmp_path: Path) -> None:
-        one, four = (self._bytes(self.make(config), tmp_path / str(threads), threads) for threads in (1, 4))
-        assert one == four, "the bytes of a file depend on the number of threads"
+        single, parallel = (self._bytes(self.make(config), tmp_path / str(threads), threads) for threads in (1, 4))
+        assert single == parallel, "the bytes of a file depend on the number of threads"
 
     def test_layout_options_tell_bytes_apart(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt = self.make(config)
@@ -153,7 +153,7 @@ class FormatContract(DamageContract):
         os.truncate(largest, largest.stat().st_size // 2)
 
         # A format without a table of contents may find fewer samples, but not the last one.
-        def look() -> None:
+        def inspect_file() -> None:
             if fmt.inspect(path).num_samples < self.num_samples:
                 raise DataError(f"{path} holds fewer samples")
 
@@ -161,7 +161,7 @@ class FormatContract(DamageContract):
             with closing(fmt.open(path)) as reader:
                 read(fmt, reader, [self.num_samples - 1])
 
-        for attempt in (look, read_last):
+        for attempt in (inspect_file, read_last):
             line = refusal(attempt, closed=path)
             assert str(path) in line, f"{line!r} does not name the file"
 
@@ -176,7 +176,7 @@ class FormatContract(DamageContract):
         return path
 
     def _bytes(self, fmt: Format, folder: Path, threads: int = 2) -> dict[str, bytes]:
-        """What ``write`` leaves in a folder of its own: content by name."""
+        """Files that ``write`` creates in an empty folder: content by name."""
         folder.mkdir()
         write(fmt, folder / f"written{fmt.suffix}", 0, self.num_samples, threads)
         return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Sample, samples_of
-from dlio_torch.formats.core.byte_origin import whereabouts
+from dlio_torch.formats.core.byte_origin import locate_byte
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.testing.helpers import read, write
 from dlio_torch.formats.testing.reading import ReadingContract
@@ -22,67 +22,67 @@ _PARAMETERS: dict[tuple[str, int], dict[str, float]] = {}
 
 
 class DamageContract(ReadingContract):
-    """What a format with files must keep where bytes are lost or changed."""
+    """The tests that each format with files passes when bytes are lost or changed."""
 
     def test_a_flipped_bit(self, config: DatasetConfig, tmp_path: Path) -> None:
-        fmt = self._made(config)
+        fmt = self._make_tuned(config)
         sound, sizes = self._sound(fmt, tmp_path)
         largest = max(sizes, key=sizes.__getitem__)  # the samples, and few tables
-        found: list[str | list[int]] = []
+        outcomes: list[str | list[int]] = []
         for part in (*range(16, 56, 8), *range(1, 64, 2)):
-            if len(found) >= 5 and any(found):
+            if len(outcomes) >= 5 and any(outcomes):
                 break  # more are looked at only where all others met bytes that nobody reads
             path, file = self._copy(fmt, tmp_path, largest)
             _flip(file, sizes[largest] * part // 64)
-            found.append(self._outcome(fmt, path, sound))
-        # Where samples have places, another check flips a byte that is one of theirs.
-        assert any(found) or fmt.has_places, f"no flipped bit of {largest} was found"
+            outcomes.append(self._outcome(fmt, path, sound))
+        # Of a format with a layout, another check flips a byte of a sample.
+        assert any(outcomes) or fmt.has_layout, f"no flipped bit of {largest} was found"
 
     def test_a_file_that_is_cut_anywhere(self, config: DatasetConfig, tmp_path: Path) -> None:
-        fmt = self._made(config)
+        fmt = self._make_tuned(config)
         sound, sizes = self._sound(fmt, tmp_path)
         for name, size in sizes.items():
             for cut in sorted({min(8, size // 2), size // 3, size * 3 // 4, size - 1}):
                 path, file = self._copy(fmt, tmp_path, name)
                 os.truncate(file, cut)
-                found = self._outcome(fmt, path, sound)
-                if not isinstance(found, str) and self.knows_its_length(config):
-                    assert not found, f"{name} cut at byte {cut} of {size} gave other samples"
+                outcome = self._outcome(fmt, path, sound)
+                if not isinstance(outcome, str) and self.knows_its_length(config):
+                    assert not outcome, f"{name} cut at byte {cut} of {size} gave other samples"
                     assert cut > size // 2, f"{name} cut at byte {cut} of {size} was not refused"
 
     def knows_its_length(self, config: DatasetConfig) -> bool:
         """Whether a file tells how long it is; if not, only ``verify`` can tell that it was cut."""
         return True
 
-    def test_the_place_of_a_byte_is_that_byte(self, config: DatasetConfig, tmp_path: Path) -> None:
-        fmt, row = self._made(config), self.num_samples - 1
-        if not fmt.has_places:
+    def test_the_location_of_a_byte_is_that_byte(self, config: DatasetConfig, tmp_path: Path) -> None:
+        fmt, row = self._make_tuned(config), self.num_samples - 1
+        if not fmt.has_layout:
             return
         sound, _ = self._sound(fmt, tmp_path)
         for spec in fmt.specs():
             last = sound[row][spec.name].nbytes - 1
             path, _ = self._copy(fmt, tmp_path, f"a{fmt.suffix}")
-            place = whereabouts(fmt, path, row, spec.name, last)
-            if place is None:
+            location = locate_byte(fmt, path, row, spec.name, last)
+            if location is None:
                 continue  # it is read as a whole
-            byte, part = _BYTE.fullmatch(place), _PART.fullmatch(place)
+            byte, part = _BYTE.fullmatch(location), _PART.fullmatch(location)
             if byte is not None:
                 _flip(self._named(path, byte[2]), int(byte[1]))
             else:
-                assert part is not None, f"the place of a byte is {place!r}"
+                assert part is not None, f"the location of a byte is {location!r}"
                 _flip(self._named(path, part[3]), int(part[2]), int(part[1]))
-            found = self._outcome(fmt, path, sound)
-            if isinstance(found, str):
+            outcome = self._outcome(fmt, path, sound)
+            if isinstance(outcome, str):
                 continue  # a checksum has found it
-            assert found == [row] or part, f"{place} is not in sample {row}, but in {found}"
-            assert row in found, f"{place} has no part of sample {row}"
+            assert outcome == [row] or part, f"{location} is not in sample {row}, but in {outcome}"
+            assert row in outcome, f"{location} has no part of sample {row}"
             if byte is not None:
                 now = dict(self._samples(fmt, path))[row][spec.name].tobytes()
-                assert now[:-1] == sound[row][spec.name].tobytes()[:-1], f"{place} is another byte of {spec.name}"
+                assert now[:-1] == sound[row][spec.name].tobytes()[:-1], f"{location} is another byte of {spec.name}"
 
     # --- what the checks are made of ---
 
-    def _made(self, config: DatasetConfig) -> Format:
+    def _make_tuned(self, config: DatasetConfig) -> Format:
         """As :meth:`make`; what some formats find out by trials is found out once."""
         fmt, key = self.make(config), (repr(config), self.num_samples)
         fmt.use_parameters(_PARAMETERS.setdefault(key, {}) or fmt.parameters())
@@ -98,7 +98,7 @@ class DamageContract(ReadingContract):
         return dict(self._samples(fmt, path)), {name: size for name, size in files.items() if size}
 
     def _copy(self, fmt: Format, folder: Path, name: str) -> tuple[Path, Path]:
-        """A copy of the sound file in a folder of its own, and of the one of that name: libraries may know files."""
+        """A new copy of the sound file, and its file ``name``; new, as libraries may cache files by path."""
         number = sum(1 for _ in folder.iterdir())
         shutil.copytree(folder / "sound", folder / str(number))
         return folder / str(number) / f"a{fmt.suffix}", folder / str(number) / name
@@ -117,23 +117,23 @@ class DamageContract(ReadingContract):
     def _outcome(self, fmt: Format, path: Path, sound: dict[int, Sample]) -> str | list[int]:
         """The line that says that the file is damaged; where it can be read, the samples whose content is another."""
         try:
-            found = dict(self._samples(fmt, path))
+            samples = dict(self._samples(fmt, path))
         except DataError as error:
             line = str(error)
             assert "\n" not in line, f"the message has several lines: {line!r}"
             assert str(path.with_suffix("")) in line, f"{line!r} does not name the file"
             return line
-        return [row for row, sample in found.items() if _bytes(sample) != _bytes(sound[row])]
+        return [row for row, sample in samples.items() if _bytes(sample) != _bytes(sound[row])]
 
 
 def _bytes(sample: Sample) -> list[bytes]:
     return [array.tobytes() for array in sample.values()]
 
 
-def _flip(file: Path, at: int, count: int = 1) -> None:
+def _flip(file: Path, offset: int, count: int = 1) -> None:
     """A bit of each of ``count`` bytes."""
     with file.open("r+b") as opened:
-        opened.seek(at)
+        opened.seek(offset)
         there = opened.read(count)
-        opened.seek(at)
+        opened.seek(offset)
         opened.write(bytes(byte ^ 16 for byte in there))

@@ -1,4 +1,4 @@
-"""What the checks of the contract are made of; of use in a format's own tests as well."""
+"""Helpers of the contract's tests, for a format's own tests as well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch, BatchBuffer, samples_of
-from dlio_torch.formats.core.format import Format, Reader
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.reader import Reader
 
 
 def write(fmt: Format, path: Path, first_sample: int, num_samples: int, threads: int = 2) -> Path:
@@ -25,25 +26,25 @@ def read(fmt: Format, reader: Reader, rows: Iterable[int], indices: Sequence[int
     """The batch of these samples of a file, one call each; ``indices``: what the batch calls them."""
     rows = list(rows)
     buffer = BatchBuffer(fmt.specs(), rows if indices is None else indices)
-    for at, row in enumerate(rows):
-        reader.read(row, 1, buffer, at)
+    for position, row in enumerate(rows):
+        reader.read(row, 1, buffer, position)
     return buffer.finish()
 
 
 def check_batch(fmt: Format, batch: Batch, samples: Iterable[int]) -> None:
     """Assert that the batch holds these generated samples, in this order."""
     samples = list(samples)
-    found = [sample for _, sample in samples_of(batch, fmt.specs())]
-    assert len(found) == len(samples), f"the batch holds {len(found)} samples, expected {len(samples)}"
-    for number, sample in zip(samples, found, strict=True):
+    batch_samples = [sample for _, sample in samples_of(batch, fmt.specs())]
+    assert len(batch_samples) == len(samples), f"the batch holds {len(batch_samples)} samples, expected {len(samples)}"
+    for number, sample in zip(samples, batch_samples, strict=True):
         difference = fmt.differences(number, sample)
         assert difference is None, f"sample {number}: {difference}"
 
 
-def assert_equal(one: Batch, other: Batch) -> None:
+def assert_equal(batch: Batch, other: Batch) -> None:
     """Assert that two batches hold the same tensors."""
-    assert list(one) == list(other), f"{list(one)} and {list(other)}"
-    for name, tensor in one.items():
+    assert list(batch) == list(other), f"{list(batch)} and {list(other)}"
+    for name, tensor in batch.items():
         assert tensor.dtype == other[name].dtype, f"{name}: {tensor.dtype} and {other[name].dtype}"
         assert torch.equal(tensor, other[name]), f"{name} differs"
 

@@ -22,7 +22,7 @@ FIRST = 1 << 40  # evaluation samples are numbered from here on
 
 
 class ReadingContract:
-    """What a format must keep whether it has files or not.
+    """The tests that each format passes, with files or without.
 
     Attributes:
         configs: configurations to run every check with, by a short name.
@@ -104,11 +104,11 @@ class ReadingContract:
             assert not any(tensor.any() for tensor in first.values()), "a later read wrote into an earlier batch"
 
     def test_content_is_a_function_of_seed_and_sample(self, config: DatasetConfig, tmp_path: Path) -> None:
-        one, two, other = self.make(config), self.make(config), self.make(config, SEED + 1)
+        first, second, other = self.make(config), self.make(config), self.make(config, SEED + 1)
         for sample in [3, 0, FIRST]:
-            assert one.differences(sample, two.expected(sample)) is None, f"sample {sample} differs from itself"
-        assert one.differences(0, other.expected(0)) is not None, "another seed gives the same sample"
-        assert one.specs() == other.specs()
+            assert first.differences(sample, second.expected(sample)) is None, f"sample {sample} differs from itself"
+        assert first.differences(0, other.expected(0)) is not None, "another seed gives the same sample"
+        assert first.specs() == other.specs()
 
     def test_survives_pickling(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt = self.make(config)

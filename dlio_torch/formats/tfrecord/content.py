@@ -44,19 +44,19 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
         file = stack.enter_context(gzip.GzipFile(fileobj=plain)) if content["compressed"] else plain
         least, most, total = 0, 0, 0
         end = _MOST_UNPACKED if content["compressed"] else content["bytes"]
-        at = 0
+        offset = 0
         try:
-            while content["records"] < _MOST_RECORDS and at < end:
+            while content["records"] < _MOST_RECORDS and offset < end:
                 header = file.read(HEADER.size)
                 if not header:
                     break
                 if len(header) < HEADER.size:
                     raise ValueError(f"it ends within the header of record {content['records']}")
                 size = HEADER.unpack(header)[0]
-                if not content["compressed"] and at + size + FRAMING > end:
+                if not content["compressed"] and offset + size + FRAMING > end:
                     raise ValueError(f"record {content['records']} of {size} bytes goes beyond the end of the file")
-                at += size + FRAMING
-                if content["compressed"] and at > end:
+                offset += size + FRAMING
+                if content["compressed"] and offset > end:
                     return
                 if content["records"] == 0 and size <= _MOST_FEATURES:
                     record = file.read(size)
@@ -64,19 +64,19 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
                     file.seek(CRC.size, 1)
                 else:
                     file.seek(size + CRC.size, 1)
-                if file.tell() < at:
+                if file.tell() < offset:
                     raise ValueError(f"it ends within record {content['records']}")
                 least, most = (min(least, size), max(most, size)) if content["records"] else (size, size)
                 total += size
                 content["records"] += 1
-            content["complete"] = at == end or (bool(content["compressed"]) and not file.read(1))
+            content["complete"] = offset == end or (bool(content["compressed"]) and not file.read(1))
         finally:
             if content["records"]:
                 content["record_bytes"] = {"min": least, "mean": total / content["records"], "max": most}
 
 
 def _features(record: bytes) -> list[dict[str, Any]] | None:
-    """The features of an Example; None where the record is none."""
+    """The features of an Example; ``None``: the record is no Example."""
     try:
         features = wire_features(memoryview(record))
     except ValueError:

@@ -74,12 +74,12 @@ def encode(features: Sequence[Feature], sample: Sample) -> list[Piece]:
 
 def _varint(value: int) -> bytes:
     """A non-negative number, seven bits a byte, lowest first."""
-    made = bytearray()
+    octets = bytearray()
     while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
+        octets.append(value & 0x7F | 0x80)
         value >>= 7
-    made.append(value)
-    return bytes(made)
+    octets.append(value)
+    return bytes(octets)
 
 
 def _pack(values: npt.NDArray[np.uint64]) -> bytes:
@@ -129,15 +129,15 @@ class Decoder:
             ValueError: it is no Example, or an array is missing or of another size; says which.
         """
         view = record.data
-        found = wire_features(view)
+        features = wire_features(view)
         sample: Sample = {}
         largest = 0
         for feature, key in self._features:
-            name, at = feature.spec.name, found.get(key)
-            if at is None:
-                known = ", ".join(sorted(other.decode(errors="replace") for other in found)) or "none"
+            name, entry = feature.spec.name, features.get(key)
+            if entry is None:
+                known = ", ".join(sorted(other.decode(errors="replace") for other in features)) or "none"
                 raise ValueError(f"it has no feature {name!r}, its features are: {known}")
-            kind, low, high = at
+            kind, low, high = entry
             if kind != feature.kind:
                 raise ValueError(f"feature {name!r} is a list of {kind}, expected {feature.kind}")
             spans = [(start, end) for tag, start, end in _fields(view, low, high) if tag >> 3 == 1]
@@ -173,9 +173,9 @@ def _shaped(stored: npt.NDArray[np.generic], spec: ArraySpec) -> npt.NDArray[np.
 def _unpack(stored: Octets) -> npt.NDArray[np.int64]:
     """The numbers of varints that lie one after another."""
     if len(stored) <= _FEW:
-        view, at, values = stored.data, 0, []
-        while at < len(view):
-            value, at = _number(view, at, len(view))
+        view, offset, values = stored.data, 0, []
+        while offset < len(view):
+            value, offset = _number(view, offset, len(view))
             values.append(value & _WORD)
         return np.array(values, np.uint64).view(np.int64)
     ends = np.flatnonzero(stored < 0x80) + 1
@@ -190,7 +190,7 @@ def _unpack(stored: Octets) -> npt.NDArray[np.int64]:
 
 def wire_features(view: memoryview) -> dict[bytes, tuple[Kind, int, int]]:
     """Name -> kind and span of the list of each feature; of a name that comes twice, the last."""
-    found: dict[bytes, tuple[Kind, int, int]] = {}
+    lists: dict[bytes, tuple[Kind, int, int]] = {}
     for features, start, end in _fields(view, 0, len(view)):
         if features != _FIRST:
             continue
@@ -198,42 +198,42 @@ def wire_features(view: memoryview) -> dict[bytes, tuple[Kind, int, int]]:
             if entry != _FIRST:
                 continue
             name, value = b"", (0, 0)
-            for tag, at, stop in _fields(view, low, high):
+            for tag, begin, stop in _fields(view, low, high):
                 if tag == _FIRST:
-                    name = bytes(view[at:stop])
+                    name = bytes(view[begin:stop])
                 elif tag == _SECOND:
-                    value = at, stop
-            for tag, at, stop in _fields(view, *value):
+                    value = begin, stop
+            for tag, begin, stop in _fields(view, *value):
                 if tag & 7 == _LENGTH and tag >> 3 in _KINDS:
-                    found[name] = _KINDS[tag >> 3], at, stop
-    return found
+                    lists[name] = _KINDS[tag >> 3], begin, stop
+    return lists
 
 
-def _fields(view: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Tag and span of the value of each field of the message that lies from ``at`` to ``end``."""
-    while at < end:
-        tag, at = _number(view, at, end)
+def _fields(view: memoryview, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Tag and span of the value of each field of the message that lies from ``offset`` to ``end``."""
+    while offset < end:
+        tag, offset = _number(view, offset, end)
         wire = tag & 7
         if wire == _LENGTH:
-            length, at = _number(view, at, end)
+            length, offset = _number(view, offset, end)
         elif wire == _VARINT:
-            length = _number(view, at, end)[1] - at
+            length = _number(view, offset, end)[1] - offset
         else:
             length = _SIZES.get(wire, end)
-        if tag < 8 or length > end - at:
+        if tag < 8 or length > end - offset:
             raise ValueError(_NO_EXAMPLE)
-        yield tag, at, at + length
-        at += length
+        yield tag, offset, offset + length
+        offset += length
 
 
-def _number(view: memoryview, at: int, end: int) -> tuple[int, int]:
-    """The varint at ``at``, and the position behind it."""
+def _number(view: memoryview, offset: int, end: int) -> tuple[int, int]:
+    """The varint at ``offset``, and the position behind it."""
     value = shift = 0
-    while at < end and shift < 70:
-        byte: int = view[at]
-        at += 1
+    while offset < end and shift < 70:
+        byte: int = view[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
     raise ValueError(_NO_EXAMPLE)

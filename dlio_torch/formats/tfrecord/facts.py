@@ -30,7 +30,7 @@ class TfrecordFacts(FormatFacts):
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         if config.dataset.of(TfrecordConfig).compression == "gzip":
             return ()  # the format's own reader decodes the whole file
-        return (Unused("transfer_size", OWN_TRANSFERS),)
+        return (Unused(self.key("transfer_size"), OWN_TRANSFERS),)
 
     def ranges_past_cache(self, config: Config) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""An open file of records, for whoever reads them: the format tfrecord, and lists of coordinates."""
+"""An open file of records, for the format tfrecord and for lists of coordinates."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.direct_file import DirectReads, open_direct
-from dlio_torch.formats.core.format import os_errors
-from dlio_torch.formats.tfrecord.stream import FileBytes, GzipBytes, Pread, Records
+from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.tfrecord.stream import FileBytes, GzipBytes, Pread, RecordStream
 
 
 class RecordFile:
@@ -40,27 +40,27 @@ class RecordFile:
         self.descriptor = open_direct(path) if direct else os.open(path, os.O_RDONLY)
         self.pread: Pread = DirectReads(path) if direct else os.pread
 
-    def records(self) -> Records:
+    def records(self) -> RecordStream:
         """The records from the start on; nothing is read before the first is asked for."""
         stream = (
             GzipBytes(self.descriptor, self._transfer_size, self._path, self.pread)
             if self._compressed
             else FileBytes(self.descriptor, self._transfer_size, self.pread)
         )
-        return Records(stream, self._path, verify=self._verify)
+        return RecordStream(stream, self._path, verify=self._verify)
 
-    def begun(self, what: str) -> Records:
+    def begun(self, content: str) -> RecordStream:
         """The same, the first transfer read.
 
         Args:
-            what: is in the records, for the error.
+            content: name of what the records hold, for the error.
 
         Raises:
             DataError: there are none, or the first is damaged.
         """
         records = self.records()
         if records.peek() is None:
-            raise DataError(f"{self._path} holds no {what}", hint="remove it, or choose another path")
+            raise DataError(f"{self._path} holds no {content}", hint="remove it, or choose another path")
         return records
 
     def close(self) -> None:

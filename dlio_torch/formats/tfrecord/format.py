@@ -25,18 +25,20 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
-from dlio_torch.formats.core.format import FileInfo, Reader, os_errors
-from dlio_torch.formats.core.layout import NativeFile
+from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.core.format import FileInfo
+from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.layout_in_memory import held_samples
 from dlio_torch.formats.core.ordered_map import in_order
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.tfrecord.example_proto import Feature, Kind, Piece, encode
 from dlio_torch.formats.tfrecord.framing import FRAMING, crc32c, gzipped, view_of
-from dlio_torch.formats.tfrecord.index import INDEX, Index
+from dlio_torch.formats.tfrecord.index import INDEX, RecordIndex
 from dlio_torch.formats.tfrecord.layout import RecordFiles
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.tfrecord.reader import TfrecordReader
 from dlio_torch.formats.tfrecord.record_block import SMALL, by_columns, one_by_one
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 CLASSES = 1000
 """Generated integers are 0 to 999, as the labels of ImageNet."""
@@ -53,7 +55,7 @@ class TfrecordFormat(FieldFormat):
     suffix: ClassVar[str] = ".tfrecord"
     writes_at_once: ClassVar[bool] = True
     reads_direct: ClassVar[bool] = True
-    has_places: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: TfrecordConfig = config.of(TfrecordConfig)
@@ -70,11 +72,6 @@ class TfrecordFormat(FieldFormat):
             raise ConfigError(
                 f"dataset.tfrecord.float_lists names {unknown[0]!r}, which dataset.fields does not have",
                 hint="correct the name",
-            )
-        if options.compression_level > 9:
-            raise ConfigError(
-                f"dataset.tfrecord.compression_level={options.compression_level} is no gzip level",
-                hint="levels are 0 to 9",
             )
 
     def _kind(self, spec: ArraySpec) -> Kind:
@@ -99,8 +96,10 @@ class TfrecordFormat(FieldFormat):
     def content(self, number: int, first: int, count: int) -> list[npt.NDArray[np.generic]]:
         return [self._stored(number, array) for array in super().content(number, first, count)]
 
-    def _stored(self, number: int, made: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        return (made.view(np.uint64) % CLASSES).view(np.int64) if self._features[number].kind == "integers" else made
+    def _stored(self, number: int, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        return (
+            (values.view(np.uint64) % CLASSES).view(np.int64) if self._features[number].kind == "integers" else values
+        )
 
     def stored_bytes(self) -> float:
         total = float(FRAMING)
@@ -125,7 +124,7 @@ class TfrecordFormat(FieldFormat):
     # --- writing ---
 
     def companions(self) -> tuple[str, ...]:
-        """What the names of the files that ``write`` leaves beside its own have behind its name."""
+        """Suffixes of the additional files that ``write`` creates, each after the name of the file."""
         return (INDEX,) if self.options.index else ()
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
@@ -142,7 +141,7 @@ class TfrecordFormat(FieldFormat):
             else:
                 file.writelines(records())
         if self.options.index:
-            index = Index(np.cumsum([0, *np.concatenate(lengths)], dtype=np.int64))
+            index = RecordIndex(np.cumsum([0, *np.concatenate(lengths)], dtype=np.int64))
             path.with_name(path.name + INDEX).write_text(index.text(), encoding="ascii")
 
     def _records(
@@ -183,14 +182,14 @@ class TfrecordFormat(FieldFormat):
     def _record_files(self) -> RecordFiles:
         return RecordFiles(self._features, self.options)
 
-    def places(self, path: Path) -> NativeFile:
-        """Of a compressed file, all samples in memory: none can be read without those before it."""
+    def layout(self, path: Path) -> FileLayout:
+        """The layout of a file; of a compressed one all samples in memory, as each needs those before it."""
         with os_errors(path):
             if self.options.compression == "none":
-                return self._record_files.places(path)
+                return self._record_files.layout(path)
             with closing(self._open(path)) as reader:
                 arrays, count = held_samples(path, self._specs, reader.samples())
-            return NativeFile(count, arrays, read_bytes=path.stat().st_size)
+            return FileLayout(count, arrays, read_bytes=path.stat().st_size)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
         if not isinstance(reader, TfrecordReader):

@@ -1,4 +1,4 @@
-"""Where the records of a TFRecord file lie: what random access needs, and TensorFlow itself has not.
+"""An index of the records of a TFRecord file, for random access, which TensorFlow itself does not offer.
 
 DALI and others keep this in a text file beside each file.
 """
@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.format import open_error
+from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.tfrecord.framing import FRAMING, HEADER, Checker
 
 INDEX = ".idx"
-"""What the name of an index has behind the name of its file."""
+"""Suffix of an index, after the name of its file."""
 
 
 @dataclass(frozen=True)
-class Index:
-    """Where the records of a file lie.
+class RecordIndex:
+    """The extents of the records of a file.
 
     Attributes:
         offsets: first byte of each record, and at last the end of the file; int64 of shape (records + 1,).
@@ -54,30 +54,30 @@ class Index:
         return "".join(f"{offset} {length}\n" for offset, length in lines)
 
 
-def read_index(path: Path) -> Index | None:
+def read_index(path: Path) -> RecordIndex | None:
     """The index beside ``path``; ``None`` if there is none.
 
     Raises:
         DataError: it is damaged.
     """
-    beside = path.with_name(path.name + INDEX)
+    index_path = path.with_name(path.name + INDEX)
     try:
-        numbers = np.array(beside.read_bytes().split(), dtype=np.int64).reshape(-1, 2)
+        numbers = np.array(index_path.read_bytes().split(), dtype=np.int64).reshape(-1, 2)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise open_error(beside, error) from error
+        raise open_error(index_path, error) from error
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{beside} is no index of records", hint="remove it") from error
+        raise DataError(f"{index_path} is no index of records", hint="remove it") from error
     offsets = np.concatenate([[0], np.cumsum(numbers[:, 1])])  # sums may wrap, and then do not grow
     if (offsets[1:] <= offsets[:-1]).any():
-        raise DataError(f"{beside}: its records do not lie one after another", hint="remove it")
+        raise DataError(f"{index_path}: its records do not lie one after another", hint="remove it")
     if len(numbers) == 0 or numbers[:, 1].min() < FRAMING or not np.array_equal(offsets[:-1], numbers[:, 0]):
-        raise DataError(f"{beside}: its records do not lie one after another", hint="remove it")
-    return Index(offsets)
+        raise DataError(f"{index_path}: its records do not lie one after another", hint="remove it")
+    return RecordIndex(offsets)
 
 
-def scan(descriptor: int, checker: Checker, pread: Callable[[int, int, int], bytes] = os.pread) -> Index:
+def scan(descriptor: int, checker: Checker, pread: Callable[[int, int, int], bytes] = os.pread) -> RecordIndex:
     """The index of an uncompressed file, made from the header of each record.
 
     Args:
@@ -95,15 +95,15 @@ def scan(descriptor: int, checker: Checker, pread: Callable[[int, int, int], byt
         length = checker.header(read_exactly(descriptor, offset, HEADER.size, pread), number, offset)
         checker.fits(length, size - offset, number, offset)
         offsets.append(offset + length + FRAMING)
-    return Index(np.array(offsets, np.int64))
+    return RecordIndex(np.array(offsets, np.int64))
 
 
 def read_exactly(descriptor: int, offset: int, size: int, pread: Callable[[int, int, int], bytes] = os.pread) -> bytes:
     """``size`` bytes at ``offset``, or less where the file ends: one call, or more where the system gives less."""
-    made = pread(descriptor, size, offset)
-    while len(made) < size:
-        more = pread(descriptor, size - len(made), offset + len(made))
+    content = pread(descriptor, size, offset)
+    while len(content) < size:
+        more = pread(descriptor, size - len(content), offset + len(content))
         if not more:
             break
-        made += more
-    return made
+        content += more
+    return content

@@ -1,4 +1,4 @@
-"""Places of the records of an uncompressed TFRecord file.
+"""Layout of the records of an uncompressed TFRecord file.
 
 Native code reads and takes apart what is usual.  A record that it gives up goes through the decoder of the faithful
 path, which then says what is wrong with it, or reads it after all.
@@ -16,10 +16,10 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Sample
-from dlio_torch.formats.core.layout import Ints, NativeFile, RecordPlaces, Records
+from dlio_torch.formats.core.layout import FileLayout, Ints, RecordLayout, Records
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature
 from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
-from dlio_torch.formats.tfrecord.index import Index, read_exactly, read_index, scan
+from dlio_torch.formats.tfrecord.index import RecordIndex, read_exactly, read_index, scan
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.records import NativeRecords, RecordError
@@ -45,10 +45,10 @@ class RecordFiles:
             pass
 
     def __reduce__(self) -> tuple[type[RecordFiles], tuple[Sequence[Feature], TfrecordConfig]]:
-        return type(self), (self._features, self._options)  # native code is found anew in another process
+        return type(self), (self._features, self._options)  # another process loads the native code again
 
-    def places(self, path: Path) -> NativeFile:
-        """Where the records of a file lie.
+    def layout(self, path: Path) -> FileLayout:
+        """The layout of a file.
 
         Raises:
             DataError: it is damaged, or its index is another file's.
@@ -60,8 +60,8 @@ class RecordFiles:
             if len(offsets) < 2:
                 raise DataError(f"{path} holds no records", hint="remove it, or choose another path")
             checker = Checker(path, verify=self._options.verify_crc)
-            records = _TfrecordPlaces(path, descriptor, offsets, self._features, checker, self._native)
-            return NativeFile(len(offsets) - 1, {}, records, {path: descriptor})
+            records = _TfrecordLayout(path, descriptor, offsets, self._features, checker, self._native)
+            return FileLayout(len(offsets) - 1, {}, records, {path: descriptor})
         except BaseException:
             os.close(descriptor)
             raise
@@ -78,11 +78,11 @@ class RecordFiles:
             except RecordError as error:
                 if error.errno is not None:
                     raise OSError(error.errno, os.strerror(error.errno)) from error
-        found: Index = scan(descriptor, Checker(path, verify=self._options.verify_crc))
-        return found.offsets
+        scanned: RecordIndex = scan(descriptor, Checker(path, verify=self._options.verify_crc))
+        return scanned.offsets
 
 
-class _TfrecordPlaces(RecordPlaces):
+class _TfrecordLayout(RecordLayout):
     """The records of one file.
 
     Args:
@@ -129,34 +129,34 @@ class _TfrecordPlaces(RecordPlaces):
     def _measured(self, rows: Ints) -> Ints:
         offsets = self._offsets[rows]
         spans = self._offsets[rows + 1] - offsets
-        made = np.zeros((len(rows), len(self._features)), np.int64)
+        sizes = np.zeros((len(rows), len(self._features)), np.int64)
         done = 0
         while done < len(rows):
             failed = done
             if self._native is not None:
                 try:
-                    made[done:] = self._native.measure(self._descriptor, offsets[done:], spans[done:])
+                    sizes[done:] = self._native.measure(self._descriptor, offsets[done:], spans[done:])
                     break
                 except RecordError as error:
                     failed = done + error.record
                     if failed > done:
-                        made[done:failed] = self._native.measure(
+                        sizes[done:failed] = self._native.measure(
                             self._descriptor, offsets[done:failed], spans[done:failed]
                         )
             sample = self._decoded(int(rows[failed]), int(offsets[failed]), int(spans[failed]))
-            made[failed] = [sample[feature.spec.name].nbytes for feature in self._features]
+            sizes[failed] = [sample[feature.spec.name].nbytes for feature in self._features]
             done = failed + 1
-        self._check_sizes(rows, made)
-        return made
+        self._check_sizes(rows, sizes)
+        return sizes
 
     def _check_sizes(self, rows: Ints, sizes: Ints) -> None:
         for number, (feature, row) in enumerate(zip(self._features, self._rows, strict=True)):
-            found = sizes[:, number]
-            wrong = found % row != 0 if feature.spec.variable else found != row
+            lengths = sizes[:, number]
+            wrong = lengths % row != 0 if feature.spec.variable else lengths != row
             if wrong.any():  # the decoder says it in its own words
-                at = int(rows[int(wrong.argmax())])
-                offset = int(self._offsets[at])
-                self._decoded(at, offset, int(self._offsets[at + 1]) - offset)
+                record = int(rows[int(wrong.argmax())])
+                offset = int(self._offsets[record])
+                self._decoded(record, offset, int(self._offsets[record + 1]) - offset)
 
     def plan(self, rows: Ints, into: Ints) -> Records:
         if len(rows) and int(rows.max()) >= len(self._offsets) - 1:

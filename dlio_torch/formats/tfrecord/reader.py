@@ -17,13 +17,14 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer, Sample
-from dlio_torch.formats.core.format import Reader, os_errors
+from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, Octets
 from dlio_torch.formats.tfrecord.file import opened
 from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
-from dlio_torch.formats.tfrecord.index import Index, read_exactly, read_index, scan
+from dlio_torch.formats.tfrecord.index import RecordIndex, read_exactly, read_index, scan
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
-from dlio_torch.formats.tfrecord.stream import Records
+from dlio_torch.formats.tfrecord.stream import RecordStream
 
 
 class TfrecordReader(Reader):
@@ -38,7 +39,7 @@ class TfrecordReader(Reader):
         self._decoder = Decoder(features)
         self._checker = Checker(path, verify=options.verify_crc)
         self._compressed = options.compression == "gzip"
-        self._cursor: Records | None = None  # where single reads of a compressed file have come to
+        self._cursor: RecordStream | None = None  # where single reads of a compressed file have come to
         with opened(
             path,
             options.transfer_size,
@@ -51,9 +52,9 @@ class TfrecordReader(Reader):
                 self._listed.check_size(path, os.fstat(self._file.descriptor).st_size)
             self.num_samples = None if self._listed is None else len(self._listed)
             looks = self._listed is None or self._compressed
-            self._fresh: Records | None = self._file.begun("records") if looks else self._file.records()
+            self._fresh: RecordStream | None = self._file.begun("records") if looks else self._file.records()
 
-    def _start(self) -> Records:
+    def _start(self) -> RecordStream:
         """The records from the start on, with what the opening has read, if nobody has used it yet."""
         records, self._fresh = self._fresh or self._file.records(), None
         return records
@@ -75,7 +76,7 @@ class TfrecordReader(Reader):
         return records.number
 
     @cached_property
-    def _index(self) -> Index:
+    def _index(self) -> RecordIndex:
         if self._listed is not None:
             return self._listed
         with os_errors(self._path):
@@ -88,16 +89,16 @@ class TfrecordReader(Reader):
             while (data := records.next(self._decoder.lead)) is not None:
                 yield self._decode(data, records.number - 1, records.offset - len(data) - FRAMING)
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         with os_errors(self._path):
-            found = self._read_on(first, count) if self._compressed else self._read_span(first, count)
-            for position, sample in enumerate(found, at):
+            samples = self._read_on(first, count) if self._compressed else self._read_span(first, count)
+            for slot, sample in enumerate(samples, position):
                 for name, array in sample.items():
                     if name in buffer.fixed:
-                        buffer.fixed[name][position] = array
+                        buffer.fixed[name][slot] = array
                     else:
                         flags = array.flags
-                        buffer.put(name, position, array if flags.writeable and flags.aligned else array.copy())
+                        buffer.put(name, slot, array if flags.writeable and flags.aligned else array.copy())
 
     def _read_span(self, first: int, count: int) -> Iterator[Sample]:
         """Samples of an uncompressed file: one call for all."""

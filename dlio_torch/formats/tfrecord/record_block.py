@@ -50,11 +50,11 @@ def by_columns(features: Sequence[Feature], arrays: Sequence[npt.NDArray[Any]]) 
         for feature, array in zip(features, arrays, strict=True)
     ]
     kinds, kind = np.unique(np.stack(sizes, axis=1), axis=0, return_inverse=True)
-    made = [_alike(features, [array[kind == number] for array in arrays]) for number in range(len(kinds))]
-    if len(made) == 1:
-        return [made[0].reshape(-1)], np.full(len(arrays[0]), made[0].shape[1])
-    rows = [iter(records) for records in made]
-    lengths = np.array([records.shape[1] for records in made], np.int64)
+    groups = [_alike(features, [array[kind == number] for array in arrays]) for number in range(len(kinds))]
+    if len(groups) == 1:
+        return [groups[0].reshape(-1)], np.full(len(arrays[0]), groups[0].shape[1])
+    rows = [iter(records) for records in groups]
+    lengths = np.array([records.shape[1] for records in groups], np.int64)
     return [next(rows[number]) for number in kind.tolist()], lengths[kind]
 
 
@@ -63,18 +63,18 @@ def _alike(features: Sequence[Feature], arrays: Sequence[npt.NDArray[Any]]) -> O
     count = len(arrays[0])
     first = {feature.spec.name: array[0] for feature, array in zip(features, arrays, strict=True)}
     header, *pieces, _ = frame(encode(features, first))
-    made = np.empty((count, len(header) + sum(map(len, pieces)) + CRC.size), np.uint8)
+    records = np.empty((count, len(header) + sum(map(len, pieces)) + CRC.size), np.uint8)
     contents = iter(zip(features, arrays, strict=True))
-    at = 0
+    offset = 0
     for number, piece in enumerate([header, *pieces]):
         column = np.frombuffer(piece, np.uint8)
         if number >= 3 and number % 2:  # header, begin of the message, then head and content of each feature
             feature, array = next(contents)
             _, _, stored = encode([feature], {feature.spec.name: array})  # of all records, one after another
             column = np.frombuffer(stored, np.uint8).reshape(count, len(piece))
-        made[:, at : at + len(piece)] = column
-        at += len(piece)
+        records[:, offset : offset + len(piece)] = column
+        offset += len(piece)
     extend = crc32c()
-    sums = [masked(extend(0, data)) for data in made[:, HEADER.size : -CRC.size]]
-    made[:, -CRC.size :] = np.array(sums, "<u4").view(np.uint8).reshape(count, CRC.size)
-    return made
+    sums = [masked(extend(0, data)) for data in records[:, HEADER.size : -CRC.size]]
+    records[:, -CRC.size :] = np.array(sums, "<u4").view(np.uint8).reshape(count, CRC.size)
+    return records

@@ -71,20 +71,20 @@ class FileBytes(ByteStream):
         self._ended = False
 
     def _fill(self) -> bytes:
-        made = b""
-        while len(made) < self._size and not self._ended:
-            more = self._pread(self._descriptor, self._size - len(made), self._offset)
+        content = b""
+        while len(content) < self._size and not self._ended:
+            more = self._pread(self._descriptor, self._size - len(content), self._offset)
             self._ended = not more
             self._offset += len(more)
-            made = made + more if made else more
-        return made
+            content = content + more if content else more
+        return content
 
     def most(self) -> int:
         return os.fstat(self._descriptor).st_size
 
 
 class GzipBytes(ByteStream):
-    """What a gzip file holds, out of compressed pieces of ``transfer_size``.
+    """The content of a gzip file, read in compressed pieces of ``transfer_size``.
 
     Raises:
         DataError: from ``readinto``, where the file is cut or is no gzip file.
@@ -107,21 +107,21 @@ class GzipBytes(ByteStream):
                         raise DataError(f"{self._path}: its gzip stream is cut", hint=_DAMAGED)
                     return b""
             try:
-                made = self._engine.decompress(self._waiting, _INFLATED)
+                content = self._engine.decompress(self._waiting, _INFLATED)
             except zlib.error as error:
                 raise DataError(f"{self._path} is no sound gzip file ({error})", hint=_DAMAGED) from error
             self._waiting, self._begun = self._engine.unconsumed_tail, True
             if self._engine.eof:  # another gzip stream may follow
                 self._waiting, self._begun = self._engine.unused_data, False
                 self._engine = zlib.decompressobj(_GZIP)
-            if made:
-                return made
+            if content:
+                return content
 
     def most(self) -> int:
         return self._file.most() * _INFLATION
 
 
-class Records:
+class RecordStream:
     """Cuts the records out of a stream, one after another.
 
     Args:
@@ -162,7 +162,7 @@ class Records:
         return self._length
 
     def next(self, lead: int = 0, *, verify: bool = True) -> Octets | None:
-        """The data of the next record in memory of its own; ``None`` behind the last one.
+        """The data of the next record in new memory; ``None`` after the last one.
 
         Args:
             lead: which of its bytes is to be aligned.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from dlio_torch.interop.dlio.model import DATATYPES, Model
+from dlio_torch.interop.dlio.model import DATATYPES, ModelShape
 from dlio_torch.interop.dlio.recipe import Recipe
 from dlio_torch.interop.dlio.training import interval
-from dlio_torch.interop.dlio.workload import Workload
+from dlio_torch.interop.dlio.workload import WorkloadFile
 
 _LAYERS = "no layers are given: the model is one file of its size"
 
 
-def checkpoint(work: Workload, recipe: Recipe, ranks: int = 0) -> None:
+def checkpoint(work: WorkloadFile, recipe: Recipe, ranks: int = 0) -> None:
     """Map the sections; with ``workflow.train: False`` the run is nothing but checkpoints.
 
     Args:
@@ -35,12 +35,12 @@ def checkpoint(work: Workload, recipe: Recipe, ranks: int = 0) -> None:
             work.dismiss(f"checkpoint.{key}", "DLIO uses it with workflow.train: False only")
     else:
         _alone(work, recipe)
-    _what(work, recipe, ranks)
+    _files_of_ranks(work, recipe, ranks)
     recipe.set("checkpoint.fsync", work.flag("checkpoint.fsync"))
     recipe.set("checkpoint.keep", 0, "DLIO keeps all of them")
 
 
-def _when(work: Workload, recipe: Recipe) -> bool:
+def _when(work: WorkloadFile, recipe: Recipe) -> bool:
     """Whether any checkpoint is due."""
     steps = work.integer("checkpoint.steps_between_checkpoints", default=-1, minimum=-1)
     if steps.value > 0:
@@ -63,7 +63,7 @@ def _when(work: Workload, recipe: Recipe) -> bool:
     return True
 
 
-def _alone(work: Workload, recipe: Recipe) -> None:
+def _alone(work: WorkloadFile, recipe: Recipe) -> None:
     """Checkpoints without training: a step is the time between two of them, and reads nothing."""
     wanted = work.integer("checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints", default=-1, minimum=-1)
     count = max(1, wanted.value)
@@ -96,7 +96,7 @@ def _alone(work: Workload, recipe: Recipe) -> None:
         work.dismiss(f"checkpoint.{key}", "DLIO does not use it with workflow.train: False")
 
 
-def _what(work: Workload, recipe: Recipe, ranks: int) -> None:
+def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
     size = work.integer("model.model_size_bytes", "model.model_size", "checkpoint.model_size", default=10240)
     kind = work.text("model.type").value.strip().lower()
     model = _model(work, size.value)
@@ -152,7 +152,7 @@ def _what(work: Workload, recipe: Recipe, ranks: int) -> None:
             recipe.differs(f"without ZeRO only {model.savers()} of {model.ranks} ranks save in DLIO")
 
 
-def _model(work: Workload, size: int) -> Model:
+def _model(work: WorkloadFile, size: int) -> ModelShape:
     """The model's description; ``data`` is 0 where it is not given."""
 
     def whole(*keys: str, default: int, minimum: int = 1) -> int:
@@ -163,7 +163,7 @@ def _model(work: Workload, size: int) -> Model:
     layers = whole("transformer.num_layers", "model.transformer.num_layers", default=-1, minimum=-1)
     outer = whole("model.num_layers", "checkpoint.num_layers", default=-1, minimum=-1)
     kinds = {"choices": DATATYPES}
-    model = Model(
+    model = ModelShape(
         size=size,
         num_layers=max(0, layers if layers > 0 else outer),
         layer_parameters=tuple(work.integers("model.layer_parameters", "checkpoint.layer_parameters").value),

@@ -7,7 +7,7 @@ import posixpath
 from typing import Any
 
 from dlio_torch.interop.dlio.recipe import Recipe
-from dlio_torch.interop.dlio.workload import Value, Workload, plain_path
+from dlio_torch.interop.dlio.workload import Value, WorkloadFile, plain_path
 
 FORMATS = (
     "tfrecord",
@@ -28,7 +28,7 @@ _IMAGES = ("jpeg", "png")
 _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
 
 
-def dataset(work: Workload, recipe: Recipe) -> str:
+def dataset(work: WorkloadFile, recipe: Recipe) -> str:
     """Map the section; returns DLIO's name of the format."""
     form = work.choice("dataset.format", choices=FORMATS, default="tfrecord")
     if work.text("reader.data_loader").value.removeprefix("dlio_") == "synthetic":
@@ -46,7 +46,7 @@ def dataset(work: Workload, recipe: Recipe) -> str:
     return form.value
 
 
-def _root(work: Workload, recipe: Recipe) -> None:
+def _root(work: WorkloadFile, recipe: Recipe) -> None:
     kind = work.text("storage.storage_type", default="local_fs")
     root = work.text("storage.storage_root", default="./")
     folder = work.text("dataset.data_folder", default="./data/")
@@ -66,7 +66,7 @@ def _root(work: Workload, recipe: Recipe) -> None:
         recipe.set("dataset.root", posixpath.normpath(posixpath.join(base or "", path)), folder.origin)
 
 
-def _amounts(work: Workload, recipe: Recipe, form: str) -> None:
+def _amounts(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     recipe.set("dataset.num_files", work.integer("dataset.num_files_train", default=8, minimum=1))
     per_file = work.integer("dataset.num_samples_per_file", default=1, minimum=1)
     if form in _IMAGES and per_file.value > 1:
@@ -84,7 +84,7 @@ def _amounts(work: Workload, recipe: Recipe, form: str) -> None:
         work.note(others.origin, f"evaluation files lie in as many subfolders as the others, {folders.value}")
 
 
-def _fields(work: Workload, recipe: Recipe, form: str) -> None:
+def _fields(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     columns = _columns(work) if form == "parquet" else []
     if columns:
         work.note("dataset.record_length_bytes", "dataset.parquet.columns says what a record is")
@@ -144,7 +144,7 @@ def _image(recipe: Recipe, dims: Value[list[int]], length: Value[float], stdev: 
             recipe.set("dataset.image.file_bytes_stdev", stdev)
 
 
-def _columns(work: Workload) -> list[dict[str, Any]]:
+def _columns(work: WorkloadFile) -> list[dict[str, Any]]:
     """Columns of a table that are read; the others are left out."""
     read, unread = [], 0
     for i, column in enumerate(work.items("dataset.parquet.columns")):
@@ -174,7 +174,7 @@ def _columns(work: Workload) -> list[dict[str, Any]]:
     return read
 
 
-def _options(work: Workload, recipe: Recipe, form: str, named: Value[str]) -> None:
+def _options(work: WorkloadFile, recipe: Recipe, form: str, named: Value[str]) -> None:
     _compression(work, recipe, form)
     if form == "hdf5":
         _chunks(work, recipe)
@@ -207,7 +207,7 @@ def _options(work: Workload, recipe: Recipe, form: str, named: Value[str]) -> No
         work.note(size.origin, f"DLIO uses it for tfrecord only, not for {form}")
 
 
-def _compression(work: Workload, recipe: Recipe, form: str) -> None:
+def _compression(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     codec = work.text("dataset.compression", default="none")
     level = work.integer("dataset.compression_level", default=4)
     word = codec.value.strip().lower()
@@ -239,7 +239,7 @@ def _compression(work: Workload, recipe: Recipe, form: str) -> None:
         work.note(level.origin, f"codec {word} of format {form} has no level here")
 
 
-def _chunks(work: Workload, recipe: Recipe) -> None:
+def _chunks(work: WorkloadFile, recipe: Recipe) -> None:
     wanted = work.flag("dataset.enable_chunking")
     size = work.integer("dataset.chunk_size")
     dims = work.integers("dataset.hdf5.chunk_dims")

@@ -8,7 +8,7 @@ from pathlib import Path
 from dlio_torch.config.resources import read_document
 from dlio_torch.config.yamlfile import Document
 from dlio_torch.errors import ConfigError, PreconditionError
-from dlio_torch.storage.local.atomic_file import renamed
+from dlio_torch.files.atomic_file import renamed
 
 
 def read_workload(name: str) -> Document:
@@ -17,18 +17,18 @@ def read_workload(name: str) -> Document:
     Raises:
         ConfigError: there is none, it cannot be read, or it is malformed.
     """
-    what = f"import-dlio {name} (command line)"
+    asker = f"import-dlio {name} (command line)"
     hint = "name a workload file of DLIO or MLPerf Storage"
     try:
         path = Path(name).expanduser()
         is_folder, is_there = path.is_dir(), path.exists()
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
-        raise ConfigError(f"{what}: not a usable path: {error}", hint=hint) from None
+        raise ConfigError(f"{asker}: not a usable path: {error}", hint=hint) from None
     if is_folder:
-        raise ConfigError(f"{what}: is a folder", hint=hint)
+        raise ConfigError(f"{asker}: is a folder", hint=hint)
     if not is_there:
-        raise ConfigError(f"{what}: no such file", hint=hint)
-    return read_document(path, what, label=name)
+        raise ConfigError(f"{asker}: no such file", hint=hint)
+    return read_document(path, asker, label=name)
 
 
 def write_recipe(text: str, name: str, source: str) -> None:
@@ -43,20 +43,22 @@ def write_recipe(text: str, name: str, source: str) -> None:
         ConfigError: ``name`` is a folder, not usable, or the workload file itself.
         PreconditionError: it cannot be written.
     """
-    what = f"--output {name} (command line)"
+    asker = f"--output {name} (command line)"
     try:
         path = Path(name).expanduser()
         if path.is_dir():
-            raise ConfigError(f"{what}: is a folder", hint=f"name a file in it: {name.rstrip('/')}/recipe.yaml")
+            raise ConfigError(f"{asker}: is a folder", hint=f"name a file in it: {name.rstrip('/')}/recipe.yaml")
         same = path.exists() and path.samefile(Path(source).expanduser())
     except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{what}: not a usable path: {error}", hint="name a file") from None
+        raise ConfigError(f"{asker}: not a usable path: {error}", hint="name a file") from None
     if same:
-        raise ConfigError(f"{what}: is the workload file itself", hint="name another file")
+        raise ConfigError(f"{asker}: is the workload file itself", hint="name another file")
     if path.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"{what}: a recipe ends in .yaml", hint=f"write --output {name}.yaml")
+        raise ConfigError(f"{asker}: a recipe ends in .yaml", hint=f"write --output {name}.yaml")
     try:
         with renamed(path.with_name(f".{path.name}.{os.getpid()}.tmp"), path) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise PreconditionError(f"{what}: cannot be written: {error.strerror}", hint="name a folder of yours") from None
+        raise PreconditionError(
+            f"{asker}: cannot be written: {error.strerror}", hint="name a folder of yours"
+        ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dlio_torch.interop.dlio.recipe import Recipe
-from dlio_torch.interop.dlio.workload import Value, Workload
+from dlio_torch.interop.dlio.workload import Value, WorkloadFile
 
 FRAMEWORKS = ("pytorch", "tensorflow")
 LOADERS = ("tensorflow", "pytorch", "dali", "native_dali", "custom", "none", "synthetic", "daos_pytorch")
@@ -13,7 +13,7 @@ _SHUFFLES = ("off", "seed", "random")
 _TORCH = ("pytorch", "daos_pytorch", "custom", "none", "synthetic")
 
 
-def loading(work: Workload, recipe: Recipe, form: str) -> None:
+def loading(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     """Map the section for data of DLIO's format ``form``."""
     kind = _kind(work)
     threads = work.integer("reader.read_threads", default=1)
@@ -34,7 +34,7 @@ def loading(work: Workload, recipe: Recipe, form: str) -> None:
     _rest(work, recipe, form)
 
 
-def _kind(work: Workload) -> Value[str]:
+def _kind(work: WorkloadFile) -> Value[str]:
     framework = work.choice("framework", choices=FRAMEWORKS, default="tensorflow")
     kind = work.choice("reader.data_loader", choices=LOADERS, default=framework.value)
     if kind.value in ("custom", "none"):
@@ -46,7 +46,7 @@ def _kind(work: Workload) -> Value[str]:
     return kind
 
 
-def _numbers(work: Workload, recipe: Recipe, files: Value[str], samples: Value[str]) -> None:
+def _numbers(work: WorkloadFile, recipe: Recipe, files: Value[str], samples: Value[str]) -> None:
     """Batches of sample numbers: each rank has a contiguous slice, permuted inside it (get_global_map_index)."""
     recipe.set("access.partition", "slices", "DLIO gives each rank a contiguous slice of the samples")
     shuffled = samples.value != "off"
@@ -69,7 +69,7 @@ def _numbers(work: Workload, recipe: Recipe, files: Value[str], samples: Value[s
 
 
 def _stream(
-    work: Workload, recipe: Recipe, kind: Value[str], threads: Value[int], files: Value[str], samples: Value[str]
+    work: WorkloadFile, recipe: Recipe, kind: Value[str], threads: Value[int], files: Value[str], samples: Value[str]
 ) -> None:
     """TFRecord files: dealt to ranks, read from start to end, through a shuffle pool (reader/tf_reader.py)."""
     recipe.set("access.pattern", "stream", "TFRecord files are read from start to end")
@@ -113,7 +113,7 @@ def _interleave(recipe: Recipe, threads: Value[int]) -> None:
     recipe.set("access.interleave_buffer", 2, "TensorFlow's default: records that the thread of a file keeps ready")
 
 
-def _tail(work: Workload, recipe: Recipe) -> None:
+def _tail(work: WorkloadFile, recipe: Recipe) -> None:
     batch = work.integer("reader.batch_size", default=1, minimum=1)
     there = recipe.get("dataset.num_files") * recipe.get("dataset.samples_per_file")
     if batch.value <= there:
@@ -125,7 +125,7 @@ def _tail(work: Workload, recipe: Recipe) -> None:
     )
 
 
-def _seeds(work: Workload, recipe: Recipe, *orders: Value[str]) -> None:
+def _seeds(work: WorkloadFile, recipe: Recipe, *orders: Value[str]) -> None:
     seed = work.integer("train.seed", default=123)
     if seed.given:
         recipe.set("seed", seed)
@@ -137,7 +137,7 @@ def _seeds(work: Workload, recipe: Recipe, *orders: Value[str]) -> None:
         work.note(change.origin, "every epoch has an order of its own")
 
 
-def _workers(work: Workload, recipe: Recipe, threads: Value[int], ahead: Value[int]) -> None:
+def _workers(work: WorkloadFile, recipe: Recipe, threads: Value[int], ahead: Value[int]) -> None:
     """Torch's DataLoader, set up as torch_data_loader.py does."""
     recipe.set("loader.num_workers", threads, f"{threads.origin}: worker processes of torch's DataLoader")
     context = work.choice("reader.multiprocessing_context", choices=("fork", "forkserver", "spawn"), default="fork")
@@ -158,7 +158,7 @@ def _workers(work: Workload, recipe: Recipe, threads: Value[int], ahead: Value[i
 
 
 def _threads(
-    work: Workload, recipe: Recipe, kind: Value[str], threads: Value[int], ahead: Value[int], form: str
+    work: WorkloadFile, recipe: Recipe, kind: Value[str], threads: Value[int], ahead: Value[int], form: str
 ) -> None:
     """Tf.data and DALI read with threads of the rank's own process."""
     if form == "tfrecord":
@@ -172,7 +172,7 @@ def _threads(
         work.note("reader.pin_memory", "DLIO uses it with torch's DataLoader only")
 
 
-def _rest(work: Workload, recipe: Recipe, form: str) -> None:
+def _rest(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     # FormatReader.read_index opens the file, reads the sample and closes it again.
     if form not in ("tfrecord", "synthetic"):
         recipe.set("loader.max_open_files", 1, "DLIO closes a file after each sample")

@@ -1,4 +1,4 @@
-"""How large DLIO's checkpoints are, and in which files a rank saves them.
+"""Sizes of DLIO's checkpoints, and the files in which each rank saves them.
 
 The formulas are those of ``dlio_benchmark/checkpointing/base_checkpointing.py``: a transformer of ``l`` layers
 has the layers 0 (embedding), 1 to l, l + 1 (output) and l + 2 (its norm); transformer layers are dealt to the
@@ -16,7 +16,7 @@ DATATYPES = tuple(_SIZES)
 
 
 @dataclass(frozen=True)
-class Part:
+class RankFile:
     """One file of a checkpoint: name without ending, size in bytes."""
 
     name: str
@@ -24,18 +24,18 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Model:
-    """What DLIO knows of a model.
+class ModelShape:
+    """DLIO's description of a model.
 
     Attributes:
         size: bytes of a model that is not described by layers.
         num_layers: transformer layers.
         layer_parameters: bytes of the tensors of each layer, where they are listed.
         optimization_groups: bytes of the optimizer's tensors, where they are listed.
-        vocab_size, hidden_size, ffn_hidden_size, num_attention_heads, num_kv_heads: of a transformer.
-        model_datatype, optimizer_datatype: what their numbers are stored as.
-        tensor, pipeline, data: parallelism.
-        zero_stage: 0 to 3, ZeRO's.
+        vocab_size, hidden_size, ffn_hidden_size, num_attention_heads, num_kv_heads: sizes of a transformer.
+        model_datatype, optimizer_datatype: stored element types of parameters and optimizer.
+        tensor, pipeline, data: degrees of parallelism.
+        zero_stage: stage of ZeRO, 0 to 3.
     """
 
     size: int = 10240
@@ -101,17 +101,17 @@ class Model:
         count = self.parameters // parts
         return 3 * (count + 5 * self.hidden_size) * _SIZES[self.optimizer_datatype] if count else 0
 
-    def files(self, transformer: bool) -> list[Part]:
+    def files(self, transformer: bool) -> list[RankFile]:
         """Files of one rank, the same for each of :meth:`savers` ranks; their sum over those ranks is exact to
         rounding.
 
         DLIO's ranks differ: pipeline stages hold different layers, and with ZeRO stages 1 and 2 only the first
         data-parallel group saves layers.  Here each rank saves its part of the mean.
         """
-        parts = [] if transformer or not self.size else [Part("model_states", self.size)]
+        parts = [] if transformer or not self.size else [RankFile("model_states", self.size)]
         parts += self._layer_files()
         optimizer = self.optimizer_bytes()
-        return [*parts, Part("optim_states", optimizer)] if optimizer else parts
+        return [*parts, RankFile("optim_states", optimizer)] if optimizer else parts
 
     def savers(self) -> int:
         """Ranks that save: without ZeRO the first data-parallel group."""
@@ -121,7 +121,7 @@ class Model:
         """Whether DLIO's ranks save equal files as well."""
         return self.pipeline == 1 and (self.data == 1 or self.zero_stage in (0, 3))
 
-    def _layer_files(self) -> Iterator[Part]:
+    def _layer_files(self) -> Iterator[RankFile]:
         if not self.num_layers:
             return
         stages = [[self.layer_bytes(layer) for layer in self.layers(stage)] for stage in range(self.pipeline)]
@@ -130,9 +130,9 @@ class Model:
         if self.zero_stage in (1, 2) and self.pipeline > 1:
             count = max(1, round(sum(map(len, stages)) / self.pipeline / copies))
             for i in range(count):
-                yield Part(f"layer_{i}-model_states", round(total / count))
+                yield RankFile(f"layer_{i}-model_states", round(total / count))
         elif total:
-            yield Part("model_states", round(total)) if self.zero_stage else Part("layer_states", round(total))
+            yield RankFile("model_states", round(total)) if self.zero_stage else RankFile("layer_states", round(total))
 
     def _attention(self) -> tuple[int, int]:
         keys = self.hidden_size // self.num_attention_heads * self.num_kv_heads

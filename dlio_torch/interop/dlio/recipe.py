@@ -22,7 +22,7 @@ class Recipe:
         self.settings: dict[str, Any] = {}
         self._origins: dict[str, str] = {}
         self.differences: list[str] = []
-        """What DLIO does otherwise than the tool, beside keys that are not honoured."""
+        """Differences between DLIO and the recipe that belong to no single key."""
 
     def set(self, key: str, value: Value[Any] | Any, origin: str = "") -> None:
         """Set a dotted key.
@@ -46,7 +46,7 @@ class Recipe:
         del self.settings[key], self._origins[key]
 
     def differs(self, text: str) -> None:
-        """Note something that DLIO does otherwise."""
+        """Note a difference between DLIO and the recipe."""
         self.differences.append(text)
 
     def body(self) -> str:

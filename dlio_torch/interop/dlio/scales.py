@@ -39,11 +39,14 @@ def _samples(recipe: Recipe, name: str, tree: Tree) -> None:
     begun = recipe.get("access.interleave", 1) + recipe.get("access.interleave_prefetch", 0)
     abreast = min(files, _RANKS * begun) if stream else 1
     data = DatasetConfig(num_files=files, samples_per_file=per_file)
-    made = scale(Config(dataset=data, scale=_limited(limits)), fixed=())[0].dataset
+    scaled = scale(Config(dataset=data, scale=_limited(limits)), fixed=())[0].dataset
     # More steps come from larger files, not from more of them.
     most = min(files, max(limits["max_files"], abreast, math.ceil(need / per_file)))
     wanted = min(room, most * per_file, _STEPS[name] * recipe.get("train.batch_size"))
-    if max(need, wanted) <= made.num_files * made.samples_per_file <= max(need, room) and made.num_files >= abreast:
+    if (
+        max(need, wanted) <= scaled.num_files * scaled.samples_per_file <= max(need, room)
+        and scaled.num_files >= abreast
+    ):
         return
     samples = max(need, wanted, min(limits["max_samples"], room, most * per_file))
     if stream:

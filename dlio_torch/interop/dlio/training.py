@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from dlio_torch.interop.dlio.recipe import Recipe
-from dlio_torch.interop.dlio.workload import Workload
+from dlio_torch.interop.dlio.workload import WorkloadFile
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Duration:
     spread: tuple[str, ...] = ()
 
 
-def duration(work: Workload, key: str) -> Duration:
+def duration(work: WorkloadFile, key: str) -> Duration:
     """The time at ``key``, a number or a group, and ``<key>_stdev``."""
     parts = tuple(f"{key}.{part}" for part in ("type", "stdev", "mean", "min", "max", "shape", "scale", "lam"))
     if not work.is_group(key):
@@ -70,8 +70,8 @@ def duration(work: Workload, key: str) -> Duration:
     return Duration(mean, stdev, kind, key, True, (*parts[:2], f"{key}_stdev"))
 
 
-def training(work: Workload, recipe: Recipe) -> None:
-    """Map what a training run does, its checkpoints left out."""
+def training(work: WorkloadFile, recipe: Recipe) -> None:
+    """Map the options of training, without checkpoints."""
     epochs = work.integer("train.epochs", default=1, minimum=1)
     recipe.set("train.epochs", epochs)
     steps = work.integer("train.total_training_steps", default=-1, minimum=-1)
@@ -103,8 +103,8 @@ def training(work: Workload, recipe: Recipe) -> None:
     _evaluation(work, recipe, epochs.value)
 
 
-def outputs(work: Workload, recipe: Recipe) -> None:
-    """Map where results go and what is recorded."""
+def outputs(work: WorkloadFile, recipe: Recipe) -> None:
+    """Map folders of results and recordings."""
     folder = work.text("output.folder")
     if folder.given:
         recipe.set("output.root", folder)
@@ -123,7 +123,7 @@ def outputs(work: Workload, recipe: Recipe) -> None:
 
 
 def interval(first: int, between: int, epochs: int) -> tuple[int, bool]:
-    """What happens after epochs ``first``, ``first + between``, ... as "after every n-th epoch".
+    """Converts "after epochs ``first``, ``first + between``, ..." to "after every n-th epoch".
 
     Returns:
         n, and whether that gives the same epochs out of ``epochs``; 0 if it never happens.
@@ -136,7 +136,7 @@ def interval(first: int, between: int, epochs: int) -> tuple[int, bool]:
     return every, range(every, epochs + 1, every) == wanted
 
 
-def _evaluation(work: Workload, recipe: Recipe, epochs: int) -> None:
+def _evaluation(work: WorkloadFile, recipe: Recipe, epochs: int) -> None:
     on = work.flag("workflow.evaluation")
     if not on.value:
         work.dismiss("evaluation", "workflow.evaluation is off")

@@ -1,4 +1,4 @@
-"""A workload file, read key by key, and what became of each of its keys."""
+"""A workload file, read key by key, with a report on each key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlio_torch.config.fields import nearest
 from dlio_torch.config.layers import show
 from dlio_torch.config.yamlfile import Document, Path
 from dlio_torch.errors import ConfigError
-from dlio_torch.interop.dlio.keys import KNOWN, reason_of
+from dlio_torch.interop.dlio.dlio_keys import KNOWN, reason_of
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Value(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Leftover:
+class UnusedKey:
     """A key of the file that the recipe does not honour.
 
     Attributes:
@@ -53,7 +53,7 @@ class Leftover:
         return f"{self.key}{value} ({self.line}): {self.reason}"
 
 
-class Workload:
+class WorkloadFile:
     """The content of a workload file.
 
     Each ``take``-like method looks for the names that a key has had, newest first, and notes which of the
@@ -79,13 +79,11 @@ class Workload:
             value = self.tree.get(section)
             if value is not None and not isinstance(value, dict) and section not in ("model", "framework"):
                 raise ConfigError(
-                    f"{section}={show(value)} ({self.where(section)}): expected a group of keys",
+                    f"{section}={show(value)} ({self.location(section)}): expected a group of keys",
                     hint=f"write '{section}:' and its keys below it",
                 )
         self._taken: set[str] = set()
         self._notes: dict[str, str] = {}
-
-    # --- reading -------------------------------------------------------------------------------------
 
     def take(self, *keys: str) -> Value[Any] | None:
         """The raw value of the first of ``keys`` that is given; None if none is.
@@ -93,14 +91,14 @@ class Workload:
         A reference ``${...}`` is replaced by what it refers to; a key whose reference leads out of the file
         counts as not given and is noted.
         """
-        found: Value[Any] | None = None
+        entry: Value[Any] | None = None
         for key in keys:
             value, there = self._find(key)
             if not there:
                 continue
             self._taken.add(key)
-            if found is not None:
-                self.note(key, f"{found.origin} is given too and wins")
+            if entry is not None:
+                self.note(key, f"{entry.origin} is given too and wins")
                 continue
             if isinstance(value, str) and "${" in value:
                 resolved = self._resolve(value)
@@ -109,78 +107,76 @@ class Workload:
                     continue
                 value = resolved
             if value is not None:
-                found = Value(value, key)
-        return found
+                entry = Value(value, key)
+        return entry
 
     def number(self, *keys: str, default: float = 0.0, minimum: float = 0.0) -> Value[float]:
         """A finite number of at least ``minimum``."""
-        found = self.take(*keys)
-        if found is None:
+        entry = self.take(*keys)
+        if entry is None:
             return Value(default, _defaults(keys[0]), given=False)
-        return Value(self._number(found.value, found.origin, minimum), found.origin)
+        return Value(self._number(entry.value, entry.origin, minimum), entry.origin)
 
     def integer(self, *keys: str, default: int = 0, minimum: int = 0) -> Value[int]:
         """A whole number of at least ``minimum``."""
-        found = self.number(*keys, default=default, minimum=minimum)
-        if found.value != math.floor(found.value):
-            raise self.wrong(found.origin, found.value, "expected a whole number", "write a whole number")
-        return Value(int(found.value), found.origin, found.given)
+        entry = self.number(*keys, default=default, minimum=minimum)
+        if entry.value != math.floor(entry.value):
+            raise self.wrong(entry.origin, entry.value, "expected a whole number", "write a whole number")
+        return Value(int(entry.value), entry.origin, entry.given)
 
     def flag(self, *keys: str, default: bool = False) -> Value[bool]:
         """True or false."""
-        found = self.take(*keys)
-        if found is None:
+        entry = self.take(*keys)
+        if entry is None:
             return Value(default, _defaults(keys[0]), given=False)
-        word = found.value.lower() if isinstance(found.value, str) else ""
+        word = entry.value.lower() if isinstance(entry.value, str) else ""
         if word not in _BOOLEANS:
-            raise self.wrong(found.origin, found.value, "expected True or False", "write True or False")
-        return Value(_BOOLEANS[word], found.origin)
+            raise self.wrong(entry.origin, entry.value, "expected True or False", "write True or False")
+        return Value(_BOOLEANS[word], entry.origin)
 
     def text(self, *keys: str, default: str = "") -> Value[str]:
         """A text in one line."""
-        found = self.take(*keys)
-        if found is None:
+        entry = self.take(*keys)
+        if entry is None:
             return Value(default, _defaults(keys[0]), given=False)
-        if not isinstance(found.value, str):
-            raise self.wrong(found.origin, found.value, "expected a text", "write one value")
-        return Value(found.value, found.origin)
+        if not isinstance(entry.value, str):
+            raise self.wrong(entry.origin, entry.value, "expected a text", "write one value")
+        return Value(entry.value, entry.origin)
 
     def choice(self, *keys: str, choices: Sequence[str], default: str) -> Value[str]:
         """One of ``choices``; older versions wrote some of them with ``dlio_`` before them."""
-        found = self.text(*keys, default=default)
-        word = found.value.strip().lower().removeprefix("dlio_")
+        entry = self.text(*keys, default=default)
+        word = entry.value.strip().lower().removeprefix("dlio_")
         if word not in choices:
             close = nearest(word, choices)
             meant = f"did you mean {close[0]}? " if close else ""
-            raise self.wrong(found.origin, found.value, "unknown choice", f"{meant}choices are {', '.join(choices)}")
-        return Value(word, found.origin, found.given)
+            raise self.wrong(entry.origin, entry.value, "unknown choice", f"{meant}choices are {', '.join(choices)}")
+        return Value(word, entry.origin, entry.given)
 
     def integers(self, *keys: str) -> Value[list[int]]:
         """A list of whole numbers, empty if not given."""
-        found = self.take(*keys)
-        if found is None:
+        entry = self.take(*keys)
+        if entry is None:
             return Value([], _defaults(keys[0]), given=False)
-        if not isinstance(found.value, list):
-            raise self.wrong(found.origin, found.value, "expected a list of whole numbers", "write [1024, 2048]")
-        numbers = [self._number(item, found.origin, 0) for item in found.value]
+        if not isinstance(entry.value, list):
+            raise self.wrong(entry.origin, entry.value, "expected a list of whole numbers", "write [1024, 2048]")
+        numbers = [self._number(item, entry.origin, 0) for item in entry.value]
         if any(number != math.floor(number) for number in numbers):
-            raise self.wrong(found.origin, found.value, "expected a list of whole numbers", "write [1024, 2048]")
-        return Value([int(number) for number in numbers], found.origin)
+            raise self.wrong(entry.origin, entry.value, "expected a list of whole numbers", "write [1024, 2048]")
+        return Value([int(number) for number in numbers], entry.origin)
 
     def items(self, key: str) -> Iterator[dict[str, Any]]:
         """The mappings of a list of mappings, such as the columns of a table."""
-        found = self.take(key)
-        if found is None:
+        entry = self.take(key)
+        if entry is None:
             return
-        if not isinstance(found.value, list) or not all(isinstance(item, dict) for item in found.value):
-            raise self.wrong(key, found.value, "expected a list of groups", "write '- name: ...' for each")
-        yield from found.value
+        if not isinstance(entry.value, list) or not all(isinstance(item, dict) for item in entry.value):
+            raise self.wrong(key, entry.value, "expected a list of groups", "write '- name: ...' for each")
+        yield from entry.value
 
     def is_group(self, key: str) -> bool:
         """Whether ``key`` holds keys of its own."""
         return isinstance(self._find(key)[0], dict)
-
-    # --- what became of the keys ---------------------------------------------------------------------
 
     def note(self, key: str, reason: str) -> None:
         """``key`` is not honoured, or not as it stands; nothing where the file does not have it."""
@@ -194,27 +190,27 @@ class Workload:
             if (key == prefix or key.startswith(f"{prefix}.")) and not self._used(key) and reason_of(key) is not None:
                 self.note(key, reason)
 
-    def not_honoured(self) -> list[Leftover]:
+    def not_honoured(self) -> list[UnusedKey]:
         """Known keys that the recipe does not hold, in the order of the file."""
-        found = []
+        keys = []
         for key, value in self.leaves():
             reason = self._noted(key)
             if reason is None and not self._used(key):
                 reason = reason_of(key)
             if reason is not None:
-                found.append(self._leftover(key, value, reason))
-        return found
+                keys.append(self._unused_key(key, value, reason))
+        return keys
 
-    def unknown(self) -> list[Leftover]:
+    def unknown(self) -> list[UnusedKey]:
         """Keys that DLIO does not have, in the order of the file."""
-        found = []
+        keys = []
         for key, value in self.leaves():
             if self._used(key) or self._noted(key) is not None or reason_of(key) is not None:
                 continue
             close = nearest(key, [name for name in KNOWN if "*" not in name], cutoff=0.8)
             meant = f"; did you mean {close[0]}?" if close else ""
-            found.append(self._leftover(key, value, f"DLIO does not read such a key{meant}"))
-        return found
+            keys.append(self._unused_key(key, value, f"DLIO does not read such a key{meant}"))
+        return keys
 
     def mapped(self) -> int:
         """Number of keys of the file that the recipe honours."""
@@ -224,16 +220,14 @@ class Workload:
         """Every key of the file with its value; a list is a value, an empty group too."""
         yield from _leaves(self.tree, "")
 
-    def where(self, key: str) -> str:
+    def location(self, key: str) -> str:
         """``file:line`` of a key."""
         first, *rest = key.split(".")
-        return self.document.where((*self._root, self._reader if first == "reader" else first, *rest))
+        return self.document.location_of((*self._root, self._reader if first == "reader" else first, *rest))
 
     def wrong(self, key: str, value: Any, problem: str, hint: str) -> ConfigError:
         """The error for a value of the file that cannot be used."""
-        return ConfigError(f"{key}={show(value)} ({self.where(key)}): {problem}", hint=hint)
-
-    # --- inside --------------------------------------------------------------------------------------
+        return ConfigError(f"{key}={show(value)} ({self.location(key)}): {problem}", hint=hint)
 
     def _find(self, key: str) -> tuple[Any, bool]:
         node: Any = self.tree
@@ -245,13 +239,13 @@ class Workload:
 
     def _resolve(self, text: str) -> str | None:
         for _ in range(8):  # references may lead to references, but not round in circles
-            found = _REFERENCE.search(text)
-            if found is None:
+            reference = _REFERENCE.search(text)
+            if reference is None:
                 return None if "${" in text else text
-            value, there = self._find(found.group(1).removeprefix("workload."))
+            value, there = self._find(reference.group(1).removeprefix("workload."))
             if not there or not isinstance(value, str):
                 return None
-            text = text[: found.start()] + value + text[found.end() :]
+            text = text[: reference.start()] + value + text[reference.end() :]
         return None
 
     def _number(self, value: Any, key: str, minimum: float) -> float:
@@ -275,11 +269,11 @@ class Workload:
             key = key.rpartition(".")[0]
         return None
 
-    def _leftover(self, key: str, value: Any, reason: str) -> Leftover:
+    def _unused_key(self, key: str, value: Any, reason: str) -> UnusedKey:
         # Storage sections hold access keys, and what this prints may be shared.
         text = "" if "storage_options" in key or key.startswith("storage.") else show(value)
-        line = self.where(key).rpartition(":")[2]
-        return Leftover(key, text, f"line {line}" if line.isdecimal() else line, reason)
+        line = self.location(key).rpartition(":")[2]
+        return UnusedKey(key, text, f"line {line}" if line.isdecimal() else line, reason)
 
 
 def plain_path(folder: str) -> str | None:

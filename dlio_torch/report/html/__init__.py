@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a run, a recorded program or a log of another tool."""
+"""Writes one self-contained HTML page about a run, a recorded program or another tool's log."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from dlio_torch.analysis.io.selection import data_only
-from dlio_torch.report.html.page import write_page
+from dlio_torch.analysis.run_recording import run_folder
+from dlio_torch.iotrace.events.recording import Recording
+from dlio_torch.iotrace.figures.call_selection import data_only
+from dlio_torch.report.html.html_page import write_page
 from dlio_torch.report.html.run.view import View
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.recording import Recording
-from dlio_torch.trace.sources import run_folder
+from dlio_torch.run_directory.run_dir import RunDir
 
 __all__ = ["report_run", "write_report"]
 
@@ -31,7 +31,7 @@ def write_report(
     command: Mapping[str, Any] | None = None,
     missing: tuple[str, ...] = (),
 ) -> Path:
-    """Write the page about ``recording`` and what else its run left behind.
+    """Writes the page about ``recording`` and the other files of its run.
 
     Args:
         recording: events, counters and notes.
@@ -56,11 +56,11 @@ def write_report(
 
 
 def report_run(path: Path | str, output: Path | str | None = None) -> Path:
-    """Write the page about what lies at ``path``: the spans, and the calls on data files.
+    """Writes the page about the recording at ``path``: spans, and calls on data files.
 
     Args:
         path: a run directory, whole or broken, or its ``events``; the folder of a recorded program; or a log that
-            :func:`dlio_torch.trace.sources.open_recording` reads.
+            :func:`dlio_torch.analysis.run_recording.open_recording` reads.
         output: the file to write; ``report.html`` in a directory, ``<log>.report.html`` in the current
             folder for a log.
 
@@ -74,11 +74,11 @@ def report_run(path: Path | str, output: Path | str | None = None) -> Path:
     """
     from dlio_torch.report.html.run.gather import gather
 
-    found = run_folder(Path(path).expanduser().absolute())
-    view = gather(found)
+    folder = run_folder(Path(path).expanduser().absolute())
+    view = gather(folder)
     view = replace(view, recording=data_only(view.recording))
     if output is not None:
         target = Path(output).expanduser().absolute()
     else:
-        target = RunDir(found).report if found.is_dir() else Path.cwd() / f"{found.name}.report.html"
+        target = RunDir(folder).report if folder.is_dir() else Path.cwd() / f"{folder.name}.report.html"
     return write_page(view, target)

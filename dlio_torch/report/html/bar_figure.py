@@ -39,10 +39,10 @@ def bar_figure(
         for number, (part, values) in enumerate(parts.items()):
             lengths = np.asarray(values, np.float64)
             bars = axes.barh(places, lengths, 0.68, left=base, color=colours[part], zorder=2)
-            for at, bar in enumerate(bars):
+            for place, bar in enumerate(bars):
                 if texts is not None:
-                    tips[f"part-{number}-{at}"] = f"{labels[at]}, {part}: {texts[part][at]}"
-                    bar.set_gid(f"part-{number}-{at}")
+                    tips[f"part-{number}-{place}"] = f"{labels[place]}, {part}: {texts[part][place]}"
+                    bar.set_gid(f"part-{number}-{place}")
             base = base + lengths
         axes.set_yticks(places, list(labels))
         axes.tick_params(axis="y", length=0, labelcolor=BLACK)

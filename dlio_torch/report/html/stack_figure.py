@@ -1,4 +1,4 @@
-"""Stacked bars of many steps in one plot, grouped where there are more than the figure can show."""
+"""Stacked bars of many steps in one plot; consecutive steps share a bar if there are too many."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def stack_figure(
     top, cut = axis_top(means.sum(axis=1))
     edges = np.append(np.arange(0, len(values), group), len(values)) + 0.5
     with canvas(2.7) as (figure, [axes]):
-        draw_stack(axes, edges, {part: means[:, at] for at, part in enumerate(parts)}, colours, top)
+        draw_stack(axes, edges, {part: means[:, column] for column, part in enumerate(parts)}, colours, top)
         axes.set_ylabel(f"{label} ({unit})")
         axes.set_xlabel("step of any rank, in order of time")
         legend(figure, [(labels[part], colours[part]) for part in parts])

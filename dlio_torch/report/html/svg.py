@@ -44,8 +44,8 @@ def to_svg(figure: Figure, name: str, description: str, tips: Mapping[str, str] 
                 parent.remove(child)
     for element in root.iter():
         _localise(element, name)
-        own = element.get("id", "")
-        tip = (tips or {}).get(own.removeprefix(f"{name}-"))
+        identifier = element.get("id", "")
+        tip = (tips or {}).get(identifier.removeprefix(f"{name}-"))
         if tip is not None:
             title = ET.Element(f"{_SVG}title")
             title.text = clean(tip)
@@ -58,7 +58,7 @@ def to_svg(figure: Figure, name: str, description: str, tips: Mapping[str, str] 
 
 
 def _localise(element: ET.Element, name: str) -> None:
-    """Make ids unique on the page, and take the page's font."""
+    """Makes ids unique on the page, and takes the page's font."""
     for key, value in element.attrib.items():
         if key == "id":
             element.set(key, f"{name}-{value}")

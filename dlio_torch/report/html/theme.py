@@ -41,7 +41,7 @@ CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, BLACK, YELLOW)
 WIDTH = 11.0
 """Inches of every figure; the page shows them at its own width."""
 DPI = 130
-"""Of the parts of a figure that are pixels."""
+"""Resolution of the pixel parts of a figure, dots per inch."""
 
 _RC = {
     "font.family": "DejaVu Sans",  # measures wider than the fonts that the page asks for: nothing is cut
@@ -127,7 +127,7 @@ def colour_of(number: int, count: int) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """What to multiply seconds with, and the unit, for an axis that reaches to ``seconds``."""
+    """Factor on seconds, and the unit, for an axis up to ``seconds``."""
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (1200, 1, "s"), (3 * 3600, 1 / 60, "min")):
         if seconds < limit:
             return factor, unit
@@ -135,7 +135,7 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def size_unit(size: float) -> tuple[float, str]:
-    """What to multiply bytes with, and the binary unit, for an axis that reaches to ``size``."""
+    """Factor on bytes, and the binary unit, for an axis up to ``size``."""
     for name in ("PiB", "TiB", "GiB", "MiB", "KiB"):
         if size >= float(SIZE_UNITS[name]):
             return 1 / float(SIZE_UNITS[name]), name
@@ -143,7 +143,7 @@ def size_unit(size: float) -> tuple[float, str]:
 
 
 def time_axis(axes: Axes, end: float, unit: str) -> None:
-    """Label the time axis of the lowest plot, from the start to ``end`` in ``unit``."""
+    """Labels the time axis of the lowest plot, from the start to ``end`` in ``unit``."""
     axes.set_xlim(0, end if end > 0 else 1)
     axes.set_xlabel(f"time ({unit})")
 

@@ -1,7 +1,7 @@
-"""Work on the page cache of this machine: in this process, or in one that no recorder watches.
+"""Workers that evict, read and measure files in the page cache: this process, or a helper process.
 
-A process whose I/O calls are recorded must not evict files or look at them itself: those calls would be taken
-for the run's.  It starts :class:`Outside` before the recording begins.  Run as a program, this module reads one
+A process whose I/O calls are recorded must not do this itself: its calls would count as the run's.  It starts a
+:class:`CacheProcess` before the recording begins.  Run as a program, this module is the helper process: it reads one
 task a line and answers with one line, both JSON.
 """
 
@@ -20,31 +20,31 @@ from dlio_torch.storage.local.page_cache import PROBES, cached_shares
 
 _MOST_PROBES = 4096
 _LEAST_PROBES = 16
-_ENDING_S = 5.0
-TOGETHER = 64
-"""Files that one look opens."""
+_EXIT_TIMEOUT_S = 5.0
+FILES_AT_ONCE = 64
+"""Files that are open at once while their cached shares are measured."""
 
 
-def look(files: Sequence[str]) -> dict[str, Any]:
-    """How much of some files is cached.
+def measure_cached(files: Sequence[str]) -> dict[str, Any]:
+    """Measures how much of some files lies in the page cache.
 
     Returns:
-        ``told_bytes``: bytes of the files that could be told of; ``cached_bytes``: those in the page cache, by
-        estimate; ``worst``: the file with the largest share and that share, None where none could be told of.
+        ``measured_bytes``: bytes of the files whose cached share is known; ``cached_bytes``: estimate of those in the
+        page cache; ``worst``: the file with the largest cached share and that share, None if no share is known.
     """
-    told = cached = 0.0
+    measured = cached = 0.0
     worst: tuple[str, float] | None = None
     probes = max(_LEAST_PROBES, min(PROBES, _MOST_PROBES // max(1, len(files))))
-    for low in range(0, len(files), TOGETHER):
-        some = files[low : low + TOGETHER]
-        for path, found in zip(some, cached_shares(some, probes), strict=True):
-            if found is None:
+    for low in range(0, len(files), FILES_AT_ONCE):
+        batch = files[low : low + FILES_AT_ONCE]
+        for path, residency in zip(batch, cached_shares(batch, probes), strict=True):
+            if residency is None:
                 continue
-            share, size = found
-            told, cached = told + size, cached + share * size
+            share, size = residency
+            measured, cached = measured + size, cached + share * size
             if worst is None or share > worst[1]:
                 worst = (path, share)
-    return {"told_bytes": told, "cached_bytes": cached, "worst": worst}
+    return {"measured_bytes": measured, "cached_bytes": cached, "worst": worst}
 
 
 def _evict(files: Sequence[str]) -> list[str]:
@@ -55,36 +55,47 @@ def _read(files: Sequence[str]) -> list[str]:
     return [why for path in files if (why := read_through(path)) is not None]
 
 
-def _why(files: Sequence[str]) -> list[str]:
+def _why_cached(files: Sequence[str]) -> list[str]:
     return [why_cached(path) for path in files]
 
 
-_TASKS: dict[str, Callable[[Sequence[str]], Any]] = {"look": look, "evict": _evict, "read": _read, "why": _why}
+_TASKS: dict[str, Callable[[Sequence[str]], Any]] = {
+    "measure": measure_cached,
+    "evict": _evict,
+    "read": _read,
+    "why_cached": _why_cached,
+}
 
 
-class Hands(Protocol):
-    """Who does the work."""
+class CacheWorker(Protocol):
+    """Runs tasks on the page cache of this machine."""
 
-    def do(self, task: str, files: Sequence[str]) -> Any:
-        """Do ``look``, ``evict``, ``read`` or ``why`` with some files; the last three give lines of text."""
+    def run(self, task: str, files: Sequence[str]) -> Any:
+        """Run a task on some files and return its result.
+
+        Args:
+            task: ``measure`` (see :func:`measure_cached`), or ``evict``, ``read`` or ``why_cached``, whose results are
+                lines of text: errors of the first two, a reason for each file of the last.
+            files: paths.
+        """
 
     def close(self) -> None:
-        """No more work comes."""
+        """Release what the worker holds."""
 
 
-class Here:
-    """Done in this process."""
+class InProcess:
+    """Runs page-cache tasks in this process."""
 
-    def do(self, task: str, files: Sequence[str]) -> Any:
-        """Do it now."""
+    def run(self, task: str, files: Sequence[str]) -> Any:
+        """Run a task now; see :meth:`CacheWorker.run`."""
         return _TASKS[task](files)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Release nothing."""
 
 
-class Outside:
-    """Done in a process of its own, which is neither recorded nor ever waited for before :meth:`close`."""
+class CacheProcess:
+    """Runs page-cache tasks in a helper process, whose I/O calls are not recorded."""
 
     def __init__(self) -> None:
         variables = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
@@ -93,11 +104,11 @@ class Outside:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables
         )
 
-    def do(self, task: str, files: Sequence[str]) -> Any:
-        """Let the process do it.
+    def run(self, task: str, files: Sequence[str]) -> Any:
+        """Run a task in the helper process; see :meth:`CacheWorker.run`.
 
         Raises:
-            RunFailed: it has ended.
+            RunFailed: the helper process has ended.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -114,12 +125,12 @@ class Outside:
         return json.loads(answer)
 
     def close(self) -> None:
-        """End it."""
+        """End the helper process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(_ENDING_S)
+            self._process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -127,7 +138,7 @@ class Outside:
 
 
 def _main() -> None:
-    """Do what comes on standard input until it ends."""
+    """Run tasks from standard input until it ends."""
     for line in sys.stdin:
         task, files = json.loads(line)
         print(json.dumps(_TASKS[task](files)), flush=True)

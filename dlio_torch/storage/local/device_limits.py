@@ -1,8 +1,8 @@
-"""What the storage below a folder gives at the most: measured by reading a file that is written there.
+"""Limits of the device below a folder: read rates of a file that is written there.
 
-By fio where it is installed, else by threads of this process.  ``cold`` reads through the page cache, the
-file being evicted from it before each pass; ``direct`` reads past it; ``warm`` reads what was read before.  The
-file has no name from the moment on that it is written, so nothing can be left behind.
+fio reads if it is installed, else threads of this process.  ``cold`` reads through the page cache, from which the file
+is evicted before each pass; ``direct`` reads past the page cache; ``warm`` reads a cached file.  The file has no name
+while it holds data, so a killed process leaves nothing.
 
 A host's cache may lie below the disk of a virtual machine: figures compare within one machine only.
 """
@@ -23,9 +23,9 @@ from typing import Any, Literal
 from dlio_torch.environment.cores import whole_cores
 from dlio_torch.environment.mounts import describe_mount
 from dlio_torch.errors import PreconditionError
-from dlio_torch.storage.local.eviction import MEMORY, evict, read_through, why_cached
+from dlio_torch.storage.local.eviction import MEMORY_FILE_SYSTEMS, evict, read_through, why_cached
 from dlio_torch.storage.local.page_cache import cached_share
-from dlio_torch.storage.local.raw_readers import Reading, fio_version, read_with_fio, read_with_threads
+from dlio_torch.storage.local.raw_readers import ReadResult, fio_version, read_with_fio, read_with_threads
 from dlio_torch.units import format_size
 
 Pattern = Literal["sequential", "random"]
@@ -43,14 +43,14 @@ _ATTEMPTS, _PAUSE_S = 4, 0.2
 
 
 @dataclass(frozen=True)
-class Request:
-    """How is read.
+class ReadWorkload:
+    """A way of reading whose rate is measured.
 
     Attributes:
-        pattern: each thread its own part from start to end, or blocks at random, each once.
-        cached: where from.
+        pattern: each thread reads its part of the file from start to end, or blocks in random order, each once.
+        cached: state of the page cache; ``direct``: reads bypass it.
         request_bytes: size of one read call.
-        threads: that read at once.
+        threads: number of threads that read at once.
     """
 
     pattern: Pattern
@@ -59,49 +59,49 @@ class Request:
     threads: int
 
     @classmethod
-    def like(cls, pattern: Pattern, cached: Cached, request_bytes: float, threads: int) -> Request:
-        """The request next to these figures: powers of two, so that one measurement serves many runs."""
+    def like(cls, pattern: Pattern, cached: Cached, request_bytes: float, threads: int) -> ReadWorkload:
+        """The workload nearest to these figures, in powers of two, so that one measurement serves many runs."""
         size = min(max(round(request_bytes), LEAST_REQUEST), MOST_REQUEST)
         count = min(max(threads, 1), MOST_THREADS)
         return cls(pattern, cached, _power_of_two(size), _power_of_two(count))
 
     @classmethod
-    def most(cls, cached: Cached) -> Request:
-        """What gets the most out of nearly any storage: large sequential requests, several at once."""
+    def most(cls, cached: Cached) -> ReadWorkload:
+        """The workload that is fastest on nearly any storage: large sequential requests by several threads."""
         return cls("sequential", cached, 1 << 20, _power_of_two(min(16, max(4, whole_cores()))))
 
     def __str__(self) -> str:
-        where = {"cold": "evicted before", "warm": "from the page cache", "direct": "past the page cache"}
+        source = {"cold": "evicted before", "warm": "from the page cache", "direct": "past the page cache"}
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
-        return f"{self.pattern} reads of {format_size(self.request_bytes)} by {threads}, {where[self.cached]}"
+        return f"{self.pattern} reads of {format_size(self.request_bytes)} by {threads}, {source[self.cached]}"
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What one measurement gave.
+    """Result of one measurement.
 
     Attributes:
-        request: how was read.
+        request: the workload.
         bytes_per_s: bytes over seconds.
         calls_per_s: read calls over seconds.
         seconds: length of the measurement.
-        how: who read.
+        reader: the program: fio and its version, or threads of this process.
         measured_at: UTC, ISO 8601.
     """
 
-    request: Request
+    request: ReadWorkload
     bytes_per_s: float
     calls_per_s: float
     seconds: float
-    how: str
+    reader: str
     measured_at: str
 
     def __str__(self) -> str:
-        return f"{self.how}: {self.request}"
+        return f"{self.reader}: {self.request}"
 
 
 def measure(
-    folder: Path | str, requests: Sequence[Request], *, seconds: float = 0.5, size_bytes: int = 256 << 20
+    folder: Path | str, requests: Sequence[ReadWorkload], *, seconds: float = 0.5, size_bytes: int = 256 << 20
 ) -> list[Limit]:
     """Measure some requests in one folder.
 
@@ -122,7 +122,7 @@ def measure(
         return [_measure(place, size, request, seconds, Path(folder)) for request in requests]
 
 
-def _measure(place: str, size: int, request: Request, seconds: float, folder: Path) -> Limit:
+def _measure(place: str, size: int, request: ReadWorkload, seconds: float, folder: Path) -> Limit:
     # Whole requests of every thread.
     part = size // request.threads // request.request_bytes * request.request_bytes
     if part == 0:
@@ -130,17 +130,17 @@ def _measure(place: str, size: int, request: Request, seconds: float, folder: Pa
             f"{request}: a file of {format_size(size)} in {folder} is too small for that",
             hint="set storage.limits_bytes larger, or free space",
         )
-    how = "own reader"
-    reading: Reading | None = None
+    reader = "own reader"
+    reading: ReadResult | None = None
     version = fio_version()
     if version is not None:
         _prepare(place, request, folder)
         try:
             reading = read_with_fio(place, request.pattern, request.cached, request.request_bytes, request.threads,
                                     part, seconds)  # fmt: skip
-            how = version
+            reader = version
         except OSError as error:
-            how = f"own reader ({error})"
+            reader = f"own reader ({error})"
     if reading is None:
         _prepare(place, request, folder)
         try:
@@ -152,12 +152,12 @@ def _measure(place: str, size: int, request: Request, seconds: float, folder: Pa
                 f"the storage of {folder} cannot be measured: {error.strerror or error}", hint="set storage.limits=off"
             ) from error
     return Limit(
-        request, reading.bytes / reading.seconds, reading.calls / reading.seconds, reading.seconds, how,
+        request, reading.bytes / reading.seconds, reading.calls / reading.seconds, reading.seconds, reader,
         datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
 
-def _prepare(place: str, request: Request, folder: Path) -> None:
+def _prepare(place: str, request: ReadWorkload, folder: Path) -> None:
     """Bring the file into the state that it is to be read in."""
     if request.cached == "warm":
         read_through(place)
@@ -168,7 +168,7 @@ def _prepare(place: str, request: Request, folder: Path) -> None:
     for attempt in range(_ATTEMPTS):  # a page that the system moves or writes at that moment stays
         time.sleep(_PAUSE_S * attempt)
         evict(place)
-        if describe_mount("", folder, {})["file_system"] in MEMORY:
+        if describe_mount("", folder, {})["file_system"] in MEMORY_FILE_SYSTEMS:
             break
         if (cached_share(place) or 0.0) <= _STILL_CACHED:
             return
@@ -242,6 +242,6 @@ def from_record(record: dict[str, Any]) -> Limit:
         ValueError: it is damaged.
     """
     try:
-        return Limit(**{**record, "request": Request(**record["request"])})
+        return Limit(**{**record, "request": ReadWorkload(**record["request"])})
     except (TypeError, KeyError) as error:
         raise ValueError(f"damaged record of a limit: {error}") from error

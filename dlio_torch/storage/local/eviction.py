@@ -1,4 +1,4 @@
-"""Taking files out of the page cache and bringing them into it, as any user who may read them."""
+"""Eviction of files from the page cache, and reads that fill it, by any user who may read the files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 
 from dlio_torch.environment.mounts import describe_mount
 
-MEMORY = ("tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs")
-"""File systems whose files are the page cache: there is nothing else that they could be read from."""
+MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs")
+"""File systems that keep their files in memory: the page cache is their only copy."""
 
 _READ_BYTES = 4 << 20
 
 
 def evict(path: Path | str) -> str | None:
-    """Give a file's pages back to the system: ``fsync``, then ``posix_fadvise(DONTNEED)``.
+    """Evict a file from the page cache: ``fsync``, then ``posix_fadvise(DONTNEED)``.
 
-    Only clean pages that nobody has mapped can be dropped, so what is dirty is written first.  The system
-    does not say whether it did so: ask :func:`~dlio_torch.storage.local.page_cache.cached_share`.
+    Linux drops only clean pages that no process has mapped, so dirty pages are written first.  It does not report
+    whether it dropped them: measure :func:`~dlio_torch.storage.local.page_cache.cached_share`.
 
     Returns:
-        Why it cannot be done; ``None`` if it was asked for.
+        Error in words; ``None`` if the system accepted the request.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -43,7 +43,7 @@ def evict(path: Path | str) -> str | None:
 
 
 def read_through(path: Path | str) -> str | None:
-    """Read a file once from start to end; returns why that cannot be done, ``None`` if it was."""
+    """Read a file once from start to end; returns an error in words, ``None`` without one."""
     buffer = bytearray(_READ_BYTES)
     try:
         with open(path, "rb", buffering=0) as file:
@@ -55,9 +55,9 @@ def read_through(path: Path | str) -> str | None:
 
 
 def why_cached(path: Path | str) -> str:
-    """Why a file may still lie in the page cache after :func:`evict`, in a few words."""
+    """Likely reason that a file still lies in the page cache after :func:`evict`, in words."""
     kind = describe_mount("", Path(path), {})["file_system"]
-    if kind in MEMORY:
+    if kind in MEMORY_FILE_SYSTEMS:
         return f"{kind} keeps its files in memory"
     users = mapped_by(path)
     if users:
@@ -69,20 +69,20 @@ def why_cached(path: Path | str) -> str:
 
 
 def mapped_by(path: Path | str) -> list[str]:
-    """Processes that have mapped a file, as ``name (pid)``; those of other users cannot be seen."""
+    """Processes of this user that have mapped a file, as ``name (pid)``."""
     try:
         status = os.stat(path)
     except OSError:
         return []
     wanted = f" {os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x} {status.st_ino} "
-    found = []
+    processes = []
     for folder in _processes():
         # They come and go, and those of others cannot be read.
         with contextlib.suppress(OSError):
             if wanted in (folder / "maps").read_text(encoding="utf-8", errors="replace"):
                 name = (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()
-                found.append(f"{name} ({folder.name})")
-    return found
+                processes.append(f"{name} ({folder.name})")
+    return processes
 
 
 def _processes() -> Iterable[Path]:

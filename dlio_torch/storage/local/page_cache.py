@@ -1,4 +1,4 @@
-"""How much of a file lies in the page cache."""
+"""Share of a file that lies in the page cache, by ``mincore`` or by sampling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROBES = 256
-_WINDOW = 1 << 28  # bytes of a file that are asked for at once
+_WINDOW = 1 << 28  # bytes of a file for one mincore call
 _LOWEST_BIT = bytes(number & 1 for number in range(256))  # the others mean nothing
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -26,13 +26,14 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 @dataclass
-class _Look:
-    """What was found in one file; its descriptor stays open until the pages that were read are given back.
+class _Residency:
+    """Cached pages of one open file; the descriptor is closed when the pages that sampling read are evicted.
 
     Attributes:
-        count: pages that were looked for.
-        missed: those that were not cached.
-        probed: places of pages that the look itself has made the system read.
+        descriptor: of the file.
+        count: pages that were examined.
+        missed: those of them that were not cached.
+        probed: offsets of pages that sampling itself made the system read.
         size: bytes of the file.
     """
 
@@ -49,50 +50,45 @@ class _Look:
 
 
 def cached_share(path: Path | str, offset: int = 0, length: int | None = None, probes: int = PROBES) -> float | None:
-    """Estimated share (0 to 1) of a part of a file that lies in the page cache, None where it cannot be told.
+    """Estimated share (0 to 1) of a part of a file that lies in the page cache, None if it cannot be measured.
 
-    ``mincore`` says it exactly and touches nothing, but tells the truth only to those who own the file or may write
-    to it.  For others one byte at a random place of each of ``probes`` equal stretches is read with
-    ``preadv2(RWF_NOWAIT)``, which gives EAGAIN where a page is not cached; the standard error is at most
-    ``0.5 / sqrt(probes)``.  A miss makes Linux read that page; without readahead, and it is given back to the system
-    at once, so the estimate leaves the cache nearly as it was.
+    ``mincore`` is exact and reads nothing, but is true only for those who own the file or may write to it.  For others
+    one byte at a random offset of each of ``probes`` equal extents is read with ``preadv2(RWF_NOWAIT)``, which fails
+    with EAGAIN if the page is not cached; the standard error is at most ``0.5 / sqrt(probes)``.  A miss makes Linux
+    read that page, without readahead; it is evicted at once, so the estimate leaves the cache nearly as it was.
 
     Args:
         path: an existing file.
         offset: first byte of the part.
         length: bytes of the part; to the end of the file by default.
-        probes: places that are tried, fewer for a part of fewer pages.
+        probes: offsets that are tried, fewer for a part of fewer pages.
     """
-    [found] = _shares([(path, offset, length)], probes)
-    return None if found is None else found[0]
+    [residency] = _shares([(path, offset, length)], probes)
+    return None if residency is None else residency[0]
 
 
 def cached_shares(paths: Sequence[Path | str], probes: int = PROBES) -> list[tuple[float, int] | None]:
-    """:func:`cached_share` of each of some files and its bytes, as one look: they stay open for the length of the call.
-
-    Each file is opened once, and looked at in no other way.
-    """
+    """:func:`cached_share` and bytes of each file; every file is opened once and stays open during the call."""
     return _shares([(path, 0, None) for path in paths], probes)
 
 
 def _shares(parts: Sequence[tuple[Path | str, int, int | None]], probes: int) -> list[tuple[float, int] | None]:
-    looks: list[_Look | None] = []
+    residencies: list[_Residency | None] = []
     try:
         for path, offset, length in parts:
-            looks.append(_look(path, offset, length, probes))
-        for look in filter(None, looks):
-            for place in look.probed:
+            residencies.append(_residency(path, offset, length, probes))
+        for file in filter(None, residencies):
+            for offset in file.probed:
                 with contextlib.suppress(OSError):
-                    os.pread(look.descriptor, 1, place)  # a page that is still being read cannot be dropped
-                os.posix_fadvise(look.descriptor, place, mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
-        return [None if look is None else (look.share, look.size) for look in looks]
+                    os.pread(file.descriptor, 1, offset)  # a page that is still being read cannot be dropped
+                os.posix_fadvise(file.descriptor, offset, mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
+        return [None if file is None else (file.share, file.size) for file in residencies]
     finally:
-        for done in looks:
-            if done is not None:
-                os.close(done.descriptor)
+        for file in filter(None, residencies):
+            os.close(file.descriptor)
 
 
-def _look(path: Path | str, offset: int, length: int | None, probes: int) -> _Look | None:
+def _residency(path: Path | str, offset: int, length: int | None, probes: int) -> _Residency | None:
     flag = getattr(os, "RWF_NOWAIT", None)
     if flag is None:
         return None
@@ -110,55 +106,55 @@ def _look(path: Path | str, offset: int, length: int | None, probes: int) -> _Lo
             # Reads nothing.  A file system that refuses the flag has a cache of its own, which mincore does not see.
             os.preadv(descriptor, [bytearray(1)], status.st_size, flag)
             if status.st_uid == os.geteuid() or os.geteuid() == 0 or os.access(path, os.W_OK):
-                found = _resident(descriptor, offset, end)
+                residency = _resident(descriptor, offset, end)
             else:
-                found = _probed(descriptor, offset, end, probes, flag)
+                residency = _probed(descriptor, offset, end, probes, flag)
         except OSError:
             return None
-        found.size = status.st_size
+        residency.size = status.st_size
         stack.pop_all()
-        return found
+        return residency
 
 
-def _resident(descriptor: int, offset: int, end: int) -> _Look:
+def _resident(descriptor: int, offset: int, end: int) -> _Residency:
     """By ``mincore`` of a mapping that is never touched."""
     count = missed = 0
     for first, size in _windows(offset, end):
         pages = -(-size // mmap.PAGESIZE)
-        told = ctypes.create_string_buffer(pages)
+        flags = ctypes.create_string_buffer(pages)
         address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, first)
         if address == _FAILED:
             raise OSError(ctypes.get_errno(), "mmap")
         try:
-            if _libc.mincore(address, size, told):
+            if _libc.mincore(address, size, flags):
                 raise OSError(ctypes.get_errno(), "mincore")
         finally:
             _libc.munmap(address, size)
         count += pages
-        missed += pages - told.raw.translate(_LOWEST_BIT).count(1)
-    return _Look(descriptor, count, missed, [])
+        missed += pages - flags.raw.translate(_LOWEST_BIT).count(1)
+    return _Residency(descriptor, count, missed, [])
 
 
 def _windows(offset: int, end: int) -> Iterator[tuple[int, int]]:
-    """First byte and length of stretches that begin with a page."""
+    """First byte and length of extents that begin with a page."""
     for first in range(offset - offset % mmap.PAGESIZE, end, _WINDOW):
         yield first, min(_WINDOW, end - first)
 
 
-def _probed(descriptor: int, offset: int, end: int, probes: int, flag: int) -> _Look:
-    """By reading at some places without waiting."""
+def _probed(descriptor: int, offset: int, end: int, probes: int, flag: int) -> _Residency:
+    """By sampling: reads at some offsets that do not wait."""
     # "Random" turns readahead off, for this open file alone.
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
     count = min(probes, -(-(end - offset) // mmap.PAGESIZE))
     byte, missed = bytearray(1), []
-    # Other places at each call: one that found a page missing may have left it cached.
+    # Other places at each call: a probe of a missing page may have left it cached.
     pick = random.Random()
     for number in range(count):
         first = offset + (end - offset) * number // count
         last = offset + (end - offset) * (number + 1) // count
-        place = pick.randrange(first, last)
+        position = pick.randrange(first, last)
         try:
-            os.preadv(descriptor, [byte], place, flag)
+            os.preadv(descriptor, [byte], position, flag)
         except BlockingIOError:
-            missed.append(place - place % mmap.PAGESIZE)
-    return _Look(descriptor, count, len(missed), missed)
+            missed.append(position - position % mmap.PAGESIZE)
+    return _Residency(descriptor, count, len(missed), missed)

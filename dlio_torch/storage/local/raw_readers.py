@@ -1,4 +1,4 @@
-"""Readers that do nothing but read: fio, and threads of this process."""
+"""Readers that only read, to measure a device: fio, and threads of this process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LOOPS = 1_000_000  # more than the time allows
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a reader got: bytes, read calls and the seconds that they took."""
+class ReadResult:
+    """Result of a reader: bytes, number of read calls, and seconds."""
 
     bytes: int
     calls: int
@@ -41,7 +41,7 @@ def fio_version() -> str | None:
 
 def read_with_fio(
     path: str, pattern: str, cached: str, request_bytes: int, threads: int, part: int, seconds: float
-) -> Reading:
+) -> ReadResult:
     """Let fio read.
 
     Args:
@@ -49,7 +49,7 @@ def read_with_fio(
         pattern: ``sequential`` or ``random``.
         cached: ``cold``, ``warm`` or ``direct``.
         request_bytes: size of one read call.
-        threads: that read at once.
+        threads: number of threads that read at once.
         part: bytes that each thread reads, a multiple of ``request_bytes``.
         seconds: longest time.
 
@@ -77,30 +77,30 @@ def read_with_fio(
     return parse_fio(done.stdout)
 
 
-def parse_fio(text: str) -> Reading:
-    """What fio's JSON says of its one group of jobs; lines before it are passed over.
+def parse_fio(text: str) -> ReadResult:
+    """The result in fio's JSON, which has one group of jobs; lines before the JSON are skipped.
 
     Raises:
-        OSError: it says nothing that can be used.
+        OSError: it holds no result.
     """
     try:
-        found = json.loads(text[text.index("{") :])["jobs"]
-        bytes_ = sum(job["read"]["io_bytes"] for job in found)
-        calls = sum(job["read"]["total_ios"] for job in found)
-        milliseconds = max(job["read"]["runtime"] for job in found)
-        errors = [job["error"] for job in found if job.get("error")]
+        jobs = json.loads(text[text.index("{") :])["jobs"]
+        bytes_ = sum(job["read"]["io_bytes"] for job in jobs)
+        calls = sum(job["read"]["total_ios"] for job in jobs)
+        milliseconds = max(job["read"]["runtime"] for job in jobs)
+        errors = [job["error"] for job in jobs if job.get("error")]
     except (ValueError, KeyError, TypeError) as error:
         raise OSError(f"fio answered what cannot be read ({error!r})") from error
     if errors:
         raise OSError(f"fio failed: {os.strerror(errors[0])}")
     if not bytes_ or not milliseconds:
         raise OSError("fio read nothing")
-    return Reading(int(bytes_), int(calls), milliseconds / 1000)
+    return ReadResult(int(bytes_), int(calls), milliseconds / 1000)
 
 
 def read_with_threads(
     path: str, pattern: str, cached: str, request_bytes: int, threads: int, part: int, seconds: float
-) -> Reading:
+) -> ReadResult:
     """Read by threads of this process, with the arguments of :func:`read_with_fio`.
 
     A read of a few KiB that is cached takes less time than Python's part of the call: small warm requests are
@@ -130,7 +130,7 @@ def read_with_threads(
     for worker in workers:
         if worker.error is not None:
             raise worker.error
-    return Reading(sum(worker.bytes for worker in workers), sum(worker.calls for worker in workers), elapsed)
+    return ReadResult(sum(worker.bytes for worker in workers), sum(worker.calls for worker in workers), elapsed)
 
 
 class _Worker:

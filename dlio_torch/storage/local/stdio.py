@@ -1,4 +1,4 @@
-"""A file that is written through C's standard I/O, whose buffer decides what becomes a system call.
+"""Output files of C's standard I/O, whose buffer sets the sizes of the system calls.
 
 The GNU C library gives a stream a buffer of the file system's block size (``st_blksize``: 4 KiB on ext4, 4 MiB on
 Lustre; libio/filedoalloc.c).  ``fwrite`` fills what is left of the buffer and flushes it, writes all whole blocks

@@ -8,41 +8,49 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from dlio_torch.files.atomic_file import fsync_path, part_name, renamed
 from dlio_torch.storage.base import ByteRange, Capabilities, Entry, RangeReader, Storage, check_name
-from dlio_torch.storage.local.atomic_file import fsync_path, part_name, renamed
-from dlio_torch.storage.local.stored_paths import give_name, remove, size_of
+from dlio_torch.storage.local.stored_paths import remove, rename_over, size_of
 
 
 class LocalStorage(Storage):
-    """A folder of this machine."""
+    """A folder of this machine.
+
+    The storage of a mounted file system can be a subclass that has its own :attr:`folder` and :attr:`capabilities`.
+    """
 
     capabilities = Capabilities(paths=True, maps=True, direct_io=True, page_cache=True, folders=True)
 
+    @property
+    def folder(self) -> Path:
+        """The root as a path on this machine."""
+        return Path(self.root)
+
     def list(self, folder: str = "") -> Iterator[Entry]:
         """Every entry below a folder, by directory entries alone; links to folders are not followed."""
-        return _below(str(self._folder(folder)), f"{folder}/" if folder else "")
+        return _below(str(self.path(folder)), f"{folder}/" if folder else "")
 
     def size(self, name: str) -> int | None:
         """Bytes of a file or folder; ``None`` if there is neither."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return size_of(self.path(name))
+            return size_of(self._file(name))
         return None
 
-    def path(self, name: str) -> Path:
-        """Path of a file."""
-        return Path(self.root, check_name(name))
+    def path(self, name: str = "") -> Path:
+        """Path of a file or folder."""
+        return self._file(name) if name else self.folder
 
     def open(self, name: str, size: int | None = None) -> BinaryIO:
         """An unbuffered file."""
-        return cast(BinaryIO, open(self.path(name), "rb", buffering=0))
+        return cast(BinaryIO, open(self._file(name), "rb", buffering=0))
 
     def ranges(self, name: str, size: int | None = None) -> RangeReader:
         """A reader that holds one descriptor."""
-        return LocalRanges(self.path(name))
+        return LocalRanges(self._file(name))
 
     def put(self, name: str, content: bytes, *, durable: bool) -> None:
         """Write, flush if ``durable``, rename, and flush the folder if ``durable``."""
-        path = self.path(name)
+        path = self._file(name)
         try:
             _put(path, content, durable=durable)
         except FileNotFoundError:
@@ -51,22 +59,22 @@ class LocalStorage(Storage):
 
     def put_file(self, name: str, source: Path, *, durable: bool) -> None:
         """Flush ``source`` if ``durable`` and rename it."""
-        give_name(source, self.path(name), fsync=durable)
+        rename_over(source, self._file(name), fsync=durable)
 
     def sync_folder(self, folder: str = "") -> None:
         """Flush a folder."""
-        fsync_path(self._folder(folder))
+        fsync_path(self.path(folder))
 
     def delete(self, name: str) -> None:
         """Remove a file, or a folder with everything in it."""
-        remove(self.path(name))
+        remove(self._file(name))
 
     def make_folder(self, folder: str = "") -> None:
         """Make a folder and those above it."""
-        self._folder(folder).mkdir(parents=True, exist_ok=True)
+        self.path(folder).mkdir(parents=True, exist_ok=True)
 
-    def _folder(self, folder: str) -> Path:
-        return self.path(folder) if folder else Path(self.root)
+    def _file(self, name: str) -> Path:
+        return self.folder / check_name(name)
 
 
 def _below(folder: str, prefix: str) -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""Limits of the storage that were measured lately, kept for a day in the user's cache folder."""
+"""Measured limits of devices, stored for a day in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dlio_torch import native
-from dlio_torch.storage.local.atomic_file import write_private
-from dlio_torch.storage.local.device_limits import Limit, Request, from_record, measure, to_record
+from dlio_torch.files.atomic_file import write_private
+from dlio_torch.storage.local.device_limits import Limit, ReadWorkload, from_record, measure, to_record
 
 SCHEMA_VERSION = 1
 VALID = timedelta(days=1)
 
 
-def stored(folder: Path | str, cache: Path | None = None) -> dict[Request, Limit]:
+def stored(folder: Path | str, cache: Path | None = None) -> dict[ReadWorkload, Limit]:
     """Limits of a folder and the device below it that are less than a day old.
 
     Args:
-        folder: of which they are; it need not exist.
-        cache: where records lie; None: the user's cache folder.
+        folder: any folder; it need not exist.
+        cache: folder of the records; None: the user's cache folder.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        found = json.loads(_record(folder, cache).read_text(encoding="utf-8"))
-        if found["schema"] == SCHEMA_VERSION:
-            limits = [from_record(record) for record in found["limits"]]
+        content = json.loads(_record(folder, cache).read_text(encoding="utf-8"))
+        if content["schema"] == SCHEMA_VERSION:
+            limits = [from_record(record) for record in content["limits"]]
             return {limit.request: limit for limit in limits if _is_young(limit)}
     return {}
 
 
 def load_or_measure(
     folder: Path | str,
-    requests: Sequence[Request],
+    requests: Sequence[ReadWorkload],
     *,
     seconds: float = 0.5,
     size_bytes: int = 256 << 20,
     force: bool = False,
     cache: Path | None = None,
 ) -> list[Limit]:
-    """The limits for ``requests``; those that are not stored are measured and stored.
+    """The limits of some workloads; those that are not stored are measured and stored.
 
     Args:
         folder: an existing folder that can be written.
-        requests: what is asked for.
+        requests: the workloads.
         seconds: see :func:`~dlio_torch.storage.local.device_limits.measure`.
         size_bytes: see there.
-        force: measure all of them anew.
-        cache: where records lie; None: the user's cache folder.
+        force: measure all of them again.
+        cache: folder of the records; None: the user's cache folder.
 
     Raises:
         PreconditionError: see there.

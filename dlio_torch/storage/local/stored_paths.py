@@ -1,4 +1,4 @@
-"""What bears a name of the data set on disk: a file, or the folder that some libraries write for one."""
+"""Files of a data set on disk, and folders that some libraries write as one file: size, kind, rename, removal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from dlio_torch.storage.local.atomic_file import fsync_path
+from dlio_torch.files.atomic_file import fsync_path
 from dlio_torch.syserrors import errno_of
 
 
@@ -21,8 +21,8 @@ def size_of(path: Path) -> int:
     return status.st_size
 
 
-def in_the_way(path: Path) -> str | None:
-    """What bears a name, in words; ``None`` if nothing does, or nobody can look."""
+def kind_of(path: Path) -> str | None:
+    """Kind of file at a path, in words; ``None`` if nothing is there, or it cannot be seen."""
     mode = 0
     try:
         mode = path.lstat().st_mode
@@ -35,22 +35,24 @@ def in_the_way(path: Path) -> str | None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder and what is in it; one that is not there is no error."""
+    """Remove a file, or a folder with its content; a missing one is no error."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def give_name(part: Path, path: Path, *, fsync: bool) -> None:
-    """Let what was written as ``part`` take the place of ``path``; nothing incomplete ever bears that name.
+def rename_over(part: Path, path: Path, *, fsync: bool) -> None:
+    """Rename a complete file or folder over another one, so that no incomplete one ever has the name.
 
     Args:
-        part: beside ``path``, complete.
-        path: the name; what has it goes.
-        fsync: have everything on the device before.  The name itself is there when
-            :func:`~dlio_torch.storage.local.atomic_file.fsync_path` has flushed the folder: many names at the cost
-            of one.
+        part: a file or folder in the folder of ``path``, complete.
+        path: the new name; a file or folder of this name is replaced.
+        fsync: flush the content to the device first.  The name is durable after
+            :func:`~dlio_torch.files.atomic_file.fsync_path` of the folder: one flush for many names.
+
+    Raises:
+        OSError: the system refuses it.
     """
     if fsync:
         for inner in part.rglob("*") if part.is_dir() else ():
@@ -67,10 +69,14 @@ def give_name(part: Path, path: Path, *, fsync: bool) -> None:
         remove(old)
 
 
-def true_error(error: BaseException, folder: Path, size: float) -> BaseException:
-    """What the system says to a file of ``size`` bytes in ``folder``, where the library that failed keeps it to itself.
+def system_error(error: BaseException, folder: Path, size: float) -> BaseException:
+    """The system's own error for a file of ``size`` bytes in ``folder``, where a library hid it.
 
-    netCDF and Silo tell that something went wrong, and netCDF takes all that it cannot make for a lack of rights.
+    netCDF and Silo only report that something failed, and netCDF reports each file that it cannot create as a lack of
+    rights.  A temporary file of that size fails with the error that they met.
+
+    Returns:
+        The error of the temporary file; ``error`` itself if that file succeeds, or if ``error`` tells the cause.
     """
     if errno_of(error) not in (None, errno.EACCES):
         return error

@@ -15,17 +15,16 @@ from format_reads import reads_after_open
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.generation import generate
+from dlio_torch.data.dataset.manifest import data_folder, existing_manifest
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
-from dlio_torch.formats.adios2 import reader as adios2_reader
 from dlio_torch.formats.adios2.index import check_index
 from dlio_torch.formats.adios2.options import Adios2Config
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.testing.contract import FormatContract, refusal, write
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 adios2 = pytest.importorskip("adios2", reason="adios2 is not installed")
 
@@ -135,7 +134,7 @@ def test_folders_are_generated_found_and_written_again(tmp_path: Path) -> None:
     for _ in range(2):  # a folder takes the place of one that is there
         assert generate(config, fmt, SingleCommunicator(), NULL).written == 2
     config = compose([*chosen, f"dataset.root={tmp_path}"]).config
-    folder = layout.data_folder(config, fmt)
+    folder = data_folder(config, fmt)
     stale = folder / "train" / ".train_0000000.bp.1.part"
     stale.mkdir()
     (stale / "data.0").touch()
@@ -143,7 +142,7 @@ def test_folders_are_generated_found_and_written_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in (folder / "train").iterdir()) == ["train_0000000.bp", "train_0000001.bp"]
     for place, files in ((folder, 2), (folder / "train" / "train_0000001.bp", 1)):
         existing = compose([*chosen, f"dataset.path={place}"]).config
-        assert layout.existing(existing, fmt)[0].counts() == [5] * files
+        assert existing_manifest(existing, fmt)[0].counts() == [5] * files
 
 
 def test_a_selection_of_a_step_is_one_read(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_a_flipped_bit_of_the_index_is_found_before_the_library_looks(
     options = Adios2Config(engine=engine, samples_per_step=2)
     fmt = create(DatasetConfig(format="adios2", fields=fields, adios2=options), 1)
     path = write(fmt, tmp_path / "a.bp", 0, 4)
-    fmt.places(path)  # its records are filled up to eight bytes with these names
+    fmt.layout(path)  # its records are filled up to eight bytes with these names
     names = ["image", "labels"]
     check_index(path, names)
     sound = (path / "md.0").read_bytes()
@@ -179,7 +178,7 @@ def test_a_flipped_bit_of_the_index_is_found_before_the_library_looks(
     assert len(refused) > len(sound) // 7 // 4
     assert all(str(path) in line for line in refused)
     called: list[Path] = []
-    monkeypatch.setattr(adios2_reader, "check_index", lambda path, names: called.append(path))
+    monkeypatch.setattr("dlio_torch.formats.adios2.reader.check_index", lambda path, names: called.append(path))
     (path / "md.0").write_bytes(sound)
     fmt.open(path).close()
     assert called == [path]

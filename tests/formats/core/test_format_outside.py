@@ -81,7 +81,7 @@ def test_runs_are_verified_and_compared_by_the_size_of_their_calls(folder: Path)
 
 def test_tuning_tries_what_its_facts_name(folder: Path) -> None:
     fixed = ("loader=main_process", "loader.num_workers=0", "loader.read_threads=0", "loader.prefetch_batches=1")
-    told = verb(folder, "tune", "recipe=./mine.yaml", "trials=8", "repeats=3", *fixed)
+    told = verb(folder, "tune", "recipe=./mine.yaml", "trials=8", "repeats=3", "space=all", *fixed)
     assert "  dataset.framed.read_bytes: 4KiB, 64KiB" in told.splitlines()
     assert "dataset.framed.read_bytes=4KiB: " in told
 

@@ -18,7 +18,8 @@ from ranks import REPO
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DlioError, MissingPackageError, PreconditionError
 from dlio_torch.formats.core import registry
-from dlio_torch.formats.core.format import Format, open_error
+from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.hdf5.format import Hdf5Format
 from dlio_torch.formats.testing.contract import FormatContract, ReadingContract
 

@@ -278,8 +278,8 @@ def test_caches_that_do_not_fit(name: str, tmp_path: Path) -> None:
                 read(fmt, reader, range(20))
 
         def plan() -> None:
-            places = fmt.places(path).arrays["x"]
-            places.plan(np.arange(20), np.arange(20) * 20)
+            layout = fmt.layout(path).arrays["x"]
+            layout.plan(np.arange(20), np.arange(20) * 20)
 
         for attempt in (use, plan):
             assert "index of samples" in refusal(attempt)
@@ -470,5 +470,5 @@ def test_a_file_that_is_cut_while_it_is_mapped_is_named(tmp_path: Path) -> None:
     path.write_bytes(bytes(9000))
     done = subprocess.run([sys.executable, "-c", CUT, path], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 3
-    problem = "was cut while it was mapped, or its storage failed; generate or fetch it again"
+    problem = "was truncated while it was mapped, or its storage failed; generate or fetch it again"
     assert done.stderr == f"dlio_torch: error: {path} {problem}\n"

@@ -1,8 +1,7 @@
-"""larcv3's layout: the contract, the facts of a real file, sizes and places of stored chunks, and damage."""
+"""larcv3's layout: the contract, the facts of a real file, sizes and offsets of stored chunks, and damage."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import h5py
 import numpy as np
 import pytest
-from ranks import REPO
+from real_data import real_input
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
@@ -122,11 +121,7 @@ def members(dtype: np.dtype[Any]) -> dict[str, tuple[Any, int]]:
 
 def real_file() -> Path:
     """The application's own example file, where there is one."""
-    named = os.environ.get("DLIO_TORCH_REAL_COSMIC")
-    path = Path(named or REPO.parent / "shared" / "data" / "cosmic_tagging_light.h5")
-    if not path.is_file():
-        pytest.skip("no real file of Cosmic Tagger: DLIO_TORCH_REAL_COSMIC can name one")
-    return path
+    return real_input("cosmic_tagging_light.h5")
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +209,7 @@ def test_the_reader_gives_what_slicing_gives(cosmic_file: Path) -> None:
             assert not sample
 
 
-# --- sizes and places of stored chunks --------------------------------------------------------------------
+# --- sizes and offsets of stored chunks --------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -209,7 +209,6 @@ def test_a_file_of_another_variant_is_read(tmp_path: Path) -> None:
         (options([FieldConfig("a/x", "int8", [3])], variant="classic"), "name='a/x' with dataset.netcdf.variant"),
         (options(FIXED, variant="classic", compression="zlib"), "classic variants have neither chunks nor compression"),
         (options(FIXED, variant="64bit_data", chunk_bytes=100), "classic variants have neither chunks nor compression"),
-        (options(FIXED, compression_level=10), "dataset.netcdf.compression_level=10 is no zlib level"),
         (options([FieldConfig("x", "int8", [1 << 22])], variant="classic"), "bytes in a file are more than a variable"),
         (options([FieldConfig("x", "int8", [3], chunk=[2])]), "chunk=[2] does not fit an array of 2 axes"),
         (options([*VARIABLE, FieldConfig("tokens_extents", "int8", [3])]), "is the table of extents of another array"),

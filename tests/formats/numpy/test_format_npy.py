@@ -13,7 +13,7 @@ import pytest
 from straced import needs_strace, results, straced
 
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
-from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import existing_manifest
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
@@ -108,7 +108,7 @@ def test_an_existing_folder(tmp_path: Path) -> None:
     fmt = create(case(), SEED)
     for sample in range(3):
         write(fmt, tmp_path / f"case_{sample:05}_x.npy", sample, 1)
-    manifest, details = layout.existing(Config(dataset=DatasetConfig(format="npy", path=str(tmp_path))), fmt)
+    manifest, details = existing_manifest(Config(dataset=DatasetConfig(format="npy", path=str(tmp_path))), fmt)
     assert manifest.num_files == manifest.num_samples == 3
     assert list(details) == ["x", "y"]
 

@@ -120,9 +120,9 @@ def test_reads_what_an_application_has_stored(tmp_path: Path) -> None:
             batch = read(fmt, reader, [0])
         assert np.array_equal(batch["d/a"][0], a)
         assert np.array_equal(batch["d/b"], b)
-        places = fmt.places(path)
-        assert places.num_samples == 1
-        assert all(one.in_memory for one in places.arrays.values())
+        layout = fmt.layout(path)
+        assert layout.num_samples == 1
+        assert all(one.in_memory for one in layout.arrays.values())
 
 
 class Bomb:
@@ -140,7 +140,7 @@ def uses(fmt: Format, path: Path) -> list[Callable[[], Any]]:
         with closing(fmt.open(path)) as reader:
             read(fmt, reader, [0])
 
-    return [lambda: fmt.inspect(path), use, lambda: fmt.places(path)]
+    return [lambda: fmt.inspect(path), use, lambda: fmt.layout(path)]
 
 
 def test_a_dictionary_is_never_unpickled(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from format_reads import reads_after_open
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.core.registry import create
-from dlio_torch.formats.silo import library as silo_library
+from dlio_torch.formats.silo.library import library
 from dlio_torch.formats.testing.contract import FormatContract, refusal, write
 
 FIXED = [
@@ -104,6 +104,5 @@ def test_without_the_library_its_package_is_named(monkeypatch: pytest.MonkeyPatc
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    monkeypatch.setattr(silo_library, "library", silo_library.library.__wrapped__)
     with pytest.raises(MissingPackageError, match="apt-get install libsiloh5-0"):
-        silo_library.library()
+        library.__wrapped__()

@@ -1,4 +1,4 @@
-"""What steps waited for: exact on made-up spans, and the known cause of real runs."""
+"""Causes of waits: exact on made-up spans, and the known cause of real runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from span_events import Span, recorded, run
 
 from dlio_torch.analysis.stalls import PARTS, attribute, summary
-from dlio_torch.trace.recording import Recording
+from dlio_torch.iotrace.events.recording import Recording
 
 
 def parts(recording: Recording, **options: Any) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def used(start: int, asleep: int, delay: int, kernel: int, device: int, **where:
 
 
 WORKER = {"pid": 2, "tid": 2}
-# A batch of 1000 ns, of which the trainer waits for the last 600 and 100 of hand-over.
+# A batch of 1000 ns, of which the trainer waits for the last 600 and 100 of transfer.
 BATCH = [
     Span("fetch", 1400, 2100, offset=7, step=1),
     Span("batch", 1000, 2000, offset=7, **WORKER),
@@ -110,8 +110,8 @@ def test_the_trainers_own_thread_hands_over_before_and_after() -> None:
 
 def test_a_crowded_machine_delays_the_hand_over_too() -> None:
     # While the batch is handed over, the worker makes the next one and is in the run queue half of the time.
-    crowd = [Span("batch", 2000, 3000, offset=8, **WORKER), *used(2000, 0, 500, 0, 0, **WORKER)]
-    [found] = parts(recorded([*BATCH, *used(1000, 0, 0, 0, 0, **WORKER), *crowd]))
+    core_demand = [Span("batch", 2000, 3000, offset=8, **WORKER), *used(2000, 0, 500, 0, 0, **WORKER)]
+    [found] = parts(recorded([*BATCH, *used(1000, 0, 0, 0, 0, **WORKER), *core_demand]))
     assert (found["hand_over"], found["starved"]) == (50, 50)
 
 
@@ -168,7 +168,7 @@ def test_the_summary_names_the_largest_part() -> None:
     )
     assert summary(waits, warmup_steps=1)["sentence"] == "1 steps did not wait for data."
     assert summary(waits, warmup_steps=2)["wait_s"] is None
-    assert summary(None)["sentence"] == "What steps waited for was not recorded."
+    assert summary(None)["sentence"] == "Causes of waits was not recorded."
 
 
 # --- real runs: on a busy machine threads may be starved for any part of the time, so the cause is the ---
@@ -204,7 +204,7 @@ STREAM = ("access.pattern=stream", "access.partition=files", "access.order=seque
 def test_every_engine_tells_that_preprocessing_was_slow(tmp_path: Path, loader: tuple[str, ...]) -> None:
     waits = attribute(recording := run(tmp_path, *SMALL, *loader))
     assert waits is not None
-    assert (waits["pid"] > 0).all()  # each step's batch has its maker
+    assert (waits["pid"] > 0).all()  # each step's batch has its producer
     assert cause(recording) == "preprocess"
 
 

@@ -3,12 +3,10 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from dlio_torch.compute import calibrate
-from dlio_torch.compute.calibrate import Calibration, choose_spin_tail_ns, fit_step, load_or_measure, measure_step
-from dlio_torch.compute.distributions import StepTime
+from dlio_torch.compute.calibrate import Calibration, choose_spin_tail_ns, load_or_measure
 from dlio_torch.compute.timers import PythonTimer
 
 
@@ -88,7 +86,7 @@ def test_many_ranks_at_once_leave_one_whole_record(tmp_path):
 def test_fallback_is_measured_too():
     found = calibrate.measure(PythonTimer("no C compiler: Python fallback"))
     assert not found.exact
-    assert found.how == "no C compiler: Python fallback"
+    assert found.implementation == "no C compiler: Python fallback"
 
 
 @pytest.mark.parametrize(
@@ -102,31 +100,3 @@ def test_fallback_is_measured_too():
 )
 def test_spin_tail_covers_nine_sleeps_of_ten(overshoots, tail):
     assert choose_spin_tail_ns(overshoots) == tail
-
-
-def test_step_of_a_model_is_called_and_timed():
-    calls = []
-    found = measure_step(lambda: calls.append(1), warmup=2, repeats=5)
-    assert len(calls) == 7
-    assert len(found.times_s) == 5
-    assert found.mean_s == pytest.approx(sum(found.times_s) / 5)
-    with pytest.raises(ValueError, match="2 repeats"):
-        measure_step(lambda: None, repeats=1)
-
-
-@pytest.mark.parametrize(
-    ("name", "stdev"),
-    [("constant", 0.0), ("normal", 0.02), ("lognormal", 0.08), ("uniform", 0.05), ("exponential", 0.04)],
-)
-def test_distribution_of_a_model_is_recognised(name, stdev):
-    times = StepTime(0.1, stdev, name).draw(np.random.default_rng(7), 5000)
-    found = fit_step(times.tolist())
-    assert found.distribution == name
-    assert found.mean_s == pytest.approx(0.1, rel=0.05)
-    assert found.distance < 0.1
-    assert found.options()[2] == f"compute.distribution={name}"
-
-
-def test_options_of_a_model_are_accepted_as_they_are():
-    found = fit_step([0.1, 0.1001, 0.0999])
-    assert found.options() == ["compute.step_s=0.1", "compute.stdev_s=0", "compute.distribution=constant"]

@@ -86,7 +86,7 @@ def test_broken_gpu_is_a_precondition(gpu, monkeypatch):
 def test_rate_is_calibrated_and_the_time_is_reached(gpu):
     with make_emulator(ComputeConfig(mode="cuda"), seed=1, rank=0) as emulator:
         assert emulator.details["cycles_per_ns"] == pytest.approx(2.0, rel=0.2)
-        assert emulator.how.endswith("Fake GPU")
+        assert emulator.implementation.endswith("Fake GPU")
         for ns in (1_000, 300_000, 5_000_000):
             assert emulator.spend(ns) >= ns
 

@@ -89,7 +89,7 @@ def test_description_says_what_spent_the_time():
     assert facts["clock"] == "CLOCK_MONOTONIC"
     assert facts["threads"] == 2
     assert facts["mean_s"] == pytest.approx(1.29e-3, rel=0.01)
-    assert (facts["exact"], facts["how"]) == (emulator.exact, emulator.how)
+    assert (facts["exact"], facts["how"]) == (emulator.exact, emulator.implementation)
 
 
 @needs_native
@@ -227,7 +227,7 @@ def test_without_native_code_the_emulator_works_and_says_so(monkeypatch):
     for mode in ("sleep", "spin"):
         with make_emulator(ComputeConfig(mode=mode, threads=2), seed=1, rank=0) as emulator:
             assert not emulator.exact
-            assert emulator.how == "no C compiler: Python fallback"
+            assert emulator.implementation == "no C compiler: Python fallback"
             assert emulator.spend(3_000_000) >= 3_000_000
     assert Preprocess(ComputeConfig(preprocess_s=1e-3)).burn(2) >= 2_000_000
 

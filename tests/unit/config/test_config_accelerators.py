@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio_torch.config import describe
+from dlio_torch.config import explanation
 from dlio_torch.config.compose import Composed, compose
 from dlio_torch.config.emit import to_yaml
 from dlio_torch.config.resources import find
@@ -156,11 +156,12 @@ def test_a_resolved_configuration_is_not_merged_again(tmp_path: Path) -> None:
     assert again.config.accelerator == "a100"
     line = message(tmp_path, "accelerator=h100", text=resolved)
     assert "accelerator=h100 (command line): the variant of volumes.yaml has already been applied" in line
-    assert "not permitted beside 'resolved: true'" in message(tmp_path, text=resolved + "accelerators: {b: {}}\n")
+    refused = message(tmp_path, text=resolved + "accelerators: {b: {}}\n")
+    assert "not permitted together with 'resolved: true'" in refused
 
 
 def test_show_and_ls_tell_of_variants(tmp_path: Path) -> None:
-    shown = describe.show(of(tmp_path, "accelerator=a100", "scale=paper"))
+    shown = explanation.show(of(tmp_path, "accelerator=a100", "scale=paper"))
     assert "accelerator: a100                                # command line\n" in shown
     assert "  batch_size: 7                                  # volumes.yaml:7\n" in shown
     folder = tmp_path / "recipes"
@@ -168,7 +169,7 @@ def test_show_and_ls_tell_of_variants(tmp_path: Path) -> None:
     (folder / "volumes.yaml").write_text(RECIPE, encoding="utf-8")
     (folder / "bare.yaml").write_text("description: none\n", encoding="utf-8")
     (folder / "broken.yaml").write_text("description: no\naccelerators: 3\n", encoding="utf-8")
-    listed = describe.listing(["recipes"], cwd=tmp_path, environ={"DLIO_TORCH_PATH": "."})["recipes"]
+    listed = explanation.listing(["recipes"], cwd=tmp_path, environ={"DLIO_TORCH_PATH": "."})["recipes"]
     assert listed["volumes"] == "volumes (accelerator=v100|a100|h100)"
     assert listed["bare"] == "none"
     assert listed["broken"].startswith("unreadable: accelerators=3 (./recipes/broken.yaml:2)")

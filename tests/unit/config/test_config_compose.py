@@ -240,7 +240,7 @@ def test_a_recipe_by_path_is_called_by_its_stem(tmp_path: Path) -> None:
     for name in ("sub/my exp.v2.yaml", str(tmp_path / "sub" / "my exp.v2.yaml")):
         made = compose([f"recipe={name}"], cwd=tmp_path, environ={})
         assert made.config.recipe == "my_exp_v2"
-        assert made.recipe_file == name
+        assert made.sources["dataset.fields.0.name"] == f"{name}:1"
 
 
 def test_shipped_resources_are_found_from_any_folder(tmp_path: Path) -> None:

@@ -134,7 +134,10 @@ IMPOSSIBLE = [
         ["checkpoint.files.0.name=../x", "not a file name"],
     ),
     (["dataset.hdf5.compression=gzip"], ["dataset.hdf5.compression=gzip", "dataset.hdf5.chunk_bytes=0"]),
-    (["dataset.hdf5.compression_level=10"], ["dataset.hdf5.compression_level=10", "0 to 9"]),
+    *(
+        ([f"dataset.{name}.compression_level=10"], [f"dataset.{name}.compression_level=10", "at least 0 and at most 9"])
+        for name in ("hdf5", "larcv3", "netcdf", "tfrecord", "volume")
+    ),
     # Beyond it, content would be written outside of its memory.
     *(
         ([f"dataset.{name}.compressibility=1.5"], [f"dataset.{name}.compressibility=1.5", "at most 1"])

@@ -19,8 +19,8 @@ BASE = ["recipe=minimal", "dataset=npy"]
         (["loader.in_memory=true"], r"loader\.in_memory=true.*step by step"),
         (["access.partition=files"], r"each file belongs to one rank.*access\.io=independent"),
         (["dataset.direct_io=true"], r"dataset\.direct_io=true.*page cache"),
-        (["access.pattern=stream", "access.partition=none"], r"known to no other rank.*access\.pattern=samples"),
-        (["access.mpi_hints=[cb_nodes]"], r"'cb_nodes', is no name=value; write romio_cb_read=enable"),
+        (["access.pattern=stream", "access.partition=none"], r"do not know each other.*access\.pattern=samples"),
+        (["access.mpi_hints=[cb_nodes]"], r"'cb_nodes', is not name=value; write romio_cb_read=enable"),
     ],
 )
 def test_what_does_not_go_with_collective_reads(options: list[str], message: str) -> None:
@@ -29,7 +29,7 @@ def test_what_does_not_go_with_collective_reads(options: list[str], message: str
 
 
 def test_hints_without_mpi_io_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"POSIX calls take no hints"):
+    with pytest.raises(ConfigError, match=r"POSIX calls take no MPI-IO hints"):
         compose([*BASE, "access.mpi_hints=[cb_nodes=2]"])
 
 

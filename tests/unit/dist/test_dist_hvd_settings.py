@@ -96,8 +96,8 @@ def test_a_cycle_that_stops_everything_is_refused() -> None:
 
 def test_other_backends_refuse_what_only_horovod_has() -> None:
     config = DistConfig(horovod=HorovodConfig(cycle_time_s=0.005))
-    with pytest.raises(ConfigError, match=r"dist\.horovod\.cycle_time_s=0\.005, but the ranks talk through torch; "):
+    with pytest.raises(ConfigError, match=r"dist\.horovod\.cycle_time_s=0\.005, but the ranks use torch; "):
         connect(config, Launch("torchrun", 0, 2, 0))
-    with pytest.raises(ConfigError, match=r"trace\.horovod=true, but one process does without Horovod"):
+    with pytest.raises(ConfigError, match=r"trace\.horovod=true, but one process does not use Horovod"):
         connect(DistConfig(), Launch("single", 0, 1, 0), timeline=True)
     connect(config, Launch("single", 0, 1, 0)).close()  # a recipe's settings, and no gradient to reduce

@@ -10,7 +10,7 @@ import pytest
 from dlio_torch.environment import cores
 from dlio_torch.environment.cgroups import own_groups
 from dlio_torch.environment.cores import idle_core_s, physical_cores, quota_cores, usable_cores, whole_cores
-from dlio_torch.environment.memory import cache_room, memory_limit
+from dlio_torch.environment.memory_limits import cache_room, memory_limit
 
 MIB = 1 << 20
 CGROUP = "sys/fs/cgroup"

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from dlio_torch import __version__
-from dlio_torch.environment.io import IoCounters, io_counters
 from dlio_torch.environment.machine import _ranges, describe
 from dlio_torch.environment.mounts import _find_mount, _unescape, describe_mount
-from dlio_torch.storage.local.eviction import MEMORY, evict
+from dlio_torch.iotrace.recorder.io_counters import IoCounters, io_counters
+from dlio_torch.storage.local.eviction import MEMORY_FILE_SYSTEMS, evict
 from dlio_torch.storage.local.page_cache import cached_share
 
 MIB = 1 << 20
@@ -163,7 +163,7 @@ def on_disk(path: Path, size: int) -> bool:
         os.fsync(file.fileno())
         warm = cached_share(path)
     assert warm in (None, 1.0)
-    if warm is None or describe_mount("", path, {})["file_system"] in MEMORY:
+    if warm is None or describe_mount("", path, {})["file_system"] in MEMORY_FILE_SYSTEMS:
         return False
     for _ in range(20):  # the kernel may hold a page for a moment
         assert evict(path) is None

@@ -18,7 +18,7 @@ from dlio_torch import cli
 from dlio_torch.config.resources import find
 from dlio_torch.errors import ConfigError
 from dlio_torch.jobs import template
-from dlio_torch.jobs.request import LAUNCHERS
+from dlio_torch.jobs.job_request import LAUNCHERS
 
 CLUSTER = SUPPORT / "cluster"
 HOW = [(scheduler, launcher) for scheduler, several in LAUNCHERS.items() for launcher in several]
@@ -229,7 +229,7 @@ def test_templates_of_a_site_come_first(
     mine = cluster / "mine.sh"
     mine.write_text("%{nodez}\n")
     _, error = launched(capsys, *job, "template=./mine.sh", code=2)
-    assert "mine.sh:1: %{nodez} is no value of a job script; did you mean nodes?" in error
+    assert "mine.sh:1: %{nodez} is not a value of a job script; did you mean nodes?" in error
     _, error = launched(capsys, *job, "template=other", code=2)
     assert "template=other: no such template" in error
 
@@ -332,9 +332,9 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["scheduler=slrum", "ranks_per_node=2", "time=1h"], "scheduler=slrum (command line): no scheduler"),
-        (["ranks_per_node=2", "time=1h"], "no scheduler is named, and both sbatch and qsub are here"),
-        ([*SLURM], "launch (command line): no time, and a job needs a limit"),
+        (["scheduler=slrum", "ranks_per_node=2", "time=1h"], "scheduler=slrum (command line): unknown scheduler"),
+        (["ranks_per_node=2", "time=1h"], "no scheduler is given, and both sbatch and qsub are installed"),
+        ([*SLURM], "launch (command line): a job needs a time limit"),
         ([*SLURM, "time=30"], "time=30 (command line): neither HH:MM:SS nor a duration with its unit"),
         ([*SLURM, "time=00:30"], "time=00:30 (command line): neither"),
         ([*SLURM, "time=1:75:00"], "time=1:75:00 (command line): neither"),
@@ -346,10 +346,10 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
         ([*SLURM, "time=1h", "walltime=2h"], "did you mean time?"),
         ([*SLURM, "time=1h", "queue=x"], "slurm has no queue; write partition=x"),
         ([*SLURM, "time=1h", "account=a b"], "account='a b' (command line): not one word".replace("'", "")),
-        ([*SLURM, "time=1h", "directives=--a\n#SBATCH --b"], "empty, or holds what cannot be printed"),
+        ([*SLURM, "time=1h", "directives=--a\n#SBATCH --b"], "empty, or contains unprintable characters"),
         ([*SLURM, "time=1h", "job=1st"], "job=1st (command line): not a usable name"),
         ([*SLURM, "time=1h", "time=2h"], "time=2h (command line): given twice, as 1h before"),
-        ([*SLURM, "time=1h", "grace=5min"], "run cannot go on after an end"),
+        ([*SLURM, "time=1h", "grace=5min"], "run cannot be resumed"),
         ([*SLURM, "time=1h", "repeats=3"], "repeats=3 (command line): not a key of run; it belongs to sweep"),
         ([*SLURM, "time=1h", "loader.num_worker=2"], "did you mean"),
         (["scheduler=pbs", "ranks_per_node=2", "time=1h", "launcher=srun"], "choices are mpiexec, torchrun"),
@@ -358,7 +358,7 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
             "a global batch cannot be cut equally among 3 ranks",
         ),
         ([*SLURM, "time=1h", "launcher=torchrun", "dist.backend=horovod"], "dist.backend=horovod, but torchrun"),
-        ([*SLURM, "time=1h", "dataset=synthetic", "local=/x"], "dataset.format=synthetic lies in no files"),
+        ([*SLURM, "time=1h", "dataset=synthetic", "local=/x"], "dataset.format=synthetic has no files"),
         ([*SLURM, "time=1h", "stage.dir=/y", "local=/x"], "stage.dir=/y (command line) copies the data, too"),
         (["train", *SLURM, "time=1h", "stage_in=node"], "train writes no data"),
         (["sweep", *SLURM, "time=1h"], "sweep starts the ranks of its runs itself, on one node; write ranks="),
@@ -385,7 +385,7 @@ def test_without_a_scheduler_the_script_is_written(
     job = ("scheduler=pbs", "ranks_per_node=2", "dist.backend=torch", "output.dir=here")
     _, error = launched(capsys, *JOB, *job, "--submit", code=3)
     hint = f"the script is written; submit it with: qsub {cluster}/here.sh"
-    assert error == f"dlio_torch: error: --submit (command line): qsub is not here; {hint}\n"
+    assert error == f"dlio_torch: error: --submit (command line): qsub is not installed here; {hint}\n"
     assert (cluster / "here.sh").is_file()
     text, _ = launched(capsys, *JOB, *job)
     assert text.endswith(f"submit it with: qsub {cluster}/here-2.sh\n")

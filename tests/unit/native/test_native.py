@@ -36,7 +36,7 @@ def cache(tmp_path: Path) -> Path:
 @needs_compiler
 def test_compiles_at_first_use_and_finds_it_again(empty, cache, monkeypatch):
     library, found = native.open_library("spin", packaged=empty, caches=[cache])
-    assert found.how == "compiled at first use"
+    assert found.origin == "compiled at first use"
     assert library.dlio_spin_until
     assert [path.name for path in cache.iterdir()] == [build.library_file_name("spin")]
     monkeypatch.setenv("CC", "/nonexistent/cc")
@@ -47,7 +47,7 @@ def test_compiles_at_first_use_and_finds_it_again(empty, cache, monkeypatch):
 def test_prefers_the_library_of_the_package(empty, cache):
     build.compile_library("spin", empty / build.library_file_name("spin"))
     library, found = native.open_library("spin", packaged=empty, caches=[cache])
-    assert (found.how, found.path.parent) == ("built with the package", empty)
+    assert (found.origin, found.path.parent) == ("built with the package", empty)
     assert library.dlio_burn_until
     assert not cache.exists()
 
@@ -55,7 +55,7 @@ def test_prefers_the_library_of_the_package(empty, cache):
 @needs_compiler
 def test_passes_over_a_package_library_that_does_not_load(empty, cache):
     (empty / build.library_file_name("spin")).write_bytes(b"made for another C library")
-    assert native.open_library("spin", packaged=empty, caches=[cache])[1].how == "compiled at first use"
+    assert native.open_library("spin", packaged=empty, caches=[cache])[1].origin == "compiled at first use"
 
 
 @needs_compiler
@@ -79,7 +79,7 @@ def test_bad_cached_library_is_rebuilt(damage, empty, cache):
 
 def _open_in_child(empty: Path, cache: Path, ready, results) -> None:
     ready.wait()
-    results.put(native.open_library("spin", packaged=empty, caches=[cache])[1].how)
+    results.put(native.open_library("spin", packaged=empty, caches=[cache])[1].origin)
 
 
 @needs_compiler

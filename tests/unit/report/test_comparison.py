@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from io_events import Call, recording, table
 
-from dlio_torch.analysis.fidelity.compare import Comparison, compare
-from dlio_torch.report.comparison import print_comparison, to_json
+from dlio_torch.iotrace.fidelity.compare_recordings import compare
+from dlio_torch.iotrace.fidelity.components import Comparison
+from dlio_torch.report.comparison_text import print_comparison, to_json
 
 
 def one(size: int, rank: int = 0) -> list[Call]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from io_events import Call, recording, table
 
-from dlio_torch.analysis.io.metrics import analyse
 from dlio_torch.config.schema import ExpectConfig
+from dlio_torch.iotrace.figures.io_metrics import analyse
 from dlio_torch.report.expect import FIGURES, compare, lookup
 
 

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import io
-import threading
-import time
 
 import pytest
 
 from dlio_torch.report import progress
 from dlio_torch.report.progress import Progress
-from dlio_torch.run import closing
 
 SECOND = 1_000_000_000
 
@@ -87,39 +84,3 @@ def test_the_other_ranks_say_nothing(stream: io.StringIO, clock: Clock) -> None:
         clock.now += 60 * SECOND
         update(1, 2)
     assert stream.getvalue() == ""
-
-
-class Hanging:
-    def __init__(self) -> None:
-        self.called = threading.Event()
-        self.release = threading.Event()
-
-    def close(self) -> None:
-        self.called.set()
-        self.release.wait(30)
-
-
-def test_what_hangs_after_a_failure_does_not_hold_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closing, "CLOSE_S", 0.05)
-    loader = Hanging()
-    start = time.monotonic()
-    with pytest.raises(ValueError, match="the first error"), closing.closing(loader.close):
-        raise ValueError("the first error")
-    assert loader.called.is_set()
-    assert time.monotonic() - start < 20  # and not the 30 s of the loader
-    loader.release.set()
-
-
-def test_an_error_of_closing_does_not_hide_the_first_one() -> None:
-    closed: list[str] = []
-
-    def fail() -> None:
-        closed.append("failed")
-        raise RuntimeError("a worker died")
-
-    with pytest.raises(ValueError, match="the first error"), closing.closing(lambda: closed.append("log")):  # noqa: SIM117
-        with closing.closing(fail):
-            raise ValueError("the first error")
-    assert closed == ["failed", "log"]
-    with pytest.raises(RuntimeError, match="a worker died"), closing.closing(fail):
-        pass

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_torch.analysis.metrics import summarise
+from dlio_torch.analysis.step_metrics import summarise
 from dlio_torch.config.schema import CheckpointConfig, ComputeConfig, Config, ExpectConfig, TrainConfig
-from dlio_torch.report.console import print_report
 from dlio_torch.report.expect import compare, lookup
-from dlio_torch.report.verdict import cache_state, percent, verdict
+from dlio_torch.report.run_tables import print_report
+from dlio_torch.report.run_verdict import cache_state, percent, verdict
 from dlio_torch.train.steps import STEP_DTYPE, TRAIN, WARMUP, Steps
 
 MS = 1_000_000
@@ -80,7 +80,10 @@ def printed(summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch, columns: i
         ),
         ({"fetch": 1, "checkpoint": 9}, "saving checkpoints takes 45.0 % of the time, waiting for data 5.0 %."),
         ({"other": 10}, "the tool's own work between the timed parts takes 46.2 % of the time, waiting for data 0.0 %"),
-        ({"late": 10}, "emulated compute that ran longer than asked takes 50.0 % of the time, waiting for data 0.0 %"),
+        (
+            {"late": 10},
+            "emulated compute that ran longer than requested takes 50.0 % of the time, waiting for data 0.0 %",
+        ),
         ({"fetch": 1, "restart": 200}, "starting the loaders again between epochs takes 47.6 % of the time"),
     ],
 )
@@ -118,7 +121,7 @@ def test_cache_state() -> None:
     assert cache_state(summary_of(COLD)) == "cold: the device delivered 100.0 % of the bytes that were read"
     ahead = {"io": [{"rchar": 1000, "read_bytes": 1312, "from_device": 1000}]}
     assert cache_state(summary_of(ahead)) == (
-        "cold: the device delivered 100.0 % of the bytes that were read (and 31 % more that were not asked for: the "
+        "cold: the device delivered 100.0 % of the bytes that were read (and 31 % more that were not requested: the "
         "kernel reads ahead, or pages of programs)"
     )
     assert cache_state(summary_of(WARM)) == (

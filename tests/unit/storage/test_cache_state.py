@@ -18,16 +18,16 @@ import pytest
 from figure_checks import check_figures
 from ranks import Ended, run_ranks
 
-from dlio_torch.analysis.metrics import summarise
+from dlio_torch.analysis.step_metrics import summarise
 from dlio_torch.config.schema import CacheConfig, ComputeConfig, Config, DatasetConfig, FieldConfig
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.data_files import DataFiles
+from dlio_torch.data.dataset.manifest import check_present, generated_manifests
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import PreconditionError, RunFailed
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.numpy.options import NpzConfig
-from dlio_torch.storage.cache_state import CacheKeeper, Prepared
-from dlio_torch.storage.local.cache_process import Here, Outside
+from dlio_torch.storage.cache_state import CacheKeeper, CachePreparation
+from dlio_torch.storage.local.cache_process import CacheProcess, InProcess
 from dlio_torch.storage.local.eviction import evict, mapped_by, read_through, why_cached
 from dlio_torch.storage.local.page_cache import cached_share
 from dlio_torch.train.steps import STEP_DTYPE, TRAIN
@@ -67,14 +67,14 @@ def keeper(folder: Path, state: Any, comm: Communicator | None = None, files: in
     )
     config = Config(recipe="test", dataset=dataset)
     fmt = create(dataset, 1)
-    manifests = layout.generated(config, fmt)
+    manifests = generated_manifests(config, fmt)
     for number in range(files):
         path = manifests["train"].path(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             path.write_bytes(os.urandom(MIB))
             path.with_suffix(".idx").write_bytes(os.urandom(100_000))
-    data = DataFiles(fmt, manifests.values(), layout.check_present(manifests, fmt))
+    data = DataFiles(fmt, manifests.values(), check_present(manifests, fmt))
     return CacheKeeper(CacheConfig(state=state), data, comm or SingleCommunicator())
 
 
@@ -220,13 +220,13 @@ def on_ranks(world_size: int, do: Callable[[Communicator], T]) -> list[T]:
 def test_ranks_share_the_files_and_agree(data: Path) -> None:
     keeper(data, "as_is", files=5)
 
-    def prepare(comm: Communicator) -> tuple[Prepared, int, list[str]]:
+    def prepare(comm: Communicator) -> tuple[CachePreparation, int, list[str]]:
         done: list[str] = []
 
-        class Noted(Here):
-            def do(self, task: str, files: Any) -> Any:
+        class Noted(InProcess):
+            def run(self, task: str, files: Any) -> Any:
                 done.extend(files if task == "evict" else [])
-                return super().do(task, files)
+                return super().run(task, files)
 
         one = keeper(data, "cold", comm, files=5)
         one.use(Noted())
@@ -241,24 +241,28 @@ def test_ranks_share_the_files_and_agree(data: Path) -> None:
     assert len(parts[0] | parts[1]) == 10
 
 
-def test_a_process_outside_does_the_same(data: Path) -> None:
+def test_a_helper_process_does_the_same(data: Path) -> None:
     path = data / "file"
     path.write_bytes(os.urandom(MIB))
-    outside = Outside()
+    helper = CacheProcess()
     try:
-        assert outside.do("look", [str(path)]) == {"told_bytes": MIB, "cached_bytes": MIB, "worst": [str(path), 1.0]}
-        assert outside.do("evict", [str(path), str(data / "none")]) == [
+        assert helper.run("measure", [str(path)]) == {
+            "measured_bytes": MIB,
+            "cached_bytes": MIB,
+            "worst": [str(path), 1.0],
+        }
+        assert helper.run("evict", [str(path), str(data / "none")]) == [
             f"{data / 'none'} cannot be opened: No such file or directory"
         ]
-        if outside.do("look", [str(path)])["cached_bytes"]:  # in use just then
-            assert outside.do("evict", [str(path)]) == []
-        assert outside.do("look", [str(path)])["cached_bytes"] == 0
-        assert outside.do("read", [str(path)]) == []
+        if helper.run("measure", [str(path)])["cached_bytes"]:  # in use just then
+            assert helper.run("evict", [str(path)]) == []
+        assert helper.run("measure", [str(path)])["cached_bytes"] == 0
+        assert helper.run("read", [str(path)]) == []
         assert cached_share(path) == 1.0
     finally:
-        outside.close()
+        helper.close()
     with pytest.raises((RunFailed, ValueError)):
-        outside.do("look", [str(path)])
+        helper.run("measure", [str(path)])
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

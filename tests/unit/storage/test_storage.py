@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -113,11 +114,11 @@ class MemoryStorage(Storage):
         self.objects[check_name(name)] = bytes(memoryview(content))
 
     def put_file(self, name: str, source: Path, *, durable: bool) -> None:
+        paths = [path for path in source.rglob("*") if path.is_file()] if source.is_dir() else [source]
+        contents = {path.relative_to(source).as_posix(): path.read_bytes() for path in paths}
         self.delete(name)
-        for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
-            if path.is_file():
-                rest = path.relative_to(source).as_posix()
-                self.put(name if rest == "." else f"{name}/{rest}", path.read_bytes(), durable=durable)
+        for rest, content in contents.items():
+            self.put(name if rest == "." else f"{name}/{rest}", content, durable=durable)
         source.rename(source.with_name(f"{source.name}.gone.{os.urandom(4).hex()}"))
 
     def sync_folder(self, folder: str = "") -> None:
@@ -166,6 +167,10 @@ class Careless(LocalStorage):
             for first in range(0, len(view), 4096):
                 file.write(view[first : first + 4096])
 
+    def put_file(self, name: str, source: Path, *, durable: bool) -> None:
+        self.delete(name)
+        super().put_file(name, source, durable=durable)
+
     def list(self, folder: str = "") -> Iterator[Entry]:
         return (entry for entry in super().list() if entry.name.startswith(folder))
 
@@ -203,6 +208,7 @@ class CarelessContract(StorageContract):
     [
         CarelessContract.test_readers_never_see_a_part,
         CarelessContract.test_a_put_that_fails_changes_nothing,
+        CarelessContract.test_a_put_file_that_fails_changes_nothing,
         CarelessContract.test_list_names_every_entry,
         CarelessContract.test_size,
         CarelessContract.test_a_range_beyond_the_end_is_an_error,
@@ -214,6 +220,25 @@ class CarelessContract(StorageContract):
 def test_the_contract_finds_a_storage_that_is_careless(check: Callable[..., None], tmp_path: Path) -> None:
     with pytest.raises((AssertionError, OSError)):
         check(CarelessContract(), tmp_path)
+
+
+class OneBuffer(LocalStorage):
+    """All threads write from one buffer."""
+
+    def put(self, name: str, content: bytes, *, durable: bool) -> None:
+        self.buffer = content
+        time.sleep(0.01)
+        super().put(name, self.buffer, durable=durable)
+
+
+class OneBufferContract(StorageContract):
+    def storage(self, tmp_path: Path) -> Storage:
+        return OneBuffer(str(tmp_path / "root"))
+
+
+def test_the_contract_finds_a_storage_that_mixes_threads(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="mixes new/"):
+        OneBufferContract().test_threads_put_different_names_at_once(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +270,7 @@ def test_a_url_without_a_storage_is_refused(
     (line,) = (one for one in capsys.readouterr().err.splitlines() if not one.startswith("scale: "))
     assert line == (
         f"dlio_torch: error: {key}=s3://bucket/x (command line): no storage is known for s3:// URLs; "
-        "name a folder; a bucket must be mounted as one"
+        "known: paths (no scheme); name a path; a bucket must be mounted"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -255,4 +280,8 @@ def test_the_url_of_a_local_file_says_how_to_write_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "recipe=minimal", "dataset.root=file:///scratch/data"]) == 2
-    assert capsys.readouterr().err.rstrip().endswith("no storage is known for file:// URLs; write /scratch/data")
+    assert (
+        capsys.readouterr()
+        .err.rstrip()
+        .endswith("no storage is known for file:// URLs; known: paths (no scheme); write /scratch/data")
+    )

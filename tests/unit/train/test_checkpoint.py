@@ -15,7 +15,7 @@ import torch
 
 from dlio_torch.config.schema import CheckpointConfig, CheckpointFileConfig
 from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.state import layer_shapes
 
@@ -177,7 +177,7 @@ def test_a_state_that_does_not_fit_on_the_device(tmp_path: Path) -> None:
 
 def test_two_files_of_one_name_are_refused() -> None:
     twice = [CheckpointFileConfig(name="a"), CheckpointFileConfig(name="b"), CheckpointFileConfig(name="a")]
-    with pytest.raises(ConfigError, match=r"checkpoint\.files\[2\]\.name='a' is there twice"):
+    with pytest.raises(ConfigError, match=r"checkpoint\.files\[2\]\.name='a' occurs twice"):
         Checkpointer(replace(FIVE, files=twice), "unused", rank=0)
 
 

@@ -10,8 +10,8 @@ from dlio_torch import cli
 from dlio_torch.config.schema import ComputeConfig, Config, LoaderConfig, TrainConfig
 from dlio_torch.environment.gpu import gpu_of
 from dlio_torch.errors import PreconditionError, RunFailed
-from dlio_torch.run import training
-from dlio_torch.trace.events import read_events
+from dlio_torch.execution import training
+from dlio_torch.iotrace.events.event_table import read_events
 from dlio_torch.train import to_device
 from dlio_torch.train.steps import EVAL, read_steps
 from dlio_torch.train.to_device import DeviceCopies, needs_gpu

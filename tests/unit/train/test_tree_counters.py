@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from dlio_torch.environment.io import io_counters
+from dlio_torch.iotrace.recorder.io_counters import io_counters
 from dlio_torch.train import counters
 from dlio_torch.train.counters import tree_counters
 

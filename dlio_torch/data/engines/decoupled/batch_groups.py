@@ -18,19 +18,19 @@ from dlio_torch.data.dataset.verification import check_contents
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Memory
 from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.engines.decoupled.epoch_plans import Plans
-from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
+from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.readahead_hints import Ahead
-from dlio_torch.data.order.orders import BatchMaker
+from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
 from dlio_torch.formats.core.format import Format
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.iotrace.recorder.spans import Recorder
 
 
 @dataclass(frozen=True)
 class DecoupledSource:
-    """What the engine reads.
+    """Source of samples of the engine.
 
     Attributes:
         fmt: tells where the samples lie.
@@ -77,10 +77,10 @@ class GroupSpec:
 
 @dataclass(frozen=True)
 class GroupTools:
-    """What groups are made with; those of an engine serve all its epochs.
+    """Tools that make groups; an engine uses the same ones in all its epochs.
 
     Attributes:
-        planner: finds the places of samples.
+        planner: finds the extents of samples.
         reading: moves bytes.
         blocks: memory.
     """
@@ -96,19 +96,19 @@ class BatchGroups:
     Args:
         source: what is read.
         spec: which groups.
-        maker: gives the sample numbers of a step.
+        producer: gives the sample numbers of a step.
         tools: what they are made with.
     """
 
-    def __init__(self, source: DecoupledSource, spec: GroupSpec, maker: BatchMaker, tools: GroupTools) -> None:
+    def __init__(self, source: DecoupledSource, spec: GroupSpec, producer: BatchProducer, tools: GroupTools) -> None:
         self._source = source
         self._spec = spec
         self._groups = len(spec)
-        self._maker = maker
+        self._producer = producer
         self._planner, self._reading, self._blocks = tools.planner, tools.reading, tools.blocks
         self._batch_recorder = BatchRecorder(source.recorder)
         # Nothing here refers back to the groups: what they hold is free as soon as nobody makes them any more.
-        plans = Plans(tools.planner, lambda number: [maker(step) for step in spec.steps_of(number)], self._groups)
+        plans = Plans(tools.planner, lambda number: [producer(step) for step in spec.steps_of(number)], self._groups)
         self._ahead = Ahead(plans, self._groups, spec.ahead, tools.reading.mover)
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class BatchGroups:
         """The batches of a group; one that cannot be read is a failure, whatever the others are."""
         begun, steps = self._batch_recorder.begin(), self._spec.steps_of(number)
         try:
-            return self._made(lambda: self._ahead.take(number), share, begun)
+            return self._read_batches(lambda: self._ahead.take(number), share, begun)
         except DlioError as error:
             if len(steps) == 1:
                 return [failed(error)]
@@ -131,27 +131,29 @@ class BatchGroups:
 
     def _alone(self, step: int, share: Share) -> list[Fetched]:
         try:
-            return self._made(lambda: self._planner([self._maker(step)]), share, self._batch_recorder.begin())
+            return self._read_batches(
+                lambda: self._planner([self._producer(step)]), share, self._batch_recorder.begin()
+            )
         except DlioError as error:
             return [failed(error)]
 
-    def _made(self, planned: Callable[[], Plan], share: Share, begun: BatchStart | None) -> list[Fetched]:
+    def _read_batches(self, planned: Callable[[], ReadPlan], share: Share, begun: BatchStart | None) -> list[Fetched]:
         plan = planned()
         memory = self._blocks.take(plan.size)
         share(self._reading.parts(plan, memory))
         return self._cut(plan, memory, begun)
 
-    def _cut(self, plan: Plan, memory: Memory, begun: BatchStart | None) -> list[Fetched]:
+    def _cut(self, plan: ReadPlan, memory: Memory, begun: BatchStart | None) -> list[Fetched]:
         """The batches of a plan whose block is full."""
         recorder = self._batch_recorder
-        made: list[Fetched] = []
+        fetched: list[Fetched] = []
         for batch in self._batches(plan, memory):
             # The first one has all of the reading: the others cost no more than what is done for them alone.
-            made.append(recorder.end(begun, batch))
+            fetched.append(recorder.end(begun, batch))
             begun = recorder.begin()
-        return made
+        return fetched
 
-    def _batches(self, plan: Plan, memory: Memory) -> Iterator[Batch]:
+    def _batches(self, plan: ReadPlan, memory: Memory) -> Iterator[Batch]:
         add, clock, source = self._source.recorder.add, time.perf_counter_ns, self._source
         recorded = source.recorder.enabled
         cut: list[Batch] = []
@@ -170,11 +172,11 @@ class BatchGroups:
             yield batch
 
 
-def batches_of(plan: Plan, memory: Memory) -> list[Batch]:
+def batches_of(plan: ReadPlan, memory: Memory) -> list[Batch]:
     """The batches of a block, as views of it."""
     # NumPy cuts: any operation of torch gives up the interpreter lock, which then has to be waited for.
     samples = list(pairwise([0, *accumulate(plan.counts)]))
-    made: list[Batch] = [{INDEX: as_tensor(plan.indices[low:high])} for low, high in samples]
+    batches: list[Batch] = [{INDEX: as_tensor(plan.indices[low:high])} for low, high in samples]
     for section in plan.sections:
         spec, ends = section.spec, section.ends
         borders = samples
@@ -183,9 +185,9 @@ def batches_of(plan: Plan, memory: Memory) -> list[Batch]:
             rows, lengths = ends // row, np.diff(ends) // row
             borders = [(int(rows[low]), int(rows[high])) for low, high in samples]
         whole = np.ndarray((borders[-1][1], *spec.shape), spec.dtype, memory, section.first)
-        for batch, (low, high) in zip(made, borders, strict=True):
+        for batch, (low, high) in zip(batches, borders, strict=True):
             batch[spec.name] = as_tensor(whole[low:high])
         if spec.variable:
-            for batch, (low, high) in zip(made, samples, strict=True):
+            for batch, (low, high) in zip(batches, samples, strict=True):
                 batch[spec.name + LENGTHS] = as_tensor(lengths[low:high])
-    return made
+    return batches

@@ -22,10 +22,10 @@ _HUGE = 2 << 20  # from this size on the system may use huge pages
 
 
 class BlockPool(Protocol):
-    """Where the memory of batches comes from."""
+    """Pool of memory blocks for batches."""
 
     @property
-    def made(self) -> int:
+    def allocated(self) -> int:
         """Blocks made so far."""
 
     def take(self, size: int) -> Memory:
@@ -56,7 +56,7 @@ class Blocks:
         self._free: list[Any] = []
         self._free_bytes = 0
         self._used: dict[int, weakref.ref[Memory]] = {}
-        self.made = 0
+        self.allocated = 0
 
     def take(self, size: int) -> Memory:
         """A block of ``size`` bytes; it is given to another batch when no view of it is left.
@@ -96,5 +96,5 @@ class Blocks:
                     block.madvise(mmap.MADV_HUGEPAGE)
         except (OSError, RuntimeError) as error:
             raise RunFailed(f"a batch needs {whole} bytes of memory: {error}", hint="lower train.batch_size") from error
-        self.made += 1
+        self.allocated += 1
         return block

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from dlio_torch.native.memory import address_of
 
 Ints = npt.NDArray[np.int64]
-_SLAB = 1 << 20  # bytes of one allocation, at least one place
-_STEPS = 4  # sizes of places between one power of two and the next
+_SLAB = 1 << 20  # bytes of one allocation, at least one buffer
+_STEPS = 4  # sizes of buffers between one power of two and the next
 
 
 class BufferPool:
@@ -26,21 +26,21 @@ class BufferPool:
         self._slabs: list[npt.NDArray[np.uint8]] = []
 
     def take(self, sizes: Ints) -> Ints:
-        """Addresses of places of at least these sizes; int64 of the same shape."""
+        """Addresses of buffers of at least these sizes; int64 of the same shape."""
         rooms = _rooms(sizes)
-        made = np.empty(len(sizes), np.int64)
+        addresses = np.empty(len(sizes), np.int64)
         with self._lock:
             for room in np.unique(rooms).tolist():
-                where = np.flatnonzero(rooms == room)
+                positions = np.flatnonzero(rooms == room)
                 free = self._free.setdefault(room, [])
-                if len(free) < len(where):
-                    free += self._slab(room, len(where) - len(free))
-                made[where] = free[len(free) - len(where) :]
-                del free[len(free) - len(where) :]
-        return made
+                if len(free) < len(positions):
+                    free += self._slab(room, len(positions) - len(free))
+                addresses[positions] = free[len(free) - len(positions) :]
+                del free[len(free) - len(positions) :]
+        return addresses
 
     def give(self, addresses: Ints, sizes: Ints) -> None:
-        """Take back places that were given for these sizes."""
+        """Take back the buffers that were given for these sizes."""
         rooms = _rooms(sizes)
         with self._lock:
             for room in np.unique(rooms).tolist():
@@ -55,7 +55,7 @@ class BufferPool:
 
 
 def _rooms(sizes: Ints) -> Ints:
-    """Bytes of the place for each size."""
+    """Bytes of the buffer for each size."""
     step = np.maximum(1, 1 << np.maximum(0, np.frexp(np.maximum(sizes, 1))[1].astype(np.int64) - 1)) // _STEPS
     step = np.maximum(step, 16)
     rooms: Ints = np.maximum(1, -(-sizes // step)) * step

@@ -1,4 +1,4 @@
-"""What is to be moved for batches, and which part of it belongs to which group of them."""
+"""Copy plan of batches, and its division into the parts of their groups."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.core.layout import Chunks, Copies, Ints, Pieces, Records, together
+from dlio_torch.formats.core.layout import Chunks, Copies, Extents, Ints, Records, join_extents
 
 _GROUP_BITS = 40
 """Groups that are planned together have blocks of memory of so many bits of an address each, one behind another."""
 _IN_BLOCK = (1 << _GROUP_BITS) - 1
 _OFFSET_BITS = 50
-"""What is left of 63 beside the number of a group."""
+"""Bits of an int64 that the number of a group leaves for an offset."""
 
 
 @dataclass
-class Moves:
-    """What the files say of where samples lie; addresses count from the begin of a block.
+class CopyPlan:
+    """Extents, chunks, records and copies that fill a block; addresses count from the begin of the block.
 
     Attributes:
-        descriptors: for each of ``pieces``, the file of each piece; int32.
-        pieces: go to their place as they are.
+        descriptors: for each of ``extents``, the file of each extent; int32.
+        extents: go to their destination as they are.
         chunks: are decoded first, each with its descriptor.
         records: are taken apart.
-        copies: pieces that are in memory already.
+        copies: extents that are in memory already.
         paths: the file of each descriptor.
     """
 
     descriptors: list[npt.NDArray[np.int32]] = field(default_factory=list)
-    pieces: list[Pieces] = field(default_factory=list)
+    extents: list[Extents] = field(default_factory=list)
     chunks: list[tuple[int, Chunks]] = field(default_factory=list)
     records: list[Records] = field(default_factory=list)
     copies: list[Copies] = field(default_factory=list)
@@ -40,28 +40,28 @@ class Moves:
 
 
 def begins_of(groups: int) -> range:
-    """Where the block of each group begins, among those that are planned together."""
+    """First address of the block of each group, for groups that are planned together."""
     return range(0, groups << _GROUP_BITS, 1 << _GROUP_BITS)
 
 
-def by_group(moves: Moves, groups: int) -> list[Moves]:
-    """The part of each group that is planned together with others, without chunks; pieces are in order."""
-    parts = [Moves() for _ in range(groups)]
-    if moves.pieces:
-        where, pieces = np.concatenate(moves.descriptors), together(moves.pieces)
-        group = pieces.to >> _GROUP_BITS
-        if len(moves.paths) == 1 and int(pieces.offsets.max(initial=0)) < 1 << _OFFSET_BITS:
-            order = np.argsort((group << _OFFSET_BITS) | pieces.offsets)  # several times as fast as by two keys
+def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
+    """The part of each group that is planned together with others, without chunks; extents are in order."""
+    parts = [CopyPlan() for _ in range(groups)]
+    if moves.extents:
+        descriptors, extents = np.concatenate(moves.descriptors), join_extents(moves.extents)
+        group = extents.to >> _GROUP_BITS
+        if len(moves.paths) == 1 and int(extents.offsets.max(initial=0)) < 1 << _OFFSET_BITS:
+            order = np.argsort((group << _OFFSET_BITS) | extents.offsets)  # several times as fast as by two keys
         else:
-            order = np.lexsort((pieces.offsets, where, group))
-        where, pieces = where[order], pieces.taken(order)
-        to = pieces.to & _IN_BLOCK
+            order = np.lexsort((extents.offsets, descriptors, group))
+        descriptors, extents = descriptors[order], extents.taken(order)
+        to = extents.to & _IN_BLOCK
         for part, low, high in _shares(parts, group[order]):
-            part.descriptors.append(where[low:high])
-            part.pieces.append(replace(pieces.taken(slice(low, high)), to=to[low:high]))
+            part.descriptors.append(descriptors[low:high])
+            part.extents.append(replace(extents.taken(slice(low, high)), to=to[low:high]))
             part.paths = moves.paths
             if len(moves.paths) > 1:
-                part.paths = {descriptor: moves.paths[descriptor] for descriptor in set(where[low:high].tolist())}
+                part.paths = {descriptor: moves.paths[descriptor] for descriptor in set(descriptors[low:high].tolist())}
     for records in moves.records:
         group = records.to[:, 0] >> _GROUP_BITS
         order = np.argsort(group, kind="stable")  # records stay in the order of their offsets
@@ -79,23 +79,23 @@ def by_group(moves: Moves, groups: int) -> list[Moves]:
     return parts
 
 
-def _shares(parts: Sequence[Moves], groups: Ints) -> list[tuple[Moves, int, int]]:
-    """The stretch of each group that has one in ``groups``, which ascends."""
+def _shares(parts: Sequence[CopyPlan], groups: Ints) -> list[tuple[CopyPlan, int, int]]:
+    """The range of each group that has one in ``groups``, which ascends."""
     borders = np.searchsorted(groups, np.arange(len(parts) + 1)).tolist()
-    stretches = zip(parts, borders[:-1], borders[1:], strict=True)
-    return [(part, low, high) for part, low, high in stretches if low < high]
+    ranges = zip(parts, borders[:-1], borders[1:], strict=True)
+    return [(part, low, high) for part, low, high in ranges if low < high]
 
 
-def in_order(moves: Moves) -> Moves:
-    """The same with all pieces together, in the order of files and of bytes in each, so that neighbours meet."""
-    if not moves.pieces:
+def in_order(moves: CopyPlan) -> CopyPlan:
+    """The same with all extents together, in the order of files and of bytes in each, so that neighbours meet."""
+    if not moves.extents:
         return moves
-    if len(moves.pieces) == 1:  # of one file
-        where, pieces = moves.descriptors[0], moves.pieces[0]
-        if not (pieces.offsets[1:] < pieces.offsets[:-1]).any():
+    if len(moves.extents) == 1:  # of one file
+        descriptors, extents = moves.descriptors[0], moves.extents[0]
+        if not (extents.offsets[1:] < extents.offsets[:-1]).any():
             return moves
-        order = np.argsort(pieces.offsets, kind="stable")
+        order = np.argsort(extents.offsets, kind="stable")
     else:
-        where, pieces = np.concatenate(moves.descriptors), together(moves.pieces)
-        order = np.lexsort((pieces.offsets, where))
-    return replace(moves, descriptors=[where[order]], pieces=[pieces.taken(order)])
+        descriptors, extents = np.concatenate(moves.descriptors), join_extents(moves.extents)
+        order = np.lexsort((extents.offsets, descriptors))
+    return replace(moves, descriptors=[descriptors[order]], extents=[extents.taken(order)])

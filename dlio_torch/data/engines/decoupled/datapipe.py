@@ -11,7 +11,7 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
-from dlio_torch.data.order.orders import BatchMaker, Indices
+from dlio_torch.data.order.orders import BatchProducer, Indices
 
 
 class ListedBatches:
@@ -28,14 +28,14 @@ class ListedBatches:
         """Samples of the largest batch."""
         return max(map(len, self.batches), default=1)
 
-    def batch_maker(self, epoch: int) -> BatchMaker:
+    def batch_producer(self, epoch: int) -> BatchProducer:
         """Gives the batch of a step; there is one epoch."""
         return lambda step: self.batches[step]
 
 
-@functional_datapipe("read_places")
-class PlacesReader(IterDataPipe[Fetched]):
-    """Reads each batch of sample numbers by their places: ``BatchIndices(batches).read_places(source, config)``.
+@functional_datapipe("read_extents")
+class ExtentReader(IterDataPipe[Fetched]):
+    """Reads each batch of sample numbers by their extents: ``BatchIndices(batches).read_extents(source, config)``.
 
     The batches of an iteration are taken from the pipe before, all at once; they are read by the threads of this
     process, ``config.prefetch_bytes`` ahead.
@@ -50,13 +50,13 @@ class PlacesReader(IterDataPipe[Fetched]):
         super().__init__()
         self._batches = batches
         self._listed = ListedBatches()
-        self._config, self._places = config, source
+        self._config, self._source = config, source
         self._engine: DecoupledEngine | None = None
 
     def __iter__(self) -> Iterator[Fetched]:
         self._listed.batches = [np.array(batch, np.int64) for batch in self._batches]
         if self._engine is None:  # its memory is used again by the next iteration
-            self._engine = DecoupledEngine(self._config, self._places, self._listed)
+            self._engine = DecoupledEngine(self._config, self._source, self._listed)
         yield from self._engine.start(0, 0)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The decoupled engine: threads that read batches by the places of their samples; see ``loader.Engine``."""
+"""The decoupled engine: threads that read batches by the extents of their samples; see ``loader.Engine``."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
 from dlio_torch.data.order.lanes_plan import LanesPlan
-from dlio_torch.data.order.orders import BatchMaker
+from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
 from dlio_torch.native.direct import DirectMover
-from dlio_torch.native.places import Mover, open_mover
+from dlio_torch.native.extents import Mover, open_mover
 
 _GROUP_BYTES = 4 << 20  # small batches are made together up to this size
 _SHARES = 4  # groups of each worker at least, where there are enough batches
-_TOLD = 16  # groups of which the system is told on a cold cache, at most
+_HINTED = 16  # groups of which the system is told on a cold cache, at most
 _CLOSING_S = 2.0
 _ENDLESS = 1 << 40  # steps
 _GROUPS_KEPT = 64  # groups of a stream whose order is known again, more than are under way
@@ -41,7 +41,7 @@ _STREAMED = 64  # most batches of a group of a stream: its order is worked out s
 
 
 class Sampler(Protocol):
-    """What the engine asks of a sampler of single samples."""
+    """Protocol of a sampler of single samples."""
 
     @property
     def batch_size(self) -> int:
@@ -50,7 +50,7 @@ class Sampler(Protocol):
     def __len__(self) -> int:
         """Batches of an epoch."""
 
-    def batch_maker(self, epoch: int) -> BatchMaker:
+    def batch_producer(self, epoch: int) -> BatchProducer:
         """Gives the sample numbers of a step."""
 
 
@@ -133,14 +133,14 @@ class DecoupledEngine:
         room = self._room()
         if room is not None:
             each = min(each, max(1, room // (self._threads + 1)))
-        told = max(1, min(_TOLD, int(self._config.prefetch_bytes // (each * size))))
+        hinted = max(1, min(_HINTED, int(self._config.prefetch_bytes // (each * size))))
         if room is not None:
-            told = max(1, min(told, room // each - self._threads))
+            hinted = max(1, min(hinted, room // each - self._threads))
         if not isinstance(plan, PipePlan):
-            spec = GroupSpec(steps, each, size, self._share, told)
-            return BatchGroups(source, spec, plan.batch_maker(epoch), tools)
+            spec = GroupSpec(steps, each, size, self._share, hinted)
+            return BatchGroups(source, spec, plan.batch_producer(epoch), tools)
         each = min(each, _STREAMED)
-        part, done = plan.places(epoch, step)[share]
+        part, done = plan.positions(epoch, step)[share]
         spec = GroupSpec(steps, each, size)
         if isinstance(plan, LanesPlan):
             threads, limit = self._threads, self._config.prefetch_bytes
@@ -148,7 +148,7 @@ class DecoupledEngine:
         if isinstance(plan, StreamPlan) and plan.keeps:
             return KeptGroups(source, spec, plan.part_entries(epoch, part, done), tools)
         batches = PlannedBatches(islice(plan.part_batches(epoch, part), done, None), 0, each * _GROUPS_KEPT)
-        return BatchGroups(source, replace(spec, ahead=told), batches, tools)
+        return BatchGroups(source, replace(spec, ahead=hinted), batches, tools)
 
     def _room(self) -> int | None:
         """Batches that may be planned at once, so that their files can all be open; ``None``: as many as one likes."""

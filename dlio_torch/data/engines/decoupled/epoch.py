@@ -20,7 +20,7 @@ Share = Callable[[Sequence[Part]], None]
 
 
 class Groups(Protocol):
-    """What an epoch consists of."""
+    """Protocol of the groups of batches of an epoch."""
 
     def __len__(self) -> int:
         """Groups of batches."""
@@ -40,7 +40,7 @@ class Epoch(Iterator[Fetched]):
         threads: reader threads.
         limit: bytes that are read ahead and not taken yet; a single group may be larger.
         in_order: give groups in the order of steps; else as they are ready.
-        timeout_s: longest wait for a batch; 0: for ever.
+        timeout_s: seconds to wait for a batch; 0 disables the limit.
     """
 
     def __init__(self, groups: Groups, *, threads: int, limit: int, in_order: bool, timeout_s: float) -> None:
@@ -75,8 +75,8 @@ class Epoch(Iterator[Fetched]):
             RunFailed: none came in time.
         """
         if not self._items:
-            self._current, found = self.next_group()
-            self._items.extend(found)
+            self._current, batches = self.next_group()
+            self._items.extend(batches)
         item = self._items.popleft()
         if not self._items:
             self.took(self._current)
@@ -94,11 +94,11 @@ class Epoch(Iterator[Fetched]):
             if self._taken == len(self._groups):
                 raise StopIteration
             number = self._taken if self._in_order else next(iter(self._ready))
-            found = self._ready.pop(number)
+            batches = self._ready.pop(number)
             self._taken += 1
-        if isinstance(found, BaseException):
-            raise found
-        return number, found
+        if isinstance(batches, BaseException):
+            raise batches
+        return number, batches
 
     def took(self, number: int) -> None:
         """A group is not ahead any more."""
@@ -137,7 +137,7 @@ class Epoch(Iterator[Fetched]):
             if shared is None:
                 self._make(number)
             else:
-                self._do(*shared)
+                self._run_part(*shared)
 
     def _is_over(self) -> bool:
         return self._stopped or self._done == len(self._groups)
@@ -148,15 +148,15 @@ class Epoch(Iterator[Fetched]):
         return not self._ahead or self._ahead + self._groups.size(self._begun) <= self._limit
 
     def _make(self, number: int) -> None:
-        found: list[Fetched] | BaseException
+        batches: list[Fetched] | BaseException
         try:
-            found = self._groups.make(number, self._share)
+            batches = self._groups.make(number, self._share)
         except BaseException as error:  # it is the trainer's to handle
-            found = error
+            batches = error
         with self._come:
             if not self._stopped:
-                self._ready[number] = found
-            del found  # the traceback of an error refers back to here
+                self._ready[number] = batches
+            del batches  # the traceback of an error refers back to here
             self._done += 1
             if self._done == len(self._groups):
                 self._work.notify_all()
@@ -176,11 +176,11 @@ class Epoch(Iterator[Fetched]):
                 if not shared.left:
                     break
                 other = self._parts.popleft()
-            self._do(*other)
+            self._run_part(*other)
         if shared.error is not None:
             raise shared.error
 
-    def _do(self, shared: _Shared, part: Part) -> None:
+    def _run_part(self, shared: _Shared, part: Part) -> None:
         error: BaseException | None = None
         try:
             if shared.error is None and not self._stopped:

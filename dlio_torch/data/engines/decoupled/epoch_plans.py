@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
+from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DlioError
 
@@ -28,11 +28,11 @@ class Plans:
         self._batches = batches
         self._groups = groups
         self._lock = threading.Lock()
-        self._made: dict[int, Plan] = {}
+        self._waiting: dict[int, ReadPlan] = {}
         self._begun = -1
         self._alone = 0  # groups before this one are planned each for itself: one of them cannot be
 
-    def take(self, number: int) -> Plan:
+    def take(self, number: int) -> ReadPlan:
         """The plan of a group whose turn it is.
 
         Raises:
@@ -40,10 +40,10 @@ class Plans:
         """
         with self._lock:
             self._begun = max(self._begun, number)
-            plan = self._made.pop(number, None) or self._several(number)
+            plan = self._waiting.pop(number, None) or self._several(number)
         return plan or self._planner(self._batches(number))
 
-    def look(self, number: int) -> Plan | None:
+    def peek(self, number: int) -> ReadPlan | None:
         """The plan of a group, which stays here until it is taken; ``None``: its turn has come already.
 
         Raises:
@@ -52,15 +52,15 @@ class Plans:
         with self._lock:
             if number <= self._begun:
                 return None
-            plan = self._made.get(number)
+            plan = self._waiting.get(number)
         if plan is None:
             plan = self._planner(self._batches(number))
             with self._lock:
                 if number > self._begun:
-                    self._made[number] = plan
+                    self._waiting[number] = plan
         return plan
 
-    def _several(self, number: int) -> Plan | None:
+    def _several(self, number: int) -> ReadPlan | None:
         """The plan of a group that is made with those behind it; ``None``: it has to be made alone."""
         if not self._planner.joins or number < self._alone:
             return None
@@ -72,5 +72,5 @@ class Plans:
         except DlioError:
             self._alone = numbers.stop
             return None
-        self._made.update(zip(numbers[1:], plans[1:], strict=True))
+        self._waiting.update(zip(numbers[1:], plans[1:], strict=True))
         return plans[0]

@@ -7,9 +7,9 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from dlio_torch.data.engines.facts import Demand, EngineFacts, Unused
+from dlio_torch.data.engines.facts import Demand, EngineFacts
 from dlio_torch.formats.core.call_text import call_text
-from dlio_torch.formats.core.facts import Axis, Call
+from dlio_torch.formats.core.facts import Axis, Call, Unused
 from dlio_torch.formats.core.tuning import sizes
 
 if TYPE_CHECKING:
@@ -21,14 +21,12 @@ THREADS = 2
 
 _AHEAD = "it reads ahead by bytes (loader.prefetch_bytes)"
 _UNUSED = (
-    Unused("loader.prefetch_factor", None, _AHEAD, "set loader.prefetch_factor=null"),
-    Unused("loader.prefetch_batches", 1, _AHEAD, "set loader.prefetch_bytes instead"),
-    Unused(
-        "loader.in_memory", False, "it reads while the training goes on, in each epoch", "set loader.in_memory=false"
-    ),
-    Unused("access.interleave_prefetch", 0, _AHEAD, "set access.interleave_prefetch=0"),
-    Unused("access.interleave_buffer", 0, _AHEAD, "set access.interleave_buffer=0"),
-    Unused("access.lane_probe", False, "it knows the shape of samples", "set access.lane_probe=false"),
+    Unused("loader.prefetch_factor", _AHEAD, (None,)),
+    Unused("loader.prefetch_batches", _AHEAD, (1,), "set loader.prefetch_bytes instead"),
+    Unused("loader.in_memory", "it reads while the training goes on, in each epoch", (False,)),
+    Unused("access.interleave_prefetch", _AHEAD, (0,)),
+    Unused("access.interleave_buffer", _AHEAD, (0,)),
+    Unused("access.lane_probe", "it knows the shape of samples", (False,)),
 )
 _TRANSFERS = ("256KiB", "1MiB", "4MiB")
 _BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
@@ -38,7 +36,7 @@ class DecoupledFacts(EngineFacts):
     """Facts about engine ``decoupled``."""
 
     name: ClassVar[str] = "decoupled"
-    builder: ClassVar[str] = "dlio_torch.data.engines.decoupled.build:build"
+    builder: ClassVar[str] = "dlio_torch.data.engines.decoupled.create_engine:build"
     reads_ranges: ClassVar[bool] = True
     threads_in_workers: ClassVar[bool] = True
     main_thread: ClassVar[bool] = False
@@ -61,9 +59,9 @@ class DecoupledFacts(EngineFacts):
                 "set loader.style=map, or loader.num_workers=0 and loader.read_threads",
             )
         for option in self.unused(config):
-            fail([option.key, "loader.engine"], option.instead, f"{option.way_out}, or loader.engine=dataloader")
+            fail([option.key, "loader.engine"], option.reason, f"{option.advice}, or loader.engine=dataloader")
         if loader.replay == "samples":
-            fail(["loader.replay", "loader.engine"], "kept samples have no places in files", "set loader.replay=reads")
+            fail(["loader.replay", "loader.engine"], "kept samples have no extents in files", "set loader.replay=reads")
         about = facts(config.dataset.format)
         if config.dataset.direct_io and not about.ranges_past_cache(config):
             fail(
@@ -76,13 +74,9 @@ class DecoupledFacts(EngineFacts):
     def unused(self, config: Config) -> Iterator[Unused]:
         from dlio_torch.formats.core.registry import facts
 
-        about = facts(config.dataset.format)
-        of_format = [
-            Unused(about.key(one.option), one.only, one.instead, f"set {about.key(one.option)}={one.only}")
-            for one in about.unused_by_decoupled(config)
-            if one.only is not None
-        ]
-        return (option for option in (*_UNUSED, *of_format) if attrgetter(option.key)(config) != option.value)
+        of_format = facts(config.dataset.format).unused_by_decoupled(config)
+        limited = (option for option in (*_UNUSED, *of_format) if option.accepted)
+        return (option for option in limited if attrgetter(option.key)(config) not in option.accepted)
 
     def axes(self, config: Config, cores: int) -> Sequence[Axis]:
         loader = config.loader

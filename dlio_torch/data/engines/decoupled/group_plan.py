@@ -15,22 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.engines.decoupled.copy_plan import Moves, begins_of, by_group, in_order
+from dlio_torch.data.engines.decoupled.copy_plan import CopyPlan, begins_of, by_group, in_order
 from dlio_torch.data.engines.decoupled.open_files import Files, OpenFile
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.formats.core.batch import ArraySpec
-from dlio_torch.formats.core.layout import Chunks, Copies, Ints, Pieces, Records
+from dlio_torch.formats.core.layout import Chunks, Copies, Extents, Ints, Records
 
 _Share = tuple[int, "slice | Ints"]  # file, and positions of its samples
 # Positions in their files, which samples are of which file, and the files.
 _Located = tuple[Ints, Sequence[_Share], Sequence[OpenFile]]
 _ALIGNED = 64  # bytes to which the arrays of a group begin
 _NOWHERE = np.zeros(0, np.int32)
-_NO_PIECES = Pieces(*(np.zeros(0, np.int64) for _ in range(3)))
+_NO_EXTENTS = Extents(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 @dataclass(frozen=True)
-class Section:
+class ArraySection:
     """One array of all samples of the group, in the block.
 
     Attributes:
@@ -45,29 +45,29 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to read for a group of batches.
+class ReadPlan:
+    """Read plan of a group of batches.
 
     Attributes:
         indices: sample numbers of all batches, one after another.
         counts: samples of each batch.
         sections: the arrays.
         size: bytes of the block.
-        descriptors: of each piece that goes to its place as it is, its file; int32.
-        pieces: these pieces, in the order of files and of bytes in each; ``to`` counts from the block's begin.
+        descriptors: of each extent that goes to its destination as it is, its file; int32.
+        extents: these extents, in the order of files and of bytes in each; ``to`` counts from the block's begin.
         chunks: chunks that are decoded first, each with its descriptor and its file.
         records: records that are taken apart.
-        copies: pieces that are in memory already.
+        copies: extents that are in memory already.
         paths: the file of each descriptor.
         files: keeps the descriptors open.
     """
 
     indices: Indices
     counts: tuple[int, ...]
-    sections: Sequence[Section]
+    sections: Sequence[ArraySection]
     size: int
     descriptors: npt.NDArray[np.int32]
-    pieces: Pieces
+    extents: Extents
     chunks: Sequence[tuple[int, Chunks]]
     records: Sequence[Records]
     copies: Sequence[Copies]
@@ -83,7 +83,7 @@ class Planner:
         manifest: where each sample lies.
         files: the open files.
         block: arrays begin as far from a border of blocks of so many bytes as the first sample does in its file, so
-            that direct reads can go straight to their place; 0: anywhere.
+            that direct reads can go straight to their destination; 0: anywhere.
     """
 
     def __init__(self, specs: Sequence[ArraySpec], manifest: Manifest, files: Files, block: int = 0) -> None:
@@ -95,11 +95,11 @@ class Planner:
         self._block = block
         self._may_join = not block and manifest.num_files <= files.limit
         self._all_alike = not block and not any(spec.variable for spec in specs)
-        self._known: dict[int, tuple[list[Section], int]] = {}  # sections of so many samples that are all alike
+        self._known: dict[int, tuple[list[ArraySection], int]] = {}  # sections of so many samples that are all alike
         #: Whether :meth:`several` does better than one plan after another: known from the last plan.
         self.joins = False
 
-    def __call__(self, batches: Sequence[Indices]) -> Plan:
+    def __call__(self, batches: Sequence[Indices]) -> ReadPlan:
         """The plan of these batches of sample numbers.
 
         Raises:
@@ -114,7 +114,7 @@ class Planner:
         self.joins = self._may_join and not moves.chunks and all(map(self._joinable, files))
         return _plan(indices, batches, sections, size, in_order(moves), files)
 
-    def several(self, groups: Sequence[Sequence[Indices]]) -> list[Plan]:
+    def several(self, groups: Sequence[Sequence[Indices]]) -> list[ReadPlan]:
         """The plans of groups of batches, as if each were planned alone, at hardly more than one's cost.
 
         Raises:
@@ -136,19 +136,19 @@ class Planner:
         if moves.chunks:  # groups may share some: a chunk is then part of each of them
             return [self(batches) for batches in groups]
         return [
-            _plan(indices[low:high], batches, *block, own, files)
-            for batches, (low, high), block, own in zip(
+            _plan(indices[low:high], batches, *block, copy_plan, files)
+            for batches, (low, high), block, copy_plan in zip(
                 groups, pairwise(borders), blocks, by_group(moves, len(groups)), strict=True
             )
         ]
 
     def _joinable(self, file: OpenFile) -> bool:
         """Whether a file may be looked at for many groups at once, at no cost to the first of them."""
-        native = file.native
-        looks_up = native.records is not None and any(spec.variable for spec in self._specs)  # reads to learn sizes
-        return not (native.once or native.read_bytes or looks_up)
+        layout = file.layout
+        looks_up = layout.records is not None and any(spec.variable for spec in self._specs)  # reads to learn sizes
+        return not (layout.once or layout.read_bytes or looks_up)
 
-    def apart(self, indices: Indices, take: Callable[[Ints], Ints]) -> tuple[Plan, Ints, Ints]:
+    def apart(self, indices: Indices, take: Callable[[Ints], Ints]) -> tuple[ReadPlan, Ints, Ints]:
         """The plan of samples that go each to memory of its own, its arrays one after another.
 
         Args:
@@ -182,38 +182,38 @@ class Planner:
         """
         return self._all_sizes(self._located(indices))
 
-    def together(self, batches: Sequence[Indices], sizes: Ints) -> Plan:
+    def joined(self, batches: Sequence[Indices], sizes: Ints) -> ReadPlan:
         """The plan of batches whose samples are in memory, with bytes of their arrays as :meth:`apart` gives them."""
         sections, size = self._sections(list(sizes.T))
         indices = np.concatenate(batches)
-        return _plan(indices, batches, sections, size, Moves(), ())
+        return _plan(indices, batches, sections, size, CopyPlan(), ())
 
     def _located(self, indices: Indices) -> _Located:
         numbers, rows = self._manifest.locate_all(indices)
         parts = _by_file(numbers) if self._manifest.num_files > 1 else [(0, slice(None))]
         return rows, parts, [self._files.get(number) for number, _ in parts]
 
-    def _moves(self, into: Sequence[Ints], located: _Located) -> Moves:
+    def _moves(self, into: Sequence[Ints], located: _Located) -> CopyPlan:
         rows, parts, files = located
-        moves = Moves()
+        moves = CopyPlan()
         for (_, positions), file in zip(parts, files, strict=True):
-            if file.native.records is not None:
-                to = np.stack([where[positions] for where in into], axis=1)
-                moves.records.append(file.native.records.plan(rows[positions], to))
+            if file.layout.records is not None:
+                to = np.stack([targets[positions] for targets in into], axis=1)
+                moves.records.append(file.layout.records.plan(rows[positions], to))
                 continue
-            for spec, where in zip(self._specs, into, strict=True):
-                places = file.native.arrays[spec.name]
-                found = places.plan(rows[positions], where[positions])
-                if isinstance(found, Copies):
-                    moves.copies.append(found)
+            for spec, targets in zip(self._specs, into, strict=True):
+                array = file.layout.arrays[spec.name]
+                planned = array.plan(rows[positions], targets[positions])
+                if isinstance(planned, Copies):
+                    moves.copies.append(planned)
                     continue
-                descriptor = file.descriptors[places.path]
-                moves.paths[descriptor] = places.path
-                if isinstance(found, Chunks):
-                    moves.chunks.append((descriptor, found))
+                descriptor = file.descriptors[array.path]
+                moves.paths[descriptor] = array.path
+                if isinstance(planned, Chunks):
+                    moves.chunks.append((descriptor, planned))
                 else:
-                    moves.pieces.append(found)
-                    moves.descriptors.append(np.full(len(found.offsets), descriptor, np.int32))
+                    moves.extents.append(planned)
+                    moves.descriptors.append(np.full(len(planned.offsets), descriptor, np.int32))
         return moves
 
     def _all_sizes(self, located: _Located) -> Ints:
@@ -230,8 +230,8 @@ class Planner:
             sizes[positions] = _sizes(file, number, spec, rows[positions])
         return sizes
 
-    def _sections(self, sizes: Sequence[Ints], located: _Located | None = None) -> tuple[list[Section], int]:
-        """Where the arrays of samples of these sizes lie in a block, and its size."""
+    def _sections(self, sizes: Sequence[Ints], located: _Located | None = None) -> tuple[list[ArraySection], int]:
+        """Sections of a block for samples of these sizes, and the size of the block."""
         count = len(sizes[0]) if self._all_alike else -1
         known = self._known.get(count)
         if known is not None:
@@ -242,7 +242,7 @@ class Planner:
             np.cumsum(each, out=ends[1:])
             if self._block and located is not None:
                 size = self._as_in_file(size, spec, located)
-            sections.append(Section(spec, size, ends))
+            sections.append(ArraySection(spec, size, ends))
             size += -(-int(ends[-1]) // _ALIGNED) * _ALIGNED
         if self._all_alike:
             self._known = {count: (sections, size)}  # the last one: groups differ in size at the end of an epoch
@@ -251,10 +251,10 @@ class Planner:
     def _as_in_file(self, size: int, spec: ArraySpec, located: _Located) -> int:
         """The next byte from ``size`` on that lies in its block as the first sample of a file does."""
         rows, (share, *_), (file, *_) = located
-        if file.native.records is not None:
+        if file.layout.records is not None:
             return size
-        found = file.native.arrays[spec.name].plan(rows[share[1]][:1], np.zeros(1, np.int64))
-        within = int(found.offsets[0]) % self._block if isinstance(found, Pieces) else 0
+        planned = file.layout.arrays[spec.name].plan(rows[share[1]][:1], np.zeros(1, np.int64))
+        within = int(planned.offsets[0]) % self._block if isinstance(planned, Extents) else 0
         if within % _ALIGNED:  # elements must be aligned, too
             return size
         return size + (within - size) % self._block
@@ -262,8 +262,8 @@ class Planner:
 
 def _sizes(file: OpenFile, number: int, spec: ArraySpec, rows: Ints) -> Ints:
     """Bytes in memory of array ``number`` of the samples at ``rows``."""
-    records = file.native.records
-    return file.native.arrays[spec.name].sizes(rows) if records is None else records.sizes(rows)[:, number]
+    records = file.layout.records
+    return file.layout.arrays[spec.name].sizes(rows) if records is None else records.sizes(rows)[:, number]
 
 
 def _by_file(numbers: Ints) -> list[_Share]:
@@ -280,13 +280,13 @@ def _by_file(numbers: Ints) -> list[_Share]:
 def _plan(
     indices: Indices,
     batches: Sequence[Indices],
-    sections: Sequence[Section],
+    sections: Sequence[ArraySection],
     size: int,
-    moves: Moves,
+    moves: CopyPlan,
     files: Sequence[OpenFile],
-) -> Plan:
-    where, pieces = (moves.descriptors[0], moves.pieces[0]) if moves.pieces else (_NOWHERE, _NO_PIECES)
-    return Plan(
-        indices, tuple(map(len, batches)), sections, size, where, pieces, moves.chunks, moves.records, moves.copies,
-        moves.paths, files,
+) -> ReadPlan:
+    descriptors, extents = (moves.descriptors[0], moves.extents[0]) if moves.extents else (_NOWHERE, _NO_EXTENTS)
+    return ReadPlan(
+        indices, tuple(map(len, batches)), sections, size, descriptors, extents, moves.chunks, moves.records,
+        moves.copies, moves.paths, files,
     )  # fmt: skip

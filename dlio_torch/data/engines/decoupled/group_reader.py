@@ -1,4 +1,4 @@
-"""Moving the bytes of a plan into its block: pieces that go to their place, chunks that are decoded first.
+"""Moving the bytes of a plan into its block: extents that go to their destination, chunks that are decoded first.
 
 A large plan falls into parts, which threads that have nothing else to do may take.
 """
@@ -18,16 +18,16 @@ import numpy.typing as npt
 
 from dlio_torch.data.engines.decoupled.block_pool import Memory
 from dlio_torch.data.engines.decoupled.epoch import Part
-from dlio_torch.data.engines.decoupled.group_plan import Plan
+from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.codecs import decoded
 from dlio_torch.formats.core.direct_file import not_permitted
 from dlio_torch.formats.core.layout import Chunks, Ints, Records
+from dlio_torch.iotrace.recorder.spans import Recorder
+from dlio_torch.native.extents import ExtentError, Mover
 from dlio_torch.native.memory import address_of
-from dlio_torch.native.places import Mover, PlaceError
 from dlio_torch.native.swapping import open_swapper
 from dlio_torch.syserrors import unreadable
-from dlio_torch.trace.spans import Recorder
 
 _PART_BYTES = 2 << 20
 """Least work that is worth another thread."""
@@ -53,43 +53,43 @@ class Reading:
         self._recorder = recorder
         self._local = threading.local()
 
-    def parts(self, plan: Plan, memory: Memory) -> list[Part]:
-        """What is to be done to fill ``memory``; each part by any thread, and raises DataError."""
+    def parts(self, plan: ReadPlan, memory: Memory) -> list[Part]:
+        """Parts of the reading that fills ``memory``; any thread may run a part, and each raises DataError."""
         return self.parts_at(plan, address_of(memory))
 
-    def parts_at(self, plan: Plan, base: int) -> list[Part]:
+    def parts_at(self, plan: ReadPlan, base: int) -> list[Part]:
         """As :meth:`parts`, for memory that begins at an address."""
-        made: list[Part] = []
-        for low, high in _cuts(plan.pieces.lengths, self._threads):
-            made.append(partial(self._read, plan, low, high, base))
+        parts: list[Part] = []
+        for low, high in _cuts(plan.extents.lengths, self._threads):
+            parts.append(partial(self._read, plan, low, high, base))
         if plan.copies:
             sources, lengths, to = (
-                np.concatenate([getattr(one, name) for one in plan.copies]) for name in ("sources", "lengths", "to")
+                np.concatenate([getattr(part, name) for part in plan.copies]) for name in ("sources", "lengths", "to")
             )
-            made += self.copies(sources, lengths, to + base)
+            parts += self.copies(sources, lengths, to + base)
         for records in plan.records:
             for low, high in _cuts(records.spans, self._threads):
-                made.append(partial(self._take_apart, records, low, high, base))
+                parts.append(partial(self._take_apart, records, low, high, base))
         for descriptor, chunks in plan.chunks:
             # A chunk that is inflated takes the time of reading several times its size.
             for low, high in _cuts(np.full(len(chunks.offsets), chunks.size, np.int64), self._threads):
-                made.append(partial(self._decode, plan.paths[descriptor], descriptor, chunks, low, high, base))
-        return made
+                parts.append(partial(self._decode, plan.paths[descriptor], descriptor, chunks, low, high, base))
+        return parts
 
     def copies(self, sources: Ints, lengths: Ints, to: Ints) -> list[Part]:
-        """What is to be done to copy pieces of memory, by their addresses."""
+        """Parts of copying extents of memory, by their addresses."""
         return [
             partial(self.mover.copy, sources[low:high], lengths[low:high], to[low:high])
             for low, high in _cuts(lengths, self._threads)
         ]
 
-    def _read(self, plan: Plan, low: int, high: int, base: int) -> None:
-        pieces, descriptors = plan.pieces, plan.descriptors[low:high]
+    def _read(self, plan: ReadPlan, low: int, high: int, base: int) -> None:
+        extents, descriptors = plan.extents, plan.descriptors[low:high]
         began = time.perf_counter_ns()
-        lengths, to = pieces.lengths[low:high], pieces.to[low:high] + base
-        self._fill(plan.paths, descriptors, pieces.offsets[low:high], lengths, to)
-        if pieces.turned is not None:
-            open_swapper().swap(to, lengths, pieces.turned[low:high])
+        lengths, to = extents.lengths[low:high], extents.to[low:high] + base
+        self._fill(plan.paths, descriptors, extents.offsets[low:high], lengths, to)
+        if extents.turned is not None:
+            open_swapper().swap(to, lengths, extents.turned[low:high])
         if self._recorder.enabled:
             path = str(next(iter(plan.paths.values()))) if len(plan.paths) == 1 else None
             size = int(lengths.sum())
@@ -97,10 +97,10 @@ class Reading:
 
     def _take_apart(self, records: Records, low: int, high: int, base: int) -> None:
         began = time.perf_counter_ns()
-        records.places.read(records, low, high, base, self._request)
+        records.layout.read(records, low, high, base, self._request)
         if self._recorder.enabled:
             size = int(records.spans[low:high].sum())
-            self._recorder.add("read", began, time.perf_counter_ns(), file=str(records.places.path), bytes=size)
+            self._recorder.add("read", began, time.perf_counter_ns(), file=str(records.layout.path), bytes=size)
 
     def _decode(self, path: Path, descriptor: int, chunks: Chunks, low: int, high: int, base: int) -> None:
         add, clock = self._recorder.add, time.perf_counter_ns
@@ -113,8 +113,8 @@ class Reading:
             address = address_of(scratch)
             order = np.argsort(chunks.offsets[first:last], kind="stable")
             which = np.full(len(sizes), descriptor, np.int32)
-            where = {descriptor: path}
-            self._fill(where, which, chunks.offsets[first:last][order], sizes[order], (starts + address)[order])
+            paths = {descriptor: path}
+            self._fill(paths, which, chunks.offsets[first:last][order], sizes[order], (starts + address)[order])
             read = clock()
             add("read", began, read, file=str(path), bytes=int(ends[-1]))
             begin, end = np.searchsorted(chunks.chunk, (first, last))
@@ -147,7 +147,7 @@ class Reading:
             )
             for number, (low, high) in enumerate(zip(starts, ends, strict=True), start=first)
         ]  # fmt: skip
-        return np.array([address_of(one) for one in kept], np.int64)
+        return np.array([address_of(chunk) for chunk in kept], np.int64)
 
     def _scratch(self, size: int) -> Memory:
         """Memory of this thread that is used again."""
@@ -161,20 +161,20 @@ class Reading:
     ) -> None:
         try:
             self.mover.read(descriptors, offsets, lengths, to, self._request)
-        except PlaceError as error:
-            path, at = paths[int(descriptors[error.piece])], int(offsets[error.piece])
+        except ExtentError as error:
+            path, first = paths[int(descriptors[error.extent])], int(offsets[error.extent])
             if error.errno == errno.EINVAL:  # of what is asked for here, only a direct read can be invalid
                 raise not_permitted(path) from error
             if error.errno is not None:
                 raise unreadable(path, OSError(error.errno, os.strerror(error.errno))) from error
             raise DataError(
-                f"{path} ends at byte {at + error.got}, asked for {int(lengths[error.piece])} from byte {at} on",
+                f"{path} ends at byte {first + error.got}, asked for {int(lengths[error.extent])} from byte {first} on",
                 hint="the file is damaged or incomplete; remove it and generate again",
             ) from error
 
 
 def _cuts(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
-    """Borders of at most ``most`` stretches of about equal sizes; fewer where they would be small."""
+    """Borders of at most ``most`` ranges of about equal sizes; fewer where they would be small."""
     count = len(sizes)
     if int(sizes.sum()) < 2 * _PART_BYTES:
         if count:
@@ -191,7 +191,7 @@ def _cuts(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _pieces_of(sizes: Ints, low: int, high: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Stretches of ``low`` to ``high`` of at most ``limit`` bytes, or one chunk."""
+    """Ranges within ``low`` to ``high`` of at most ``limit`` bytes, or one chunk."""
     while low < high:
         ends = np.cumsum(sizes[low:high])
         last = low + max(1, int(np.searchsorted(ends, limit, side="right")))

@@ -17,7 +17,7 @@ from dlio_torch.data.dataset.verification import check_contents
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource, batches_of
 from dlio_torch.data.engines.decoupled.buffer_pool import BufferPool, Ints
 from dlio_torch.data.engines.decoupled.epoch import Part, Share
-from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
+from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import Batch
@@ -60,7 +60,7 @@ class SampleWindow:
     samples: Sequence[Incoming]
     whole: bool
     known: bool = False
-    plans: list[tuple[Sequence[Incoming], Plan]] = field(default_factory=list)
+    plans: list[tuple[Sequence[Incoming], ReadPlan]] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -75,7 +75,7 @@ class IncomingReader:
 
     Args:
         source: what is read.
-        planner: finds places.
+        planner: finds extents.
         reading: moves bytes.
     """
 
@@ -95,11 +95,11 @@ class IncomingReader:
         try:
             window.plans = find(window.samples)
         except DlioError:
-            for one in window.samples:  # a damaged file costs its own samples alone
+            for sample in window.samples:  # a damaged file costs its own samples alone
                 try:
-                    window.plans += find([one])
+                    window.plans += find([sample])
                 except DlioError as error:
-                    one.error = error.with_traceback(None)
+                    sample.error = error.with_traceback(None)
         except BaseException as error:
             self._failed(window, error)
 
@@ -116,38 +116,37 @@ class IncomingReader:
 
     def take_back(self, samples: Sequence[Incoming]) -> None:
         """The memory of these samples is free."""
-        kept = [one for one in samples if one.sizes]
+        kept = [sample for sample in samples if sample.sizes]
         if kept:
-            self._buffers.give(
-                np.array([one.address for one in kept], np.int64), np.array([sum(one.sizes) for one in kept], np.int64)
-            )
+            addresses = np.array([sample.address for sample in kept], np.int64)
+            self._buffers.give(addresses, np.array([sum(sample.sizes) for sample in kept], np.int64))
 
     @staticmethod
     def _failed(window: SampleWindow, error: BaseException) -> None:
-        for one in window.samples:
-            one.error = one.error or error
+        for sample in window.samples:
+            sample.error = sample.error or error
 
-    def _placed(self, samples: Sequence[Incoming]) -> list[tuple[Sequence[Incoming], Plan]]:
+    def _placed(self, samples: Sequence[Incoming]) -> list[tuple[Sequence[Incoming], ReadPlan]]:
         plan, addresses, sizes = self._planner.apart(_numbers(samples), self._buffers.take)
         rows = self._rows(sizes).tolist()
-        for one, length, address, each in zip(samples, rows, addresses.tolist(), sizes.tolist(), strict=True):
-            one.rows, one.address, one.sizes = length, address, each
+        for sample, length, address, each in zip(samples, rows, addresses.tolist(), sizes.tolist(), strict=True):
+            sample.rows, sample.address, sample.sizes = length, address, each
         return [(samples, plan)]
 
-    def _measured(self, samples: Sequence[Incoming]) -> list[tuple[Sequence[Incoming], Plan]]:
+    def _measured(self, samples: Sequence[Incoming]) -> list[tuple[Sequence[Incoming], ReadPlan]]:
         numbers = _numbers(samples)
         unknown = np.unique(numbers[self._lengths[numbers] < 0])
         if len(unknown):
             self._lengths[unknown] = self._rows(self._planner.sizes(unknown))
-        for one, length in zip(samples, self._lengths[numbers].tolist(), strict=True):
-            one.rows = length
+        for sample, length in zip(samples, self._lengths[numbers].tolist(), strict=True):
+            sample.rows = length
         return []
 
     def _rows(self, sizes: Ints) -> Ints:
         rows: Ints = (sizes[:, self._cut] // self._row_bytes[self._cut]).min(axis=1)
         return rows
 
-    def _read(self, samples: Sequence[Incoming], plan: Plan, share: Share) -> None:
+    def _read(self, samples: Sequence[Incoming], plan: ReadPlan, share: Share) -> None:
         try:
             share(self._reading.parts_at(plan, 0))
             self._finish(samples)
@@ -155,39 +154,40 @@ class IncomingReader:
             if len(samples) == 1:
                 samples[0].error = error.with_traceback(None)
                 return
-            for one in samples:
-                self._read_alone(one)
+            for sample in samples:
+                self._read_alone(sample)
 
-    def _read_alone(self, one: Incoming) -> None:
-        where = np.array([one.address], np.int64)
+    def _read_alone(self, sample: Incoming) -> None:
+        address = np.array([sample.address], np.int64)
         try:
-            plan, _, _ = self._planner.apart(_numbers([one]), lambda _: where)
+            plan, _, _ = self._planner.apart(_numbers([sample]), lambda _: address)
             one_by_one(self._reading.parts_at(plan, 0))
-            self._finish([one])
+            self._finish([sample])
         except DlioError as error:
-            one.error = error.with_traceback(None)
+            sample.error = error.with_traceback(None)
 
     def _finish(self, samples: Sequence[Incoming]) -> None:
-        """What is to be done for samples when they are read."""
+        """Preprocesses and verifies samples after they are read."""
         source = self._source
         if source.preprocess is not None:
             began = time.perf_counter_ns()
             source.preprocess.burn(len(samples))
             source.recorder.add("preprocess", began, time.perf_counter_ns())
         if source.verify:
-            check_contents(self._together(samples), source.fmt, source.manifest)
+            check_contents(self._joined(samples), source.fmt, source.manifest)
 
-    def _together(self, samples: Sequence[Incoming]) -> Batch:
+    def _joined(self, samples: Sequence[Incoming]) -> Batch:
         """A batch of whole samples, a copy of them."""
-        indices, sizes = _numbers(samples), np.array([one.sizes for one in samples], np.int64)
-        plan = self._planner.together([indices], sizes)
+        indices, sizes = _numbers(samples), np.array([sample.sizes for sample in samples], np.int64)
+        plan = self._planner.joined([indices], sizes)
         memory = np.empty(plan.size, np.uint8)
         to = np.stack([section.first + section.ends[:-1] for section in plan.sections], axis=1)
-        at = np.array([one.address for one in samples], np.int64)
+        bases = np.array([sample.address for sample in samples], np.int64)
         begins = np.cumsum(sizes, axis=1) - sizes
-        one_by_one(self._reading.copies((at[:, None] + begins).ravel(), sizes.ravel(), to.ravel() + address_of(memory)))
+        sources = (bases[:, None] + begins).ravel()
+        one_by_one(self._reading.copies(sources, sizes.ravel(), to.ravel() + address_of(memory)))
         return batches_of(plan, memory)[0]
 
 
 def _numbers(samples: Sequence[Incoming]) -> Ints:
-    return np.array([one.number for one in samples], np.int64)
+    return np.array([sample.number for sample in samples], np.int64)

@@ -67,25 +67,25 @@ class LaneGroups(BatchGroups):
             errors = [step.failure() for step in group.steps]
             if not any(errors):
                 return self._put_together([step.lanes for step in group.steps], share, begun)
-            made: list[Fetched] = []
+            fetched: list[Fetched] = []
             for step, error in zip(group.steps, errors, strict=True):
                 if error is None:
-                    made += self._put_together([step.lanes], share, self._batch_recorder.begin())
+                    fetched += self._put_together([step.lanes], share, self._batch_recorder.begin())
                     continue
                 if not isinstance(error, DlioError):
                     raise error
-                made.append(failed(error))
-            return made
+                fetched.append(failed(error))
+            return fetched
         finally:
-            self._schedule.made(number, group)
+            self._schedule.finish(number, group)
 
     def _put_together(self, steps: Sequence[Lanes], share: Share, begun: BatchStart | None) -> list[Fetched]:
         lanes = [lane for step in steps for lane in step]
-        batches = [np.array([one.number for one, _ in step], np.int64) for step in steps]
-        whole = np.array([one.sizes for one, _ in lanes], np.int64)
-        begins = np.array([one.address for one, _ in lanes], np.int64)[:, None] + np.cumsum(whole, axis=1) - whole
+        batches = [np.array([sample.number for sample, _ in step], np.int64) for step in steps]
+        whole = np.array([sample.sizes for sample, _ in lanes], np.int64)
+        begins = np.array([sample.address for sample, _ in lanes], np.int64)[:, None] + np.cumsum(whole, axis=1) - whole
         firsts = np.array([first for _, first in lanes], np.int64)
-        plan = self._planner.together(batches, np.tile(self._sizes, (len(lanes), 1)))
+        plan = self._planner.joined(batches, np.tile(self._sizes, (len(lanes), 1)))
         memory = self._blocks.take(plan.size)
         to = np.stack([section.first + section.ends[:-1] for section in plan.sections], axis=1) + address_of(memory)
         share(

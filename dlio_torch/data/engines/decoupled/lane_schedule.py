@@ -17,12 +17,12 @@ from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.errors import DlioError
 
 Lanes = Sequence[tuple[Incoming, int]]
-"""Of each lane its sample, and the first of the rows that a step takes from it."""
+"""For each lane its sample, and the first of the rows that a step takes from it."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a batch is made of.
+    """Samples of one batch.
 
     Attributes:
         lanes: see above; empty if there is an error.
@@ -36,17 +36,17 @@ class Step:
 
     def failure(self) -> BaseException | None:
         """Why there is no such batch; waits until all of it is in memory."""
-        for one in (*self.entered, *(one for one, _ in self.lanes)):
-            if one.done is not None:
-                one.done.wait()
-            if one.error is not None:
-                return one.error
+        for sample in (*self.entered, *(sample for sample, _ in self.lanes)):
+            if sample.done is not None:
+                sample.done.wait()
+            if sample.error is not None:
+                return sample.error
         return self.error
 
 
 @dataclass(frozen=True)
 class ScheduledGroup:
-    """What a group of batches is made of.
+    """Samples of a group of batches.
 
     Attributes:
         steps: of each batch.
@@ -96,10 +96,10 @@ class LaneSchedule:
         self._error: DlioError | None = None  # why there are no more steps
         self._current: list[Incoming] = []  # in the lanes
         self._over = 0  # all groups before this one are made
-        self._made: dict[int, Sequence[Incoming]] = {}  # what the groups behind it, which are made, have left
+        self._finished: dict[int, Sequence[Incoming]] = {}  # what the groups behind it, which are made, have left
 
     def __call__(self, number: int, share: Share) -> ScheduledGroup:
-        """What a group is made of; fetches samples until those before it are scheduled."""
+        """Schedules a group; fetches samples until all earlier groups are scheduled."""
         queue = self._queue
         while True:
             with self._change:
@@ -125,13 +125,13 @@ class LaneSchedule:
             self._change.notify_all()
         return group
 
-    def made(self, number: int, group: ScheduledGroup) -> None:
+    def finish(self, number: int, group: ScheduledGroup) -> None:
         """A group is made: what it and those before have left is not needed any more."""
         free: list[Incoming] = []
         with self._change:
-            self._made[number] = group.left
-            while self._over in self._made:
-                free += self._made.pop(self._over)
+            self._finished[number] = group.left
+            while self._over in self._finished:
+                free += self._finished.pop(self._over)
                 self._over += 1
         self._reader.take_back(free)
 
@@ -139,9 +139,10 @@ class LaneSchedule:
         had = self._current
         steps = [self._step() for _ in range(min(self._each, self._left))]
         self._left -= len(steps)
-        seen = [*had, *(one for step in steps for one in (*step.entered, *(one for one, _ in step.lanes)))]
-        goes_on = {id(one) for one in self._current}
-        return ScheduledGroup(steps, [one for key, one in {id(one): one for one in seen}.items() if key not in goes_on])
+        seen = [*had, *(sample for step in steps for sample in (*step.entered, *(sample for sample, _ in step.lanes)))]
+        distinct = {id(sample): sample for sample in seen}
+        current = {id(sample) for sample in self._current}
+        return ScheduledGroup(steps, [sample for key, sample in distinct.items() if key not in current])
 
     def _step(self) -> Step:
         lanes: Lanes = ()
@@ -151,8 +152,8 @@ class LaneSchedule:
                 lanes = next(self._steps)
             except DlioError as error:
                 self._error = error.with_traceback(None)  # which would refer back to here
-        self._queue.read([one for one, _ in lanes if one.done is None])
-        self._current = [one for one, _ in lanes]
+        self._queue.read([sample for sample, _ in lanes if sample.done is None])
+        self._current = [sample for sample, _ in lanes]
         entered = self._entered.copy()
         self._entered.clear()
         return Step(lanes, entered, self._error)
@@ -168,14 +169,14 @@ class LaneSchedule:
                 self._queue.whole = True
 
 
-def _noted(samples: Iterator[Incoming], asked: list[Incoming]) -> Iterator[Incoming]:
+def _noted(samples: Iterator[Incoming], requested: list[Incoming]) -> Iterator[Incoming]:
     """The samples, each added to ``asked`` when it is asked for."""
-    for one in samples:
-        asked.append(one)
-        yield one
+    for sample in samples:
+        requested.append(sample)
+        yield sample
 
 
-def _rows(one: Incoming) -> int:
-    if one.error is not None and not one.sizes:  # its length is not known either
-        raise one.error
-    return one.rows
+def _rows(sample: Incoming) -> int:
+    if sample.error is not None and not sample.sizes:  # its length is not known either
+        raise sample.error
+    return sample.rows

@@ -12,32 +12,33 @@ from pathlib import Path
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_count
 from dlio_torch.formats.core.direct_file import open_direct
-from dlio_torch.formats.core.format import Format, os_errors
-from dlio_torch.formats.core.layout import NativeFile
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.iotrace.recorder.spans import Recorder
 
 
 class OpenFile:
     """A file of the data set; its descriptors are closed when nobody refers to it.
 
     Args:
-        native: where its samples lie.
+        layout: where its samples lie.
         direct: open it for direct reads.
 
     Attributes:
-        native: where its samples lie.
+        layout: where its samples lie.
         descriptors: of each file that they lie in.
     """
 
-    def __init__(self, native: NativeFile, *, direct: bool = False) -> None:
-        self.native = native
-        self.descriptors: dict[Path, int] = dict(native.descriptors)
-        needed = {places.path for places in native.arrays.values() if not places.in_memory}
+    def __init__(self, layout: FileLayout, *, direct: bool = False) -> None:
+        self.layout = layout
+        self.descriptors: dict[Path, int] = dict(layout.descriptors)
+        needed = {array.path for array in layout.arrays.values() if not array.in_memory}
         for path in needed - self.descriptors.keys():
             with os_errors(path):
                 self.descriptors[path] = open_direct(path) if direct else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             if direct:
-                # Finding the places has read the header, and the kernel some pages behind it.
+                # Finding the layout has read the header, and the kernel some pages behind it.
                 os.posix_fadvise(self.descriptors[path], 0, 0, os.POSIX_FADV_DONTNEED)
 
     def __del__(self) -> None:
@@ -79,12 +80,12 @@ class Files:
             DataError: it is missing, damaged, or holds another number of samples.
         """
         with self._lock:
-            found = self._open.get(number)
-            if found is not None:
+            opened = self._open.get(number)
+            if opened is not None:
                 self._open.move_to_end(number)
                 if number in self._held:
                     self._held.move_to_end(number)
-                return found
+                return opened
             coming = self._coming.get(number)
             mine = coming is None
             if coming is None:
@@ -100,14 +101,14 @@ class Files:
             raise
         with self._lock:
             del self._coming[number]
-            if not opened.native.once:
+            if not opened.layout.once:
                 self._keep(number, opened)
         coming.set_result(opened)
         return opened
 
     def _keep(self, number: int, opened: OpenFile) -> None:
         self._open[number] = opened
-        if opened.native.read_bytes:
+        if opened.layout.read_bytes:
             self._held[number] = None
         if len(self._held) > self._held_limit:
             del self._open[next(iter(self._held))]
@@ -119,12 +120,12 @@ class Files:
     def _opened(self, number: int) -> OpenFile:
         path = self._manifest.path(number)
         began = time.perf_counter_ns()
-        opened = OpenFile(self._format.places(path), direct=self._format.config.direct_io)
+        opened = OpenFile(self._format.layout(path), direct=self._format.config.direct_io)
         self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
-        if opened.native.read_bytes:
-            self._recorder.add("read", began, time.perf_counter_ns(), file=str(path), bytes=opened.native.read_bytes)
-        if opened.native.num_samples is not None:
-            check_count(path, opened.native.num_samples, self._manifest.count(number))
+        if opened.layout.read_bytes:
+            self._recorder.add("read", began, time.perf_counter_ns(), file=str(path), bytes=opened.layout.read_bytes)
+        if opened.layout.num_samples is not None:
+            check_count(path, opened.layout.num_samples, self._manifest.count(number))
         return opened
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class PrefetchQueue:
         self.change = threading.Condition()
         self.share: Share = one_by_one
         self._claimed = 0  # windows
-        self._asked = 0
+        self._requested = 0
         self._coming: dict[int, SampleWindow] = {}  # those that are claimed and not asked for
 
     def samples(self) -> Iterator[Incoming]:
@@ -47,14 +47,14 @@ class PrefetchQueue:
             self._fetch_all(claimed)
             with self.change:
                 window = self._coming.pop(number)
-                self._asked = number + 1
+                self._requested = number + 1
                 self.change.notify_all()
                 self.change.wait_for(partial(getattr, window, "known"))
             yield from window.samples
 
     def has_room(self) -> bool:
         """Whether there is a window to claim; for one who holds ``change``."""
-        return self._claimed < self._asked + self._ahead
+        return self._claimed < self._requested + self._ahead
 
     def claim(self) -> SampleWindow:
         """The next window, which the caller fetches; for one who holds ``change``."""
@@ -76,7 +76,7 @@ class PrefetchQueue:
         most = self._window
         for first in range(0, len(samples), most * self._ahead):
             some = samples[first : first + most * self._ahead]
-            self._fetch_all([_window(some[at : at + most], whole=True) for at in range(0, len(some), most)])
+            self._fetch_all([_window(some[start : start + most], whole=True) for start in range(0, len(some), most)])
 
     def _fetch_all(self, windows: Sequence[SampleWindow]) -> None:
         if windows:
@@ -87,6 +87,6 @@ class PrefetchQueue:
 
 def _window(samples: Sequence[Incoming], *, whole: bool) -> SampleWindow:
     window = SampleWindow(samples, whole)
-    for one in samples:
-        one.done = window.done if whole else None
+    for sample in samples:
+        sample.done = window.done if whole else None
     return window

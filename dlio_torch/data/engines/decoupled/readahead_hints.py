@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.engines.decoupled.epoch_plans import Plans
-from dlio_torch.data.engines.decoupled.group_plan import Plan
+from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.errors import DlioError
-from dlio_torch.native.places import Ints, Mover
+from dlio_torch.native.extents import Ints, Mover
 
 _ON = 32
 """Groups for which the system is told after one that was not in the page cache: what is there may have been told."""
@@ -40,10 +40,10 @@ class Ahead:
         self._mover = mover
         self._until = 0
         self._telling = threading.Lock()
-        self._told = 0  # all groups before this one
-        self._ends: set[tuple[int, int]] = set()  # descriptor and byte behind each stretch of the last of them
+        self._hinted = 0  # all groups before this one
+        self._ends: set[tuple[int, int]] = set()  # descriptor and byte behind each extent of the last of them
 
-    def take(self, number: int) -> Plan:
+    def take(self, number: int) -> ReadPlan:
         """The plan of a group whose turn it is.
 
         Raises:
@@ -56,33 +56,33 @@ class Ahead:
             self._tell(number, plan)
         return plan
 
-    def _tell(self, number: int, plan: Plan) -> None:
+    def _tell(self, number: int, plan: ReadPlan) -> None:
         if not self._telling.acquire(blocking=False):  # whoever tells needs to know where the group before ended
             return
         try:
-            if self._told <= number:
-                self._told, self._ends = number + 1, {(descriptor, end) for descriptor, _, end in _stretches(plan)}
-            while self._told < min(self._groups, number + 1 + self._depth):
-                self._told += 1
+            if self._hinted <= number:
+                self._hinted, self._ends = number + 1, {(descriptor, end) for descriptor, _, end in _extents(plan)}
+            while self._hinted < min(self._groups, number + 1 + self._depth):
+                self._hinted += 1
                 with contextlib.suppress(DlioError):  # it is told when its turn comes
-                    self._tell_of(self._told - 1)
+                    self._tell_of(self._hinted - 1)
         finally:
             self._telling.release()
 
     def _tell_of(self, number: int) -> None:
         before, self._ends = self._ends, set()
-        plan = self._plans.look(number)
+        plan = self._plans.peek(number)
         if plan is None:
             return
-        for descriptor, begin, end in _stretches(plan):
+        for descriptor, begin, end in _extents(plan):
             self._ends.add((descriptor, end))
             if (descriptor, begin) not in before and end > begin:
                 os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
 
 
-def _stretches(plan: Plan) -> Iterator[tuple[int, int, int]]:
-    """Descriptor, first byte and end of each stretch of files that a plan reads."""
-    yield from _joined(plan.descriptors, plan.pieces.offsets, plan.pieces.lengths)
+def _extents(plan: ReadPlan) -> Iterator[tuple[int, int, int]]:
+    """Descriptor, first byte and end of each extent of files that a plan reads."""
+    yield from _joined(plan.descriptors, plan.extents.offsets, plan.extents.lengths)
     for descriptor, chunks in plan.chunks:
         order = np.argsort(chunks.offsets, kind="stable")
         which = np.full(len(order), descriptor, np.int32)

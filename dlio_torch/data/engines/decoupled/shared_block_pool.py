@@ -30,13 +30,13 @@ class SharedBlocks:
         self._spare_bytes = spare_bytes
         self._lock = threading.RLock()  # a block may come back while the collector runs inside it
         self._used: dict[int, weakref.ref[Memory]] = {}
-        self._places: dict[int, tuple[int, int]] = {}  # block -> address, and that of its end
+        self._ranges: dict[int, tuple[int, int]] = {}  # block -> address, and that of its end
         region.state[region.state == READING] = FREE  # by a worker that ended
 
     @property
-    def made(self) -> int:
+    def allocated(self) -> int:
         """Blocks made so far, by workers of before, too."""
-        return int(self._region.made)
+        return int(self._region.allocated)
 
     def take(self, size: int) -> Memory:
         """A block of ``size`` bytes; it comes back when no view of it is left, or from the trainer.
@@ -52,14 +52,14 @@ class SharedBlocks:
             region.state[block] = READING
             memory = region.memory(block, size)
             address = address_of(memory)
-            self._places[block] = address, address + size
+            self._ranges[block] = address, address + size
             self._used[block] = weakref.ref(memory, lambda gone: self._back(block, gone))
         return memory
 
-    def place_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
+    def position_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
         """The block in use that a tensor lies in, and its first byte there; ``None``: it lies elsewhere."""
         address = tensor.data_ptr()
-        for block, (begin, end) in list(self._places.items()):
+        for block, (begin, end) in list(self._ranges.items()):
             if begin <= address < end:
                 return block, address - begin
         return None
@@ -68,7 +68,7 @@ class SharedBlocks:
         """It is the trainer's from now on."""
         with self._lock:
             if self._used.pop(block, None) is not None:  # which nobody asks for its end any more
-                del self._places[block]
+                del self._ranges[block]
                 self._region.state[block] = SENT
 
     def forget_sent(self) -> None:
@@ -79,7 +79,7 @@ class SharedBlocks:
     def _back(self, block: int, reference: weakref.ref[Memory]) -> None:
         with self._lock:
             if self._used.get(block) is reference:
-                del self._used[block], self._places[block]
+                del self._used[block], self._ranges[block]
                 self._region.freed[block] = time.monotonic_ns()
                 self._region.state[block] = FREE
 
@@ -88,16 +88,16 @@ class SharedBlocks:
         region = self._region
         free = np.flatnonzero(region.state == FREE)
         free = free[np.argsort(-region.freed[free], kind="stable")]
-        found, kept, kept_bytes = None, 0, 0
+        chosen, kept, kept_bytes = None, 0, 0
         for block in free.tolist():
             room = int(region.size[block])
-            if found is None and room >= size:
-                found = block
+            if chosen is None and room >= size:
+                chosen = block
             elif room < size or (kept >= self._least and kept_bytes + room > self._spare_bytes):
                 region.give_up(block)
             else:
                 kept, kept_bytes = kept + 1, kept_bytes + room
-        return found
+        return chosen
 
     def _fresh(self, size: int) -> int:
         gone = self._region.state == GONE

@@ -21,7 +21,7 @@ from dlio_torch.errors import RunFailed
 from dlio_torch.syserrors import refused
 
 GONE, FREE, READING, SENT, HELD = range(5)
-"""What a block is: without memory; to be used; being read into; on its way to the trainer; in use there."""
+"""States of a block: without memory; free; being filled; on its way to the trainer; in use by the trainer."""
 MOST_BLOCKS = 4096
 """Blocks of a region."""
 
@@ -34,14 +34,14 @@ _HEAD = mmap.PAGESIZE // 8  # numbers before the columns of the table
 _TABLE = (_HEAD + 4 * MOST_BLOCKS) * 8
 
 
-def _number(at: int) -> property:
+def _number(position: int) -> property:
     """One of the numbers before the columns."""
 
     def read(region: Region) -> int:
-        return int(region.head[at])
+        return int(region.head[position])
 
     def store(region: Region, value: int) -> None:
-        region.head[at] = value
+        region.head[position] = value
 
     return property(read, store)
 
@@ -71,8 +71,8 @@ class Region:
 
     def memory(self, block: int, size: int) -> npt.NDArray[np.uint8]:
         """The first ``size`` bytes of a block."""
-        window, at = self._window(block)
-        return np.frombuffer(window, np.uint8, size, at)
+        window, offset = self._window(block)
+        return np.frombuffer(window, np.uint8, size, offset)
 
     def make(self, block: int, size: int) -> None:
         """Give a block fresh memory, whole pages of it; zeros."""
@@ -84,15 +84,15 @@ class Region:
             raise RunFailed(f"a worker made blocks of {_REGION} bytes in all", hint="lower train.batch_size")
         self.offset[block], self.size[block], self.end = begin, whole, begin + whole
         if whole >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            window, at = self._window(block)
+            window, offset = self._window(block)
             with suppress(OSError):  # a kernel without them
-                window.madvise(mmap.MADV_HUGEPAGE, at, whole)
-        self.made += 1
+                window.madvise(mmap.MADV_HUGEPAGE, offset, whole)
+        self.allocated += 1
 
     def give_up(self, block: int) -> None:
         """Give the memory of a block back to the system; the same bytes of the file are never used again."""
-        window, at = self._window(block)
-        window.madvise(mmap.MADV_REMOVE, at, int(self.size[block]))
+        window, offset = self._window(block)
+        window.madvise(mmap.MADV_REMOVE, offset, int(self.size[block]))
         self.state[block] = GONE
 
     @staticmethod
@@ -124,8 +124,8 @@ class Region:
     taken = _number(3)
     """Groups of that run which the trainer has taken."""
     end = _number(4)
-    """Where the next block begins."""
-    made = _number(5)
+    """First byte of the next block."""
+    allocated = _number(5)
     """Blocks that were given memory so far."""
 
 
@@ -176,4 +176,4 @@ class SharedMemory:
         return [reduction.DupFd(descriptor) for descriptor in self._descriptors]
 
     def __setstate__(self, state: list[Any]) -> None:
-        self._descriptors = [one.detach() for one in state]
+        self._descriptors = [descriptor.detach() for descriptor in state]

@@ -41,16 +41,16 @@ class PlannedBatches:
         self._next = first
         self._keep = keep
         self._lock = threading.Lock()
-        self._made: dict[int, Indices] = {}
+        self._ready: dict[int, Indices] = {}
 
     def __call__(self, step: int) -> Indices:
         """Sample numbers of the batch; int64 of ``(batch_size,)``."""
         with self._lock:
             while step >= self._next:
-                self._made[self._next] = np.array(next(self._batches), np.int64)
-                self._made.pop(self._next - self._keep, None)
+                self._ready[self._next] = np.array(next(self._batches), np.int64)
+                self._ready.pop(self._next - self._keep, None)
                 self._next += 1
-            return self._made[step]
+            return self._ready[step]
 
 
 @dataclass
@@ -74,7 +74,7 @@ class _Fill:
 
 @dataclass(frozen=True)
 class _ScheduledGroup:
-    """What a group is made of: first ``fill``, then ``batches`` out of what it and earlier groups have filled.
+    """Work of a group: reads ``fill``, then cuts ``batches`` from samples that it and earlier groups have read.
 
     Attributes:
         fill: see above.
@@ -118,10 +118,10 @@ class _Schedule:
 
     def _pop(self, sample: int) -> tuple[_Fill, int]:
         held = self._held[sample]
-        found = held.pop(0)
+        source = held.pop(0)
         if not held:
             del self._held[sample]
-        return found
+        return source
 
 
 class KeptGroups(BatchGroups):
@@ -148,19 +148,19 @@ class KeptGroups(BatchGroups):
         # Earlier groups have been begun earlier, and wait only for those before them.
         for fill in {id(fill): fill for sources in group.sources for fill, _ in sources}.values():
             fill.done.wait()
-        made: list[Fetched] = []
+        fetched: list[Fetched] = []
         good = [not any(fill.error is not None for fill, _ in sources) for sources in group.sources]
         if all(good):
             return self._put_together(group.batches, group.sources, share, begun)
         for batch, sources, whole in zip(group.batches, group.sources, good, strict=True):
             if whole:
-                made += self._put_together([batch], [sources], share, self._batch_recorder.begin())
+                fetched += self._put_together([batch], [sources], share, self._batch_recorder.begin())
                 continue
             error = next(fill.error for fill, _ in sources if fill.error is not None)
             if not isinstance(error, DlioError):
                 raise error
-            made.append(failed(error))
-        return made
+            fetched.append(failed(error))
+        return fetched
 
     def _fill(self, fill: _Fill, share: Share) -> None:
         try:
@@ -179,8 +179,8 @@ class KeptGroups(BatchGroups):
         share: Share,
         begun: BatchStart | None,
     ) -> list[Fetched]:
-        addresses, sizes = self._found([one for each in sources for one in each])
-        plan = self._planner.together(batches, sizes)
+        addresses, sizes = self._locations([source for each in sources for source in each])
+        plan = self._planner.joined(batches, sizes)
         memory = self._blocks.take(plan.size)
         base = address_of(memory)
         begins = np.cumsum(sizes, axis=1) - sizes
@@ -193,16 +193,16 @@ class KeptGroups(BatchGroups):
         self._buffers.give(addresses, sizes.sum(axis=1))
         return self._cut(plan, memory, begun)
 
-    def _found(self, sources: Sequence[tuple[_Fill, int]]) -> tuple[Ints, Ints]:
+    def _locations(self, sources: Sequence[tuple[_Fill, int]]) -> tuple[Ints, Ints]:
         """Address of each sample, and the bytes of its arrays."""
         by_fill: dict[int, tuple[_Fill, list[int], list[int]]] = {}
-        for place, (fill, position) in enumerate(sources):
-            _, places, positions = by_fill.setdefault(id(fill), (fill, [], []))
-            places.append(place)
+        for slot, (fill, position) in enumerate(sources):
+            _, slots, positions = by_fill.setdefault(id(fill), (fill, [], []))
+            slots.append(slot)
             positions.append(position)
         addresses = np.empty(len(sources), np.int64)
         arrays = next(iter(by_fill.values()))[0].sizes.shape[1]
         sizes = np.empty((len(sources), arrays), np.int64)
-        for fill, places, positions in by_fill.values():
-            addresses[places], sizes[places] = fill.addresses[positions], fill.sizes[positions]
+        for fill, slots, positions in by_fill.values():
+            addresses[slots], sizes[slots] = fill.addresses[positions], fill.sizes[positions]
         return addresses, sizes

@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
     Attributes:
         worker: who made them.
-        items: batches, or errors in their places, in their order.
+        items: batches, or errors in place of them, in their order.
     """
 
     worker: int
@@ -50,10 +50,10 @@ def send(worker: int, items: Sequence[Fetched], blocks: SharedBlocks) -> Sent:
     for item in items:
         arrays: dict[str, _Array] = {}
         for name, tensor in item.batch.items():
-            array, place = tensor.numpy(), blocks.place_of(tensor)
-            arrays[name] = array if place is None else (*place, array.shape, array.dtype.str)
-            if place is not None:
-                used.add(place[0])
+            array, position = tensor.numpy(), blocks.position_of(tensor)
+            arrays[name] = array if position is None else (*position, array.shape, array.dtype.str)
+            if position is not None:
+                used.add(position[0])
         sent.append(_SentBatch(arrays, item.number, item.error))
     for block in used:
         blocks.send(block)

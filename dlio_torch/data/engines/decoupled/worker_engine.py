@@ -35,7 +35,7 @@ from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine, over_i
 from dlio_torch.data.order.pipe_plan import PipePlan, round_robin
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.workers.exits import WorkerLimits
-from dlio_torch.native.places import open_mover
+from dlio_torch.native.extents import open_mover
 
 _PARENT_S = 2.0
 """Seconds in which a worker notices that its trainer has ended without a word."""
@@ -72,7 +72,7 @@ class WorkersEngine:
     @property
     def blocks_made(self) -> int:
         """Blocks that all workers have made so far."""
-        return sum(region.made for region in self._regions)
+        return sum(region.allocated for region in self._regions)
 
     @property
     def workers(self) -> list[BaseProcess]:
@@ -150,7 +150,7 @@ class _Items(Iterator[Fetched]):
 
 
 class WorkerGroups(IterableDataset[Sent]):
-    """What a worker makes: its share of the groups of each run; the Dataset of the DataLoader.
+    """Dataset of the DataLoader: gives a worker's share of the groups of each run.
 
     Args:
         config: the options of ``loader``.
@@ -170,18 +170,18 @@ class WorkerGroups(IterableDataset[Sent]):
         self._source = source
         self._sampler = sampler
         self._shared = shared
-        self._worker: _Worker | None = None
+        self._worker: _WorkerReaders | None = None
         self.run = 0
 
     def __iter__(self) -> Iterator[Sent]:
         if self._worker is None:
-            self._worker = _Worker(self._config, self._source, self._sampler, self._shared)
+            self._worker = _WorkerReaders(self._config, self._source, self._sampler, self._shared)
         else:
             self.run += 1
         return self._worker.groups(self.run)
 
 
-class _Worker:
+class _WorkerReaders:
     """Reader threads of a worker process, which persist between runs as it does."""
 
     def __init__(
@@ -190,10 +190,10 @@ class _Worker:
         info = get_worker_info()
         assert info is not None
         self._number, count = info.id, info.num_workers
-        own = replace(config, prefetch_bytes=max(1, config.prefetch_bytes // count), timeout_s=0.0)
+        share = replace(config, prefetch_bytes=max(1, config.prefetch_bytes // count), timeout_s=0.0)
         self._region = shared.region(self._number)
-        self._blocks = SharedBlocks(self._region, (own.read_threads or THREADS) + 2, own.prefetch_bytes)
-        self._engine = DecoupledEngine(own, source, sampler, blocks=self._blocks, share=(self._number, count))
+        self._blocks = SharedBlocks(self._region, (share.read_threads or THREADS) + 2, share.prefetch_bytes)
+        self._engine = DecoupledEngine(share, source, sampler, blocks=self._blocks, share=(self._number, count))
         self._watch = _Watch(self._region, shared.event(self._number))
 
     def groups(self, run: int) -> Iterator[Sent]:
@@ -231,7 +231,7 @@ class _Watch:
         """Listen on behalf of a run."""
         with self._lock:
             self._epoch, self._run, self._taken, self.given = epoch, run, 0, deque()
-            self._look()
+            self._take_commands()
 
     def _listen(self) -> None:
         poll, parent, trainer = select.poll(), os.getppid(), multiprocessing.parent_process()
@@ -242,10 +242,10 @@ class _Watch:
             if poll.poll(_PARENT_S * 1000):
                 os.eventfd_read(self._event)
             with self._lock:
-                self._look()
+                self._take_commands()
         os._exit(1)  # whoever is inside a read or waits for room has nobody to do it for
 
-    def _look(self) -> None:
+    def _take_commands(self) -> None:
         if self._epoch is None:
             return
         if self._region.alive != self._run:

@@ -2,7 +2,7 @@
 
 What carries out the calls is the MPI's own layer, ROMIO in MPICH and its kin, OMPIO or ROMIO in Open MPI: that
 joins what ranks ask for together into large requests of a few aggregators (two-phase I/O), and reads across gaps
-where one rank asks for scattered pieces (data sieving), as the hints say.
+where one rank asks for scattered extents (data sieving), as the hints say.
 
 ====================  ====================================================================================
 ``reading_ranks.py``  the ranks that read, the hints, open files, and what was asked for

@@ -1,4 +1,4 @@
-"""Samples that are stretches of bytes, read by ``MPI.File``."""
+"""Samples that are extents of bytes, read by ``MPI.File``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dlio_torch.dist.mpiworld import MPI
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.format import Format
-from dlio_torch.formats.core.layout import Ints, NativeFile, Pieces, together
+from dlio_torch.formats.core.layout import Extents, FileLayout, Ints, join_extents
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.swapping import open_swapper
 
 _MOST = 2**30  # bytes of a block of a datatype: counts of MPI before its version 4 are 32-bit
-_NOTHING = Pieces(*(np.zeros(0, np.int64) for _ in range(3)))
+_NOTHING = Extents(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 class FlatFile:
@@ -35,23 +35,23 @@ class FlatFile:
         meeting: who reads.
 
     Attributes:
-        native: where the samples lie.
+        layout: where the samples lie.
 
     Raises:
-        DataError: it is missing or damaged, or its samples are no stretches of bytes.
+        DataError: it is missing or damaged, or its samples are not extents of bytes.
     """
 
     def __init__(self, fmt: Format, path: Path, specs: Sequence[ArraySpec], meeting: Meeting) -> None:
-        self.native: NativeFile = fmt.places(path)
-        for descriptor in self.native.descriptors.values():
+        self.layout: FileLayout = fmt.layout(path)
+        for descriptor in self.layout.descriptors.values():
             os.close(descriptor)
         self._path = path
         self._specs = specs
         self._meeting = meeting
-        if self.native.records is not None:
-            raise _no_stretches(path)
+        if self.layout.records is not None:
+            raise _no_extents(path)
         # In the order of arrays, which is that of calls on every rank.
-        paths = dict.fromkeys(self.native.arrays[spec.name].path for spec in specs)
+        paths = dict.fromkeys(self.layout.arrays[spec.name].path for spec in specs)
         self._files = {place: _Opened(place, meeting) for place in paths}
 
     def read(self, rows: Ints, into: Sequence[Ints], memory: Memory) -> int:
@@ -68,18 +68,18 @@ class FlatFile:
         Raises:
             DataError: the file does not hold them, or is damaged.
         """
-        asked = 0
+        requested = 0
         for path, file in self._files.items():
-            found: list[Pieces] = []
-            for spec, where in zip(self._specs, into, strict=True):
-                places = self.native.arrays[spec.name]
-                if places.path == path and len(rows):
-                    pieces = places.plan(rows, where)
-                    if not isinstance(pieces, Pieces):
-                        raise _no_stretches(self._path)
-                    found.append(pieces)
-            asked += file.read(together(found) if found else _NOTHING, memory)
-        return asked
+            extents_of_file: list[Extents] = []
+            for spec, targets in zip(self._specs, into, strict=True):
+                array = self.layout.arrays[spec.name]
+                if array.path == path and len(rows):
+                    extents = array.plan(rows, targets)
+                    if not isinstance(extents, Extents):
+                        raise _no_extents(self._path)
+                    extents_of_file.append(extents)
+            requested += file.read(join_extents(extents_of_file) if extents_of_file else _NOTHING, memory)
+        return requested
 
     def close(self) -> None:
         """Close it, together with the other ranks."""
@@ -97,21 +97,21 @@ class _Opened:
         self._size = self._file.Get_size()
         self._viewed = False
 
-    def read(self, pieces: Pieces, memory: Memory) -> int:
-        kept = np.flatnonzero(pieces.lengths)
-        order = kept[np.argsort(pieces.offsets[kept], kind="stable")]
-        pieces = pieces.taken(order)
-        ends = pieces.offsets + pieces.lengths
-        if len(ends) and (int(ends[-1]) > self._size or int(pieces.offsets[0]) < 0):
+    def read(self, extents: Extents, memory: Memory) -> int:
+        kept = np.flatnonzero(extents.lengths)
+        order = kept[np.argsort(extents.offsets[kept], kind="stable")]
+        extents = extents.taken(order)
+        ends = extents.offsets + extents.lengths
+        if len(ends) and (int(ends[-1]) > self._size or int(extents.offsets[0]) < 0):
             # MPI-IO need not tell that a file ended before what was asked for.
             raise DataError(
-                f"{self._path} has {self._size} bytes, asked for {int(pieces.lengths[-1])} from byte "
-                f"{int(pieces.offsets[-1])} on",
+                f"{self._path} has {self._size} bytes, asked for {int(extents.lengths[-1])} from byte "
+                f"{int(extents.offsets[-1])} on",
                 hint="the file is damaged or incomplete; remove it and generate again",
             )
         first = np.ones(len(ends), bool)  # of a sample that is in the batch twice, the first
-        first[1:] = pieces.offsets[1:] != pieces.offsets[:-1]
-        distinct = pieces.taken(first)
+        first[1:] = extents.offsets[1:] != extents.offsets[:-1]
+        distinct = extents.taken(first)
         if (distinct.offsets[1:] < (distinct.offsets + distinct.lengths)[:-1]).any():
             raise DataError(f"{self._path}: samples overlap", hint="set access.io=posix")
         size = int(distinct.lengths.sum())
@@ -120,28 +120,28 @@ class _Opened:
         self._meeting.figures.count(size)
         source = np.cumsum(first) - 1
         for again in np.flatnonzero(~first).tolist():
-            begin, to, length = int(distinct.to[source[again]]), int(pieces.to[again]), int(pieces.lengths[again])
+            begin, to, length = int(distinct.to[source[again]]), int(extents.to[again]), int(extents.lengths[again])
             memory[to : to + length] = memory[begin : begin + length]
-        if pieces.turned is not None:
-            open_swapper().swap(pieces.to + address_of(memory), pieces.lengths, pieces.turned)
+        if extents.turned is not None:
+            open_swapper().swap(extents.to + address_of(memory), extents.lengths, extents.turned)
         return size
 
-    def _call(self, pieces: Pieces, memory: Memory) -> None:
+    def _call(self, extents: Extents, memory: Memory) -> None:
         file, collective = self._file, self._meeting.collective
         read = file.Read_at_all if collective else file.Read_at
-        if len(pieces.offsets) == 1 and not collective and not self._viewed:
-            offset, to, length = int(pieces.offsets[0]), int(pieces.to[0]), int(pieces.lengths[0])
+        if len(extents.offsets) == 1 and not collective and not self._viewed:
+            offset, to, length = int(extents.offsets[0]), int(extents.to[0]), int(extents.lengths[0])
             read(offset, [memory[to : to + length], length, MPI.BYTE])
             return
-        if not len(pieces.offsets):
+        if not len(extents.offsets):
             if collective:  # the others may ask for something
                 file.Set_view(0, MPI.BYTE, MPI.BYTE)
                 read(0, [memory[:0], 0, MPI.BYTE])
             return
         self._viewed = True
-        lengths = pieces.lengths.tolist()
-        in_file = MPI.BYTE.Create_hindexed(lengths, pieces.offsets.tolist()).Commit()
-        in_memory = MPI.BYTE.Create_hindexed(lengths, pieces.to.tolist()).Commit()
+        lengths = extents.lengths.tolist()
+        in_file = MPI.BYTE.Create_hindexed(lengths, extents.offsets.tolist()).Commit()
+        in_memory = MPI.BYTE.Create_hindexed(lengths, extents.to.tolist()).Commit()
         try:
             file.Set_view(0, MPI.BYTE, in_file)
             read(0, [memory, 1, in_memory])
@@ -153,23 +153,23 @@ class _Opened:
         self._file.Close()
 
 
-def _joined(pieces: Pieces) -> Pieces:
-    """Neighbours in the file that are neighbours in memory as one piece; those that are too long for a count cut."""
-    if not len(pieces.offsets):
-        return pieces
-    gap = (np.diff(pieces.offsets) != pieces.lengths[:-1]) | (np.diff(pieces.to) != pieces.lengths[:-1])
+def _joined(extents: Extents) -> Extents:
+    """Neighbours in the file that are neighbours in memory as one extent; those that are too long for a count cut."""
+    if not len(extents.offsets):
+        return extents
+    gap = (np.diff(extents.offsets) != extents.lengths[:-1]) | (np.diff(extents.to) != extents.lengths[:-1])
     begins = np.concatenate([[0], np.flatnonzero(gap) + 1])
-    offsets, to, lengths = pieces.offsets[begins], pieces.to[begins], np.add.reduceat(pieces.lengths, begins)
+    offsets, to, lengths = extents.offsets[begins], extents.to[begins], np.add.reduceat(extents.lengths, begins)
     if int(lengths.max()) <= _MOST:
-        return Pieces(offsets, lengths, to)
+        return Extents(offsets, lengths, to)
     parts = -(-lengths // _MOST)
     which = np.repeat(np.arange(len(parts)), parts)
     skip = (np.arange(len(which)) - np.repeat(np.cumsum(parts) - parts, parts)) * _MOST
-    return Pieces(offsets[which] + skip, np.minimum(lengths[which] - skip, _MOST), to[which] + skip)
+    return Extents(offsets[which] + skip, np.minimum(lengths[which] - skip, _MOST), to[which] + skip)
 
 
-def _no_stretches(path: Path) -> DataError:
+def _no_extents(path: Path) -> DataError:
     return DataError(
-        f"{path}: its samples are no stretches of bytes (compressed, chunked or framed), which MPI-IO alone could read",
+        f"{path}: its samples are not extents of bytes (compressed, chunked or framed), which MPI-IO alone could read",
         hint="set access.io=posix, or store them uncompressed; dataset.format=hdf5 reads chunks by parallel HDF5",
     )

@@ -15,7 +15,7 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_contents, check_count
 from dlio_torch.data.engines.decoupled.batch_groups import batches_of
-from dlio_torch.data.engines.decoupled.group_plan import Plan, Section
+from dlio_torch.data.engines.decoupled.group_plan import ArraySection, ReadPlan
 from dlio_torch.data.engines.mpiio.byte_ranges import FlatFile
 from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 from dlio_torch.data.engines.mpiio.step_files import NeededFiles
@@ -24,12 +24,12 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.errors import RunFailed
 from dlio_torch.formats.core.batch import Batch, BatchBuffer, batch_bytes
 from dlio_torch.formats.core.format import Format
-from dlio_torch.formats.core.layout import Ints, Pieces
+from dlio_torch.formats.core.layout import Extents, Ints
 from dlio_torch.formats.core.mpi_file import SharedFile
-from dlio_torch.trace.spans import Recorder
+from dlio_torch.iotrace.recorder.spans import Recorder
 
 _ALIGNED = 64
-_NO_PIECES = Pieces(*(np.zeros(0, np.int64) for _ in range(3)))
+_NO_EXTENTS = Extents(*(np.zeros(0, np.int64) for _ in range(3)))
 _File = FlatFile | SharedFile
 
 
@@ -63,7 +63,7 @@ class MpiDataset:
     ) -> None:
         self._format = fmt
         # Without direct I/O, some formats read small files whole to find out where their samples lie.
-        self._places = type(fmt)(replace(fmt.config, direct_io=True), fmt.seed) if fmt.reads_direct else fmt
+        self._layout_format = type(fmt)(replace(fmt.config, direct_io=True), fmt.seed) if fmt.reads_direct else fmt
         self._manifest = manifest
         self._meeting = meeting
         self._recorder = recorder
@@ -104,8 +104,8 @@ class MpiDataset:
                 mine = positions[files[positions] == number]
                 path = str(self._manifest.path(number))
                 began = clock()
-                asked = buffer.read(number, mine, rows[mine])
-                add("read", began, clock(), file=path, bytes=asked)
+                size = buffer.read(number, mine, rows[mine])
+                add("read", began, clock(), file=path, bytes=size)
         if self._preprocess is not None:
             began = clock()
             self._preprocess.burn(len(indices))
@@ -146,8 +146,8 @@ class MpiDataset:
                     self._meeting.file(path).Close()  # the library keeps the hints in force to itself
                 count = file.num_samples
             else:
-                file = FlatFile(self._places, path, self._specs, self._meeting)
-                count = file.native.num_samples or 0
+                file = FlatFile(self._layout_format, path, self._specs, self._meeting)
+                count = file.layout.num_samples or 0
             self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
             self._meeting.keep(file)
             self._open[number] = file
@@ -165,7 +165,7 @@ class _Buffer:
         self._library = BatchBuffer(dataset._specs, indices.tolist()) if dataset._format.mpi_io == "library" else None
         if self._library is not None:
             return
-        self._sections: list[Section] = []
+        self._sections: list[ArraySection] = []
         size = 0
         for spec in dataset._specs:
             sizes = np.full(len(indices), math.prod(spec.shape) * spec.dtype.itemsize, np.int64)
@@ -173,8 +173,8 @@ class _Buffer:
                 for number in np.unique(files).tolist():
                     file, mine = dataset._open[number], files == number
                     assert isinstance(file, FlatFile)
-                    sizes[mine] = file.native.arrays[spec.name].sizes(rows[mine])
-            self._sections.append(Section(spec, size, np.concatenate([[0], np.cumsum(sizes)])))
+                    sizes[mine] = file.layout.arrays[spec.name].sizes(rows[mine])
+            self._sections.append(ArraySection(spec, size, np.concatenate([[0], np.cumsum(sizes)])))
             size += -(-int(sizes.sum()) // _ALIGNED) * _ALIGNED
         self._memory = np.empty(size, np.uint8)
 
@@ -185,16 +185,16 @@ class _Buffer:
         began = time.perf_counter_ns()
         if isinstance(file, FlatFile):
             into = [section.first + section.ends[:-1][positions] for section in self._sections]
-            asked = file.read(rows, into, self._memory)
+            size = file.read(rows, into, self._memory)
         else:
             assert self._library is not None
             with dataset._meeting.watch(f"a {dataset._meeting.figures.io} read"):
-                asked = file.read(rows, positions, self._library)
-            dataset._meeting.figures.count(asked)
+                size = file.read(rows, positions, self._library)
+            dataset._meeting.figures.count(size)
         dataset._recorder.add(
-            dataset._call, began, time.perf_counter_ns(), file=str(dataset._manifest.path(number)), bytes=asked
+            dataset._call, began, time.perf_counter_ns(), file=str(dataset._manifest.path(number)), bytes=size
         )
-        return asked
+        return size
 
     def finish(self) -> Batch:
         """The tensors."""
@@ -203,5 +203,5 @@ class _Buffer:
         nowhere = np.zeros(0, np.int32)
         size = len(self._memory)
         counts = (len(self._indices),)
-        plan = Plan(self._indices, counts, self._sections, size, nowhere, _NO_PIECES, (), (), (), {}, ())
+        plan = ReadPlan(self._indices, counts, self._sections, size, nowhere, _NO_EXTENTS, (), (), (), {}, ())
         return batches_of(plan, self._memory)[0]

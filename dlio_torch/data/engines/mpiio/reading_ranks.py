@@ -18,7 +18,7 @@ _NO_LARGE_TYPES = ("MPICH", (4, 0))
 
 
 def check_datatypes(io: str) -> None:
-    """Check that the MPI can read scattered pieces, as samples that lie where they lie need it.
+    """Check that the MPI can read scattered extents, as samples that lie where they lie need it.
 
     Raises:
         MissingPackageError: it cannot.
@@ -40,7 +40,7 @@ class Closable(Protocol):
 
 @dataclass
 class Figures:
-    """What one rank has asked MPI-IO for; travels to rank 0.
+    """MPI-IO requests of one rank, counted; sent to rank 0.
 
     Attributes:
         io: ``independent`` or ``collective``.
@@ -111,15 +111,15 @@ class Meeting:
 
     def alone(self) -> Meeting:
         """The same of this rank by itself."""
-        own = replace(self, comm=MPI.COMM_SELF, ranks=None, opened={}, others=[])
-        self.others.append(own)
-        return own
+        meeting = replace(self, comm=MPI.COMM_SELF, ranks=None, opened={}, others=[])
+        self.others.append(meeting)
+        return meeting
 
-    def watch(self, what: str) -> AbstractContextManager[None]:
+    def watch(self, call: str) -> AbstractContextManager[None]:
         """A call that waits for the other ranks; ends the run where one does not come within ``dist.timeout_s``."""
         if self.ranks is None or not self.collective:
             return nullcontext()
-        return self.ranks.together(what)
+        return self.ranks.watched_collective(call)
 
     def file(self, path: Path) -> Any:
         """mpi4py's file, opened by all ranks of ``comm``.

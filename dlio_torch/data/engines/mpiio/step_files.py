@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.order.orders import BatchMaker
+from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.data.order.sampler import BatchSampler
 
 
@@ -28,18 +28,18 @@ class NeededFiles:
         self._by_step = by_step
         self._size = sampler.batch_size
         self._samplers = samplers_of_all_ranks(sampler) if manifest.num_files > 1 else []
-        self._makers: list[BatchMaker] = []
+        self._producers: list[BatchProducer] = []
 
     def begin(self, epoch: int) -> None:
         """The next steps are of this epoch."""
-        self._makers = [sampler.batch_maker(epoch) for sampler in self._samplers]
+        self._producers = [sampler.batch_producer(epoch) for sampler in self._samplers]
 
     def __call__(self, step: int) -> list[list[int]]:
         """Numbers of files in ascending order, for each call of this step."""
         calls = 1 if self._by_step else self._size
-        if not self._makers:
+        if not self._producers:
             return [[0]] * calls
-        indices = np.concatenate([maker(step) for maker in self._makers]).reshape(-1, self._size)
+        indices = np.concatenate([indices_of(step) for indices_of in self._producers]).reshape(-1, self._size)
         files = self._manifest.locate_all(indices.reshape(-1))[0].reshape(indices.shape)
         if self._by_step:
             return [np.unique(files).tolist()]
@@ -59,4 +59,4 @@ def samplers_of_all_ranks(sampler: BatchSampler) -> list[BatchSampler]:
         whole = replace(spec, batch_size=size * ranks, rank=0, world_size=1)
         return [BatchSampler(whole, num_samples=sampler.num_samples)]
     each = (replace(spec, rank=rank) for rank in range(ranks))
-    return [BatchSampler(one, num_samples=sampler.num_samples) for one in each]
+    return [BatchSampler(rank_spec, num_samples=sampler.num_samples) for rank_spec in each]

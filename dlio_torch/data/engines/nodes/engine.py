@@ -1,6 +1,6 @@
 """The engine ``nodes``: a rank's batches through torchdata.nodes.
 
-torchdata 0.11 waits for ever for a worker that was killed or a read that hangs, so a thread of ours
+torchdata 0.11 waits without limit for a worker that was killed or a read that hangs, so a thread of ours
 watches the chain of nodes and ends it.
 """
 
@@ -26,10 +26,10 @@ from dlio_torch.data.engines.registry import worker_limits
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import EpochBatches
-from dlio_torch.data.workers.exits import WorkerLimits, death_of
-from dlio_torch.data.workers.open_files import is_too_many
-from dlio_torch.data.workers.process import InWorker, remove_segments, workers_folder
+from dlio_torch.data.workers.descriptor_limits import is_too_many
+from dlio_torch.data.workers.exits import WorkerLimits, exit_of
 from dlio_torch.data.workers.worker_errors import begin_worker, no_batch
+from dlio_torch.data.workers.worker_process import InWorker, remove_segments, workers_folder
 from dlio_torch.environment import private_names
 from dlio_torch.errors import DlioError, RunFailed
 
@@ -57,8 +57,8 @@ def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan
 class NodesEngine:
     """Starts epochs; see ``loader.Engine``.
 
-    torchdata starts its threads and processes anew for each epoch, so the nodes are built anew as well: what
-    is left of an epoch that was abandoned half way then takes nothing from the next.
+    torchdata starts new threads and processes for each epoch, so each epoch also builds new nodes: the rest of an
+    abandoned epoch then takes nothing from the next one.
     """
 
     def __init__(
@@ -162,18 +162,18 @@ class _Running(Iterator[Fetched]):
         self._threads += [runner for runner in runners if not config.num_workers]
         self._timeout_s = config.timeout_s
         self._limits = limits
-        self._asked: float | None = None  # when the trainer began to wait
+        self._waiting_since: float | None = None  # when the trainer began to wait
         self._over = threading.Event()
         for thread in self._threads:
             # A thread that takes a batch from a worker that dies prints a traceback, and that is all it does.
             private_names.on_error_of_thread(thread, self._note)
         self._watch: threading.Thread | None = None
         if self._threads:  # else the trainer's thread reads
-            self._watch = threading.Thread(target=self._look, name="watch of nodes", daemon=True)
+            self._watch = threading.Thread(target=self._watch_nodes, name="watch of nodes", daemon=True)
             self._watch.start()
 
     def __next__(self) -> Fetched:
-        self._asked = time.monotonic()
+        self._waiting_since = time.monotonic()
         try:
             item: Fetched = next(self._items)
         except Exception:  # what a part says that was ended, or whose worker died while it sent a batch
@@ -182,7 +182,7 @@ class _Running(Iterator[Fetched]):
                 raise trouble from None
             raise
         finally:
-            self._asked = None
+            self._waiting_since = None
         return item
 
     @property
@@ -219,7 +219,7 @@ class _Running(Iterator[Fetched]):
             # for circles, some epochs later, each epoch would leave its descriptors open.
             gc.collect()
 
-    def _look(self) -> None:
+    def _watch_nodes(self) -> None:
         if self._early is not None:
             self._note_error(self._early)
         while not self._over.wait(_WATCH_S):
@@ -247,11 +247,11 @@ class _Running(Iterator[Fetched]):
             threading.excepthook = others
 
     def _find_trouble(self) -> DlioError | None:
-        died = death_of(self._workers, self._limits)
+        died = exit_of(self._workers, self._limits)
         if died is not None:
             return died
-        asked = self._asked
-        if self._timeout_s and asked is not None and time.monotonic() - asked > self._timeout_s:
+        waiting_since = self._waiting_since
+        if self._timeout_s and waiting_since is not None and time.monotonic() - waiting_since > self._timeout_s:
             return no_batch("loader workers" if self._workers else "reader threads", self._timeout_s)
         return None
 
@@ -265,12 +265,12 @@ class _Running(Iterator[Fetched]):
         """End the epoch because of an error; a worker that died may be the cause of it."""
         end = time.monotonic() + _ENDING_S
         while not self._over.is_set() and self._trouble is None:
-            found = self._find_trouble()
-            if found is None and is_too_many(error):
-                found = self._limits.files.error()
-            if found is None and time.monotonic() > end:
-                found = RunFailed(f"the loader failed: {type(error).__name__}: {error}")
-            self._trouble = self._trouble or found
+            trouble = self._find_trouble()
+            if trouble is None and is_too_many(error):
+                trouble = self._limits.files.error()
+            if trouble is None and time.monotonic() > end:
+                trouble = RunFailed(f"the loader failed: {type(error).__name__}: {error}")
+            self._trouble = self._trouble or trouble
             time.sleep(_WATCH_S / 10)
         self._stop()
 

@@ -32,6 +32,6 @@ class NodesFacts(EngineFacts):
         if config.loader.persistent_workers:
             fail(
                 ["loader.engine", "loader.persistent_workers"],
-                "nodes start their workers anew in each epoch",
+                "nodes start new workers in each epoch",
                 "set loader.persistent_workers=false, or loader.engine=dataloader",
             )

@@ -23,8 +23,8 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.exits import WorkerLimits, WorkerSignals
-from dlio_torch.data.workers.process import remove_segments, workers_folder
 from dlio_torch.data.workers.worker_errors import begin_worker
+from dlio_torch.data.workers.worker_process import remove_segments, workers_folder
 from dlio_torch.environment import private_names
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def build(
     batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
     loaders = [over_samples(config, source, share) for share in batches]
     begins = [source.begin, *(share.begin for share in batches)]
-    return DataLoaderEngine(config, together(begins), loaders, limits=limits)
+    return DataLoaderEngine(config, in_sequence(begins), loaders, limits=limits)
 
 
 class DataLoaderEngine:
@@ -99,7 +99,7 @@ class DataLoaderEngine:
     @property
     def workers(self) -> list[BaseProcess]:
         """See ``loader.Engine``."""
-        return [worker for one in self._running for worker in private_names.loader_workers(one)]
+        return [worker for iterator in self._running for worker in private_names.loader_workers(iterator)]
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """See ``loader.Engine``."""
@@ -162,12 +162,12 @@ def _kill(workers: Sequence[BaseProcess]) -> None:
         worker.kill()
 
 
-def together(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int], None]:
+def in_sequence(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int], None]:
     """Calls all of them."""
 
     def call(epoch: int, step: int) -> None:
-        for one in calls:
-            one(epoch, step)
+        for function in calls:
+            function(epoch, step)
 
     return call
 

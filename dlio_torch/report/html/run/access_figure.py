@@ -1,4 +1,4 @@
-"""The file access map: which bytes of which file were touched when, and by whom."""
+"""The file access map: accessed bytes of each file over time, by rank or file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dlio_torch.iotrace.events.call_names import CLASSES, class_codes
+from dlio_torch.iotrace.events.call_names import WRITE as WRITES
 from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import READ, WRITE, canvas, clean, colour_of, legend, short, size_unit, time_axis
 from dlio_torch.report.html.theme import time_unit as unit_of_time
-from dlio_torch.trace.calls import CLASSES, class_codes
-from dlio_torch.trace.calls import WRITE as WRITES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class AccessFigure:
-    """The figure, and what its caption must say.
+    """The figure, and facts for its caption.
 
     Args:
         svg: text of the element.
@@ -53,7 +53,7 @@ class AccessFigure:
 
 
 @dataclass(frozen=True)
-class _Panel:
+class _AccessPanel:
     title: str
     size: int
     rows: Ints
@@ -61,7 +61,7 @@ class _Panel:
 
 
 def access_figure(frame: pd.DataFrame, start_ns: int, end_ns: int, name: str = "access") -> AccessFigure | None:
-    """Draw each access as a line from its first byte at its start to its last byte at its end.
+    """Draws each access as a line from its first byte at its start to its last byte at its end.
 
     Args:
         frame: rows of reads and writes of an event table; those without file or offset are left out.
@@ -85,8 +85,13 @@ def access_figure(frame: pd.DataFrame, start_ns: int, end_ns: int, name: str = "
     drawn = shown = 0
     with canvas(0.9 + (2.3 if len(panels) > 1 else 3.2) * len(panels), len(panels)) as (figure, plots):
         for axes, panel in zip(plots, panels, strict=True):
-            at = panel.base + offset[panel.rows]
-            corners = (begin[panel.rows] - start_ns, end[panel.rows] - start_ns, at, at + moved[panel.rows])
+            positions = panel.base + offset[panel.rows]
+            corners = (
+                begin[panel.rows] - start_ns,
+                end[panel.rows] - start_ns,
+                positions,
+                positions + moved[panel.rows],
+            )
             scale, size = size_unit(float(panel.size))
             lines, kinds = _thinned(corners, groups[panel.rows], span, max(panel.size, 1))
             axes.set_xlim(0, span * 1e-9 * factor)
@@ -97,7 +102,7 @@ def access_figure(frame: pd.DataFrame, start_ns: int, end_ns: int, name: str = "
             drawn, shown = drawn + len(lines), shown + len(panel.rows)
         time_axis(plots[-1], span * 1e-9 * factor, unit)
         pick = np.unique(np.linspace(0, len(labels) - 1, min(_LEGEND, len(labels))).round().astype(int)).tolist()
-        legend(figure, [(labels[at], colours[at]) for at in pick], kind="dot")
+        legend(figure, [(labels[index], colours[index]) for index in pick], kind="dot")
         svg = to_svg(figure, name, f"Position in the file over time of {shown} accesses, coloured by {by}")
     files = () if panels[0].title == "" else tuple(panel.title for panel in panels)
     return AccessFigure(svg, by, files, others, others_share, shown, drawn)
@@ -105,8 +110,8 @@ def access_figure(frame: pd.DataFrame, start_ns: int, end_ns: int, name: str = "
 
 def _panels(
     frame: pd.DataFrame, rows: Ints, codes: NDArray[np.integer], offset: Ints, moved: Ints
-) -> tuple[list[_Panel], int, float]:
-    """Plots of the few files that hold most bytes, or one of all files end to end."""
+) -> tuple[list[_AccessPanel], int, float]:
+    """Plots of the files with most bytes, or one plot of all files end to end."""
     names = frame["file"].cat.categories
     by_file = np.bincount(codes[rows], weights=moved[rows], minlength=len(names))
     touched = np.flatnonzero(np.bincount(codes[rows], minlength=len(names)))
@@ -122,22 +127,22 @@ def _panels(
         panels = []
         for file in top.tolist():
             mine = rows[codes[rows] == file]
-            panels.append(_Panel(str(names[file]), int(ends[file]), mine, np.zeros(len(mine), np.int64)))
+            panels.append(_AccessPanel(str(names[file]), int(ends[file]), mine, np.zeros(len(mine), np.int64)))
         return panels, len(touched) - len(top), max(1.0 - share, 0.0)
     order = touched[np.argsort([str(names[file]) for file in touched.tolist()])]
     base = np.zeros(len(names), np.int64)
     base[order] = np.cumsum(ends[order]) - ends[order]
-    return [_Panel("", int(ends[order].sum()), rows, base[codes[rows]])], 0, 0.0
+    return [_AccessPanel("", int(ends[order].sum()), rows, base[codes[rows]])], 0, 0.0
 
 
 def _groups(frame: pd.DataFrame, rows: Ints) -> tuple[Ints, list[str], list[str], str]:
-    """For each row of the frame the number of its colour; labels and colours; what they tell apart."""
+    """Colour number of each row, labels, colours, and the quantity that they distinguish."""
     ranks = frame["rank"].to_numpy()
     distinct = np.unique(ranks[rows])
     if len(distinct) > 1:
         number = np.searchsorted(distinct, ranks).astype(np.int64)
         labels = [f"rank {rank}" for rank in distinct.tolist()]
-        return number, labels, [colour_of(at, len(distinct)) for at in range(len(distinct))], "rank"
+        return number, labels, [colour_of(index, len(distinct)) for index in range(len(distinct))], "rank"
     writes = class_codes(frame) == CLASSES.index(WRITES)
     return writes.astype(np.int64), ["read", "write"], [READ, WRITE], "direction"
 
@@ -152,8 +157,8 @@ def _thinned(corners: tuple[Ints, Ints, Ints, Ints], groups: Ints, span: int, si
         y0, y1 = ((values[first] / cell[1]).astype(np.int64) for values in corners[2:])
         key = ((x0 * 4096 + (x1 - x0).clip(0, 4095)) * 4096 + y0.clip(0, 4095)) * 4096 + y1.clip(0, 4095)
         # Groups go into the key's free bits; beyond 64 colours, neighbours may stand for each other.
-        _, one = np.unique(key * 64 + groups[first] % 64, return_index=True)
-        first = first[one]
+        _, distinct = np.unique(key * 64 + groups[first] % 64, return_index=True)
+        first = first[distinct]
         if len(first) <= _MOST_LINES:
             break
         columns, heights = int(columns / 1.4), int(heights / 1.4)

@@ -1,4 +1,4 @@
-"""Collects what a page is made from: a run directory, whole or broken, a recorded program, a log of another tool."""
+"""Collects the data of a page from a run directory, whole or broken, a recorded program, or another tool's log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlio_torch.analysis.metrics import SCHEMA, VERSION
+from dlio_torch.analysis.run_recording import open_recording
+from dlio_torch.analysis.step_metrics import SCHEMA, VERSION
 from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.errors import ConfigError, DlioError
+from dlio_torch.iotrace.events.event_table import EventTable, read_events
+from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.report.html.run.view import View
-from dlio_torch.rundir import RunDir
-from dlio_torch.trace.events import EventTable, read_events
-from dlio_torch.trace.recording import Recording
-from dlio_torch.trace.sources import open_recording
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import read_steps
 
 _LARGEST = 1 << 22  # bytes of a text that is shown whole; a configuration has a few thousand
@@ -33,7 +33,7 @@ _WHY = {
 
 
 def gather(path: Path) -> View:
-    """Everything that can be read at ``path``; what is missing or damaged is named in the view.
+    """Reads all data at ``path``; the view names missing and damaged files.
 
     Raises:
         DlioError: ``path`` does not exist, or is no recording at all.
@@ -64,7 +64,7 @@ def gather(path: Path) -> View:
     environment, config = _json(directory, directory.environment, missing), _text(directory.config, missing)
     sources = _sources(directory, missing)
     # What the recording says of files that are read here again would stand there twice.
-    notes = tuple(note for note in recording.notes if not any(one.endswith(note) for one in missing))
+    notes = tuple(note for note in recording.notes if not any(line.endswith(note) for line in missing))
     return View(
         replace(recording, notes=notes),
         summary=summary,
@@ -96,7 +96,7 @@ def _json(directory: RunDir, path: Path, missing: list[str]) -> Mapping[str, Any
 
 
 def _summary(directory: RunDir, missing: list[str]) -> Mapping[str, Any] | None:
-    """The summary, where it is one that this version of the package can show."""
+    """The summary, if this version of the package can show it."""
     value = _json(directory, directory.summary, missing)
     if value is not None and (value.get("schema"), value.get("version")) != (SCHEMA, VERSION):
         missing.append(
@@ -140,7 +140,7 @@ def _sources(directory: RunDir, missing: list[str]) -> Mapping[str, str] | None:
 
 
 def _steps(directory: RunDir, summary: Mapping[str, Any] | None, missing: list[str]) -> pd.DataFrame | None:
-    """The records of all ranks: the merged file, or what each rank had written when the run ended."""
+    """Step records of all ranks: the merged file, or the files of single ranks."""
     paths = [directory.steps()]
     if not directory.steps().exists():
         names = {path.name.removesuffix(".journal") for path in directory.path.glob("steps.rank*.csv*")}

@@ -1,4 +1,4 @@
-"""Lanes over time: how much of each moment was spent computing and in I/O, one group of lanes per rank."""
+"""Lanes over time: share of compute and of I/O, one group of lanes per rank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio_torch.analysis.intervals import Intervals, Ints, covered
+from dlio_torch.iotrace.figures.intervals import Intervals, Ints, covered
 from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import BLACK, canvas, legend, time_axis, time_unit
 from dlio_torch.units import format_duration
@@ -92,29 +92,29 @@ def lane_figure(lanes: Sequence[Lane], start_ns: int, end_ns: int, name: str, de
 
 
 def _places(lanes: Sequence[Lane]) -> tuple[Floats, list[float]]:
-    """Where the foot of each lane is, from 0 downwards, and the lines between ranks of several lanes."""
+    """Baseline of each lane, from 0 downwards, and the lines between ranks of several lanes."""
     apart = len({lane.rank for lane in lanes}) < len(lanes)
     places: list[float] = []
     lines: list[float] = []
-    at = 0.0
+    position = 0.0
     for number, lane in enumerate(lanes):
         if apart and number and lane.rank != lanes[number - 1].rank:
-            lines.append(at - 0.32)
-            at -= 0.45
-        at -= _PITCH
-        places.append(at)
+            lines.append(position - 0.32)
+            position -= 0.45
+        position -= _PITCH
+        places.append(position)
     return np.array(places), lines
 
 
 def _shapes(lane: Lane, edges: Ints) -> list[_Shape]:
     """The layers of a lane as steps; neighbouring cells of one height are one step."""
     base = np.zeros(len(edges) - 1)
-    found = []
+    lengths = []
     for layer in lane.layers:
         share = covered(layer.intervals, edges[:-1], edges[1:]) / np.maximum(np.diff(edges), 1)
         share = np.minimum(share, 1 - base)
         if share.any():
             new = np.flatnonzero(np.concatenate(([True], (np.diff(share) != 0) | (np.diff(base) != 0))))
-            found.append(_Shape(share[new], base[new], np.append(edges[new], edges[-1]), layer.colour))
+            lengths.append(_Shape(share[new], base[new], np.append(edges[new], edges[-1]), layer.colour))
             base = base + share
-    return found
+    return lengths

@@ -62,7 +62,7 @@ def rank_rate_figure(edges_s: Floats, ranks: Sequence[int], rates: Floats, name:
             extent=(0, end, len(ranks) - 0.5, -0.5),
         )
         places = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), 16)).round().astype(int))
-        axes.set_yticks(places, [f"rank {ranks[at]}" for at in places.tolist()])
+        axes.set_yticks(places, [f"rank {ranks[index]}" for index in places.tolist()])
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False)
         for spine in axes.spines.values():

@@ -1,4 +1,4 @@
-"""The section on advice: what to change, the figures that say so, and what is predicted to come of it."""
+"""The section on advice: changes, their evidence, and the predicted gain."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.report.advice_text import needed
-from dlio_torch.report.html.blocks import Absent, Block, Folded, Notes, Section, Table, Text
+from dlio_torch.report.html.page_blocks import Absent, Block, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
-from dlio_torch.report.verdict import percent
+from dlio_torch.report.run_verdict import percent
 
 _TITLE = "Advice"
 _MODEL = (
-    "Predictions replay the measured times of all batches and steps through a model of the loader: maker k mod n makes "
-    "batch k, as soon as it is free and the batch was asked for. One end of an interval takes nothing for costs that "
-    "this run did not show, the other one as much as they may be; the noise of the run and what the model misses of it "
-    "are in both. At best: the other end is not known."
+    "Predictions replay the measured times of all batches and steps through a model of the loader: producer k mod n "
+    "produces batch k as soon as it is free and the batch is requested. One end of an interval neglects costs that "
+    "this run did not show, the other one takes their largest possible values; both include the noise of the run and "
+    "the error of the model. At best: the other end is not known."
 )
 
 
 def advice_section(view: View) -> Section:
-    """All advice of a run, with its evidence; where there is none, why."""
+    """All advice of a run with its evidence, or the reason for none."""
     advice = view.summary.get("advice") if view.summary is not None else None
     if advice is None:
-        return Section("advice", _TITLE, [Absent(f"No advice was made for this recording. {view.get_run}")])
+        return Section("advice", _TITLE, [Absent(f"There is no advice for this recording. {view.get_run}")])
     blocks: list[Block] = [Text(advice["conclusion"])]
     items = advice["items"]
     if items:
@@ -32,12 +32,12 @@ def advice_section(view: View) -> Section:
         model = advice["model"]
         note = _MODEL if model is not None else ""
         note += f" Of this run the model misses {percent(abs(model['error']))}." if model is not None else ""
-        blocks.append(Table("What to change, the largest gain first", columns, rows, note.strip()))
+        blocks.append(Table("Changes, the largest gain first", columns, rows, note.strip()))
         blocks += [_evidence(item) for item in items]
     if advice["caveats"]:
         blocks.append(Notes(advice["caveats"]))
     if advice["withheld"]:
-        blocks.append(Folded("What was looked at and not advised", [Notes(advice["withheld"])]))
+        blocks.append(Folded("Checked, and not advised", [Notes(advice["withheld"])]))
     return Section("advice", _TITLE, blocks)
 
 

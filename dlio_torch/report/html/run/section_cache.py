@@ -1,4 +1,4 @@
-"""The section on the page cache: what the device delivered and what memory did."""
+"""The section on the page cache: bytes from the device and from memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from dlio_torch.report.cache_text import storage_text
 from dlio_torch.report.html.bar_figure import bar_figure
-from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Facts, Figure, Notes, Section
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Facts, Figure, Notes, Section
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import SKY, VERMILLION, size_unit
-from dlio_torch.report.verdict import percent
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_size
 
 _MOST_EPOCHS = 24
@@ -18,7 +18,7 @@ _DEVICE, _CACHE = "from the device", "from the page cache"
 
 
 def cache_section(view: View) -> Section:
-    """Device bytes beside the bytes that were asked for, per epoch."""
+    """Device bytes and returned bytes, per epoch."""
     title = "Page cache"
     if view.summary is None:
         return Section("cache", title, [Absent(f"The state of the page cache was not recorded. {view.get_run}")])
@@ -31,7 +31,7 @@ def cache_section(view: View) -> Section:
                 ("returned by read calls", _size(io["rchar_bytes"])),
                 ("delivered by the device", _size(io["read_bytes"])),
                 ("data in the page cache before", NOT_MEASURED if before is None else percent(before)),
-                *_asked(view.summary.get("cache")),
+                *_wanted_state(view.summary.get("cache")),
                 *_limit(view.summary.get("storage")),
             ]
         )
@@ -46,9 +46,9 @@ def cache_section(view: View) -> Section:
         return Section("cache", title, blocks)
     left = len(epochs) - _MOST_EPOCHS
     epochs = epochs[:_MOST_EPOCHS]
-    factor, unit = size_unit(max(asked for _, asked, _ in epochs))
-    device = [min(read, asked) for _, asked, read in epochs]
-    cached = [max(asked - read, 0) for _, asked, read in epochs]
+    factor, unit = size_unit(max(returned for _, returned, _ in epochs))
+    device = [min(read, returned) for _, returned, read in epochs]
+    cached = [max(returned - read, 0) for _, returned, read in epochs]
     svg = bar_figure(
         [f"epoch {epoch}" for epoch, _, _ in epochs],
         {_DEVICE: [value * factor for value in device], _CACHE: [value * factor for value in cached]},
@@ -58,23 +58,25 @@ def cache_section(view: View) -> Section:
         description="Bytes read in each epoch, from the device and from the page cache",
         texts={_DEVICE: [format_size(v) for v in device], _CACHE: [format_size(v) for v in cached]},
     )
-    how = (
+    caption = (
         "Per epoch, over all ranks and their workers, as the kernel counts (/proc/PID/io): length of a bar = rchar, "
         "returned by read calls; from the device = read_bytes, from the page cache = rchar - read_bytes."
     )
-    ahead = sum(1 for _, asked, read in epochs if read > asked)
+    ahead = sum(1 for _, returned, read in epochs if read > returned)
     if ahead:
         epochs_ahead = "one epoch" if ahead == 1 else f"{ahead} epochs"
-        how += f" In {epochs_ahead} the device delivered more than was returned: the kernel reads ahead of the calls."
+        caption += (
+            f" In {epochs_ahead} the device delivered more than was returned: the kernel reads ahead of the calls."
+        )
     if left > 0:
-        how += f" {left} later epochs are left out."
+        caption += f" {left} later epochs are left out."
     status = "Exact for bytes; page faults of mapped files are in read_bytes and not in rchar."
-    blocks.append(Figure(svg, "Where the bytes of each epoch came from", how, status))
+    blocks.append(Figure(svg, "Origin of the bytes of each epoch", caption, status))
     return Section("cache", title, blocks)
 
 
-def _asked(cache: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """What the run was to find in the page cache, and the data beside the memory."""
+def _wanted_state(cache: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Requested state of the page cache, and sizes of data and memory."""
     if cache is None:
         return []
     when = " before each epoch" if cache["every_epoch"] else ""
@@ -82,7 +84,7 @@ def _asked(cache: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     room = cache["memory_bytes"]
     memory = "" if room is None else f"; the page cache had room for {format_size(room)}"
     return [
-        ("asked for", f"{cache['state']}{when}{direct}"),
+        ("requested state", f"{cache['state']}{when}{direct}"),
         ("data", f"{format_size(cache['bytes'])} on {cache['file_system'] or 'an unknown file system'}{memory}"),
     ]
 
@@ -92,7 +94,7 @@ def _limit(storage: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _epochs(summary: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """Epoch, bytes asked for and bytes of the device, summed over ranks; none where a rank was not counted."""
+    """Epoch, returned bytes and device bytes, summed over ranks; empty if a rank was not counted."""
     sums: dict[int, list[int]] = {}
     for rank in summary.get("epochs", ()):
         for entry in rank:
@@ -101,7 +103,7 @@ def _epochs(summary: Mapping[str, Any]) -> list[tuple[int, int, int]]:
             total = sums.setdefault(entry["epoch"], [0, 0])
             total[0] += entry["io"]["rchar"]
             total[1] += entry["io"]["read_bytes"]
-    return [(epoch, asked, read) for epoch, (asked, read) in sorted(sums.items()) if asked]
+    return [(epoch, returned, read) for epoch, (returned, read) in sorted(sums.items()) if returned]
 
 
 def _size(value: int | None) -> str:

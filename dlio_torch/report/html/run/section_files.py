@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from dlio_torch.analysis.io import tables
 from dlio_torch.analysis.rank_steps import PARTS
-from dlio_torch.report.html.blocks import UNKNOWN, Absent, Block, Section, Table
+from dlio_torch.iotrace.figures import io_tables
+from dlio_torch.report.html.page_blocks import UNKNOWN, Absent, Block, Section, Table
 from dlio_torch.report.html.run.view import GET_CALLS, View
 from dlio_torch.report.html.theme import clean
-from dlio_torch.report.verdict import percent
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_duration, format_rate, format_size
 
 _MOST_FILES = 20
@@ -24,7 +24,7 @@ _RULES = (
 
 
 def file_section(view: View) -> Section:
-    """The files that moved most bytes, the others summed."""
+    """Files with most bytes moved; a sum of the others."""
     frame = view.files
     if not len(frame):
         return Section("files", "Files", [Absent(f"No file was recorded. {GET_CALLS}")])
@@ -47,9 +47,9 @@ def file_section(view: View) -> Section:
         title += f" in {len(frame)} rows, one per layer and file"
     title += f", the {_MOST_FILES} with most bytes" if len(rest) else ""
     every = [*rows, foot]
-    told = [at for at in range(len(_FILE_HEADS)) if any(row[at] not in ("", UNKNOWN) for row in every)]
-    heads = tuple(_FILE_HEADS[at] for at in told)
-    rows, foot = [[row[at] for at in told] for row in rows], [foot[at] for at in told]
+    filled = [column for column in range(len(_FILE_HEADS)) if any(row[column] not in ("", UNKNOWN) for row in every)]
+    heads = tuple(_FILE_HEADS[column] for column in filled)
+    rows, foot = [[row[column] for column in filled] for row in rows], [foot[column] for column in filled]
     return Section("files", "Files", [Table(title, heads, rows, note, foot, tall=True)])
 
 
@@ -104,7 +104,7 @@ _CALL_HEADS = (
 def rank_section(view: View) -> Section:
     """A row per rank: its training, and its I/O."""
     training = list(view.summary["ranks"]) if view.summary is not None else []
-    frame = tables.ranks(view.recording)
+    frame = io_tables.ranks(view.recording)
     if not training and not len(frame):
         return Section("ranks", "Ranks", [Absent(f"Nothing was recorded per rank. {GET_CALLS}")])
     blocks: list[Block] = []
@@ -124,7 +124,7 @@ def rank_section(view: View) -> Section:
 
 
 def _left(count: int) -> str:
-    return f" {count - _MOST_RANKS} more ranks are left out." if count > _MOST_RANKS else ""
+    return f" {count - _MOST_RANKS} more ranks are not shown." if count > _MOST_RANKS else ""
 
 
 def _training_cells(row: Mapping[str, Any], parts: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Sections about I/O calls: their sizes, their bandwidth, where in the files they go."""
+"""Sections on I/O calls: sizes, bandwidth, and offsets in the files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlio_torch.analysis.io.patterns import shares
-from dlio_torch.analysis.io.rates import over_time
-from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
+from dlio_torch.iotrace.figures.access_order import shares
+from dlio_torch.iotrace.figures.bandwidth import over_time
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
 from dlio_torch.report.html.run.access_figure import access_figure, shown_files
 from dlio_torch.report.html.run.rate_figure import rank_rate_figure, rate_figure
 from dlio_torch.report.html.run.size_figure import size_figure
 from dlio_torch.report.html.run.view import GET_CALLS, View
-from dlio_torch.report.verdict import percent
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_duration, format_size
 
 _BINS = 240
@@ -35,11 +35,11 @@ def size_section(view: View) -> Section:
     for kind, chosen in (("read", known & ~view.writes), ("write", known & view.writes)):
         calls[kind] = np.bincount(classes[chosen], minlength=len(edges)).astype(np.int64)
         amounts[kind] = np.bincount(classes[chosen], weights=moved[chosen], minlength=len(edges)).astype(np.int64)
-    how = (
+    caption = (
         "Each read and write is counted in the class of powers of two that holds the bytes it moved (its return value, "
-        "not what was asked for); failed calls are left out. Above: calls, below: sum of their bytes."
+        "not the requested size); failed calls are left out. Above: calls, below: sum of their bytes."
     )
-    figure = Figure(size_figure(edges, calls, amounts), "Transfer sizes", how, view.status_calls)
+    figure = Figure(size_figure(edges, calls, amounts), "Transfer sizes", caption, view.status_calls)
     rows = []
     for kind, sizes in view.sizes.items():
         if not sizes.count:
@@ -63,41 +63,43 @@ def rate_section(view: View) -> Section:
     over = over_time(frame, _BINS, window=view.window)
     edges = np.append(over["start_s"].to_numpy(), over["end_s"].iloc[-1])
     rates = {kind: over[f"{kind}_bytes_per_s"].to_numpy(float) for kind in ("read", "write")}
-    how = (
+    caption = (
         f"The time is cut into {_BINS} cells of {format_duration(float(edges[1] - edges[0]))}. The bytes of a call are "
         "spread evenly over the time that it took, and what falls into a cell is divided by the cell's length; the "
         "area is the bytes moved." + view.before_window
     )
-    blocks: list[Block] = [Figure(rate_figure(edges, rates), "Bandwidth over time", how, view.status_calls)]
+    blocks: list[Block] = [Figure(rate_figure(edges, rates), "Bandwidth over time", caption, view.status_calls)]
     ranks = np.unique(frame["rank"].to_numpy())
     if len(ranks) > 1:
         shown = ranks[np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _MOST_RANKS)).round().astype(int))]
         grid = np.array([_rank_rate(frame, rank, view.window) for rank in shown.tolist()])
-        how = "Reads and writes of each rank, computed as above; what exceeds the scale has its darkest colour."
+        caption = "Reads and writes of each rank, computed as above; what exceeds the scale has its darkest colour."
         if len(shown) < len(ranks):
-            how += f" {len(shown)} of {len(ranks)} ranks, evenly spaced."
+            caption += f" {len(shown)} of {len(ranks)} ranks, evenly spaced."
         svg = rank_rate_figure(edges, shown.tolist(), grid)
-        blocks.append(Figure(svg, "Bandwidth of each rank over time", how, view.status_calls))
+        blocks.append(Figure(svg, "Bandwidth of each rank over time", caption, view.status_calls))
     return Section("rates", title, blocks)
 
 
 def access_section(view: View) -> Section:
     """The file access map, and how sequential the accesses are."""
-    title = "Where in the files"
+    title = "Offsets in the files"
     moves = view.moves
     inside = (moves["end_ns"] >= view.window[0]).to_numpy()
     drawn = access_figure(moves if inside.all() else moves[inside], *view.window) if len(moves) else None
     if drawn is None:
         return Section("access", title, [Absent(_why_not(view, "Positions in files"))])
-    how = (
+    caption = (
         "A line per read or write, from its first byte at its start to its last byte at its end; coloured by "
         f"{drawn.by}. Shown: {shown_files(drawn)}." + view.before_window
     )
     if drawn.others:
-        how += f" {drawn.others} more files with {percent(drawn.others_share)} of the bytes are left out."
+        caption += f" {drawn.others} more files with {percent(drawn.others_share)} of the bytes are left out."
     if drawn.lines < drawn.accesses:
-        how += f" {drawn.accesses:,} accesses are drawn as {drawn.lines:,} marks, one for all that fall on one spot."
-    blocks: list[Block] = [Figure(drawn.svg, "File access map", how, view.status_calls), _order_table(view)]
+        caption += (
+            f" {drawn.accesses:,} accesses are drawn as {drawn.lines:,} marks, one for all that fall on one spot."
+        )
+    blocks: list[Block] = [Figure(drawn.svg, "File access map", caption, view.status_calls), _order_table(view)]
     return Section("access", title, blocks)
 
 
@@ -107,10 +109,12 @@ def _order_table(view: View) -> Table:
     if (view.moves["tid"].to_numpy() >= 0).any():
         rules.append(("thread and file", shares(view.moves, "stream")))
     for label, counted in rules:
-        for kind, found in counted.items():
-            if found.accesses:
+        for kind, figures in counted.items():
+            if figures.accesses:
                 named = {"read": "reads", "write": "writes", "all": "both"}[kind]
-                rows.append([label, named, f"{found.accesses:,}", _share(found.sequential), _share(found.consecutive)])
+                rows.append(
+                    [label, named, f"{figures.accesses:,}", _share(figures.sequential), _share(figures.consecutive)]
+                )
     note = (
         "Of the accesses of one direction to one file, in order of start: sequential = offset > last byte of the one "
         "before, consecutive = offset = that byte + 1; share of all accesses. Random access is about half sequential."
@@ -130,16 +134,16 @@ def _class_of(moved: Any) -> Any:
     return np.where(moved > 0, np.frexp(np.maximum(moved, 0).astype(np.float64))[1], 0)
 
 
-def _why_not(view: View, what: str = "Single I/O calls") -> str:
+def _why_not(view: View, subject: str = "Single I/O calls") -> str:
     if len(view.moves):
-        return f"{what}: the source does not tell, or nothing was moved."
+        return f"{subject}: the source does not tell, or nothing was moved."
     if len(view.calls):
         return "No read and no write was recorded."
     counters = view.recording.counters
     if counters is not None and len(counters):
         return (
-            f"{what} were not recorded: this log holds sums per file only. Record them with Darshan's extended tracing "
-            "(DXT_ENABLE_IO_TRACE=1) or with python -m dlio_torch trace -- CMD."
+            f"{subject} were not recorded: this log holds sums per file only. Record them with Darshan's extended "
+            "tracing (DXT_ENABLE_IO_TRACE=1) or with python -m dlio_torch trace -- CMD."
         )
     return GET_CALLS
 

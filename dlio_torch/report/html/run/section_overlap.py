@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dlio_torch.analysis.breakdown import is_span, span_times
-from dlio_torch.analysis.intervals import Intervals, difference, intersection, union
-from dlio_torch.analysis.overlap import READ_SPANS, io_rows, overlap
-from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
+from dlio_torch.iotrace.figures.breakdown import is_span, span_times
+from dlio_torch.iotrace.figures.intervals import Intervals, difference, intersection, union
+from dlio_torch.iotrace.figures.overlap import READ_SPANS, io_rows, overlap
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
 from dlio_torch.report.html.run.lane_figure import CELLS, Lane, Layer, lane_figure
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import BLUE, PARTS, SKY, SLATE, VERMILLION
-from dlio_torch.report.verdict import percent
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_duration
 
 _MOST_RANKS = 8
@@ -27,25 +27,25 @@ def overlap_section(view: View) -> Section:
         return Section("overlap", title, [Absent(f"Neither compute nor I/O was recorded over time. {view.get_run}")])
     blocks: list[Block] = []
     frame = overlap(view.recording)
-    what = "Compute and I/O over time"
+    subject = "Compute and I/O over time"
     if all(lane.name != "compute" for lane in lanes):
-        title = what = "I/O over time"
+        title = subject = "I/O over time"
     start, end = view.window
-    svg = lane_figure(lanes, start, end, "lanes", f"{what}, each rank")
+    svg = lane_figure(lanes, start, end, "lanes", f"{subject}, each rank")
     hidden = len(_all_ranks(view)) - len({lane.rank for lane in lanes})
-    how = (
+    caption = (
         f"The time is cut into {CELLS} cells; the height of a lane is the share of a cell in which at least one "
         "process or thread of the rank was doing it (union of intervals). "
     )
     if frame is None:
-        how += "No compute was recorded, so how much of the I/O is exposed is not measured."
+        caption += "No compute was recorded, so the share of exposed I/O is unknown."
     else:
-        how += "Exposed I/O is I/O \\ compute: I/O while the rank did not compute."
-    how += view.before_window
+        caption += "Exposed I/O is I/O \\ compute: I/O while the rank did not compute."
+    caption += view.before_window
     if hidden > 0:
-        how += f" {hidden} more ranks are left out: shown are {_MOST_RANKS}, evenly spaced."
+        caption += f" {hidden} more ranks are left out: shown are {_MOST_RANKS}, evenly spaced."
     status = view.status_calls if len(view.calls) else view.status_spans
-    blocks.append(Figure(svg, what, how, status))
+    blocks.append(Figure(svg, subject, caption, status))
     if frame is not None:
         blocks.append(_table(frame))
     return Section("overlap", title, blocks)
@@ -58,12 +58,12 @@ def _all_ranks(view: View) -> list[int]:
 
 def _lanes(view: View) -> list[Lane]:
     frame = view.recording.events.frame
-    found = io_rows(frame)
-    io, source = found if found is not None else (frame.iloc[:0], "")
+    rows_and_source = io_rows(frame)
+    io, source = rows_and_source if rows_and_source is not None else (frame.iloc[:0], "")
     reads = frame[is_span(frame, ("open", "read"))] if source != READ_SPANS else frame.iloc[:0]
     ranks = _all_ranks(view)
     pick = np.unique(np.linspace(0, max(len(ranks) - 1, 0), min(_MOST_RANKS, len(ranks))).round().astype(int))
-    shown = [ranks[at] for at in pick.tolist()]
+    shown = [ranks[index] for index in pick.tolist()]
     # Where some ranks computed, their I/O is blue or red; that of a rank whose compute is not known is neither.
     plain = BLUE if span_times(frame, "compute") is None else SLATE
     lanes: list[Lane] = []
@@ -114,7 +114,7 @@ def _table(frame: pd.DataFrame) -> Table:
     note = (
         "I/O, compute = length of the union of intervals; overlap = |I/O ∩ compute| / |I/O|; exposed = "
         "|I/O \\ compute|, beside it its share of the measured time (of the rank, from its first span "
-        "to its last, the making of data left out). All ranks: sums over the ranks." + left
+        "to its last, without the generation of data). All ranks: sums over the ranks." + left
     )
     heads = ("<rank", "<I/O from", "I/O", "compute", "both", "overlap", "exposed I/O", "of measured")
     return Table("Overlap and exposed I/O", heads, rows, note, foot)

@@ -1,12 +1,12 @@
-"""The top of the page: verdict, key figures, what is missing."""
+"""The top of the page: verdict, key figures, missing data."""
 
 from __future__ import annotations
 
-from dlio_torch.report.html.blocks import NOT_MEASURED, Block, Notes, Section, Tiles
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Block, Notes, Section, Tiles
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
+from dlio_torch.report.run_verdict import percent, verdict
 from dlio_torch.report.stage_text import stage_words
-from dlio_torch.report.verdict import percent, verdict
 from dlio_torch.train.steps import TIMED
 from dlio_torch.units import format_duration, format_rate, format_size
 
@@ -32,7 +32,7 @@ def title(view: View) -> str:
 
 
 def subtitle(view: View) -> str:
-    """What kind of thing the page is about, in a line."""
+    """One line on the kind of the recording."""
     parts = [_KINDS[view.recording.kind]]
     if view.ranks:
         parts.append(f"{view.ranks} rank{'' if view.ranks == 1 else 's'}")
@@ -50,7 +50,7 @@ def _cut(command: str) -> str:
 
 
 def sentence(view: View) -> str:
-    """The verdict; of a run that ended early first why."""
+    """The verdict; for a run that ended early, preceded by the reason."""
     early = view.recording.facts.get("ended_early")
     return _judged(view) if early is None else f"The run ended early: {early}. {_judged(view)}"
 
@@ -75,7 +75,7 @@ def _judged(view: View) -> str:
             f"The run did not finish: it recorded {len(view.steps)} steps, which waited {format_duration(waited)} for "
             f"data, {percent(waited / spent) if spent else NOT_MEASURED} of their time."
         )
-    return "Nothing was recorded that could be judged."
+    return "The recording holds no data for a verdict."
 
 
 def _io_sentence(view: View) -> str:
@@ -103,7 +103,7 @@ def _io_sentence(view: View) -> str:
 
 
 def overview(view: View) -> Section:
-    """Key figures and what is missing."""
+    """Key figures and missing data."""
     tiles = _run_tiles(view) if view.summary is not None else []
     tiles += _io_tiles(view)
     blocks: list[Block] = [Tiles(tiles)] if tiles else []

@@ -1,4 +1,4 @@
-"""The end of the page: published figures, configuration, environment, what was left out."""
+"""The end of the page: published figures, configuration, environment, unread files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dlio_torch.config.schema import ExpectConfig
 from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.errors import ConfigError
 from dlio_torch.report.expect import compare
-from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Folded, Notes, Section, Table, Text
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
 from dlio_torch.units import format_size
@@ -21,7 +21,7 @@ _PAIR = ("<what", "<value")
 
 
 def expect_section(view: View) -> Section:
-    """Published figures of the application beside those of the run."""
+    """Published figures of the application, and those of the run."""
     title = "Published and measured"
     expected = _expected(view)
     if not expected or view.summary is None:
@@ -46,8 +46,8 @@ def expect_section(view: View) -> Section:
         for row in compare(expected, view.summary)
     ]
     heads = ("<figure", "published", "measured", "ratio", "alike", "tolerance", "<source")
-    where = view.summary.get("published_on")
-    on = f"Published for {where['system']}, {where['world_size']} ranks. " if where else ""
+    published_on = view.summary.get("published_on")
+    on = f"Published for {published_on['system']}, {published_on['world_size']} ranks. " if published_on else ""
     note = on + "Ratio = measured / published; alike: the relative difference is within the tolerance (scaled: the "
     note += "scale has changed what the figure hangs on)."
     return Section("expect", title, [Table("Published figures and this run", heads, rows, note)])
@@ -56,12 +56,12 @@ def expect_section(view: View) -> Section:
 def _expected(view: View) -> list[ExpectConfig]:
     content = _yaml(view.config)
     entries = content.get("expect") if isinstance(content, Mapping) else None
-    found = []
+    lines = []
     for entry in entries or ():
         if not isinstance(entry, Mapping) or not {"metric", "value"} <= entry.keys():
             continue
         with contextlib.suppress(ValueError, TypeError):  # a damaged one is no published figure
-            found.append(
+            lines.append(
                 ExpectConfig(
                     metric=str(entry["metric"]),
                     value=float(entry["value"]),
@@ -69,11 +69,11 @@ def _expected(view: View) -> list[ExpectConfig]:
                     source=str(entry.get("source", "")),
                 )
             )
-    return found
+    return lines
 
 
 def config_section(view: View) -> Section:
-    """The configuration: what was set, and all of it."""
+    """The configuration: changed values, and all of it."""
     title = "Configuration"
     if view.config is None:
         command = view.command or {
@@ -95,42 +95,42 @@ def config_section(view: View) -> Section:
         note = f"{len(view.sources) - len(rows)} other options have their default."
         blocks.append(Folded(f"{len(rows)} options that were set", [Table("", heads, rows, note)]))
     blocks.append(Folded("The whole configuration (config.yaml)", text=clean_lines(view.config)))
-    for key, what in (("scaled", "that the scale changed"), ("adjusted", "that gave way or were not used")):
+    for key, reason in (("scaled", "that the scale changed"), ("adjusted", "that gave way or were not used")):
         notes = [clean(str(note)) for note in (view.summary or {}).get(key) or ()]
         if notes:
-            blocks.append(Folded(f"{len(notes)} option(s) {what}", [Notes(notes)]))
+            blocks.append(Folded(f"{len(notes)} option(s) {reason}", [Notes(notes)]))
     return Section("config", title, blocks)
 
 
 def environment_section(view: View) -> Section:
     """Machine, software and file systems."""
     title = "Environment"
-    told = view.environment
-    if told is None:
-        told = {key: value for key, value in view.recording.facts.items() if key not in (*_COMMAND, "config")}
-        if not told:
+    environment = view.environment
+    if environment is None:
+        environment = {key: value for key, value in view.recording.facts.items() if key not in (*_COMMAND, "config")}
+        if not environment:
             return Section("environment", title, [Absent(f"The machine was not recorded. {view.get_run}")])
-    return Section("environment", title, [environment_block(told)])
+    return Section("environment", title, [environment_block(environment)])
 
 
-def environment_block(told: Mapping[str, Any]) -> Folded:
+def environment_block(environment: Mapping[str, Any]) -> Folded:
     """The content of ``environment.json``, folded."""
-    why = told.get("not_measured")
+    why = environment.get("not_measured")
     why = why if isinstance(why, Mapping) else {}
     rows = []
-    for key, value in _flat({name: value for name, value in told.items() if name != "not_measured"}):
+    for key, value in _flat({name: value for name, value in environment.items() if name != "not_measured"}):
         text = _value(value)
         if value is None:
             text = NOT_MEASURED + (f": {why[key]}" if key in why else "")
         elif key.endswith("_bytes") and isinstance(value, int):
             text = f"{format_size(value)} ({value:,} B)"
         rows.append([key, clean(text)])
-    return Folded(_headline(told), [Table("", _PAIR, rows)])
+    return Folded(_headline(environment), [Table("", _PAIR, rows)])
 
 
-def _headline(told: Mapping[str, Any]) -> str:
-    cpu, mounts = told.get("cpu"), told.get("mounts")
-    parts = [str(told.get("host") or "machine")]
+def _headline(environment: Mapping[str, Any]) -> str:
+    cpu, mounts = environment.get("cpu"), environment.get("mounts")
+    parts = [str(environment.get("host") or "machine")]
     if isinstance(cpu, Mapping):
         parts.append(f"{cpu.get('model')}, {cpu.get('cores_usable')} cores")
     if isinstance(mounts, Mapping) and isinstance(mounts.get("data"), Mapping):
@@ -139,8 +139,8 @@ def _headline(told: Mapping[str, Any]) -> str:
 
 
 def skipped_section(view: View) -> Section:
-    """What could not be read, and why."""
-    notes = [*view.missing, *(f"{one.path}: {one.reason}" for one in view.recording.events.skipped)]
+    """Files that could not be read, and the reasons."""
+    notes = [*view.missing, *(f"{skipped.path}: {skipped.reason}" for skipped in view.recording.events.skipped)]
     left = len(notes) - _MOST_SKIPPED
     shown = [clean(note) for note in notes[:_MOST_SKIPPED]] + ([f"and {left} more"] if left > 0 else [])
     if not shown:
@@ -154,7 +154,7 @@ def clean_lines(text: str) -> str:
 
 
 def _yaml(text: str | None) -> Any:
-    """The values of a configuration, all of them text, null, lists and groups; nothing of one that is damaged."""
+    """Values of a configuration as text, null, lists and groups; empty if it is damaged."""
     try:
         return parse_document(text, "config.yaml").tree if text else {}
     except ConfigError:

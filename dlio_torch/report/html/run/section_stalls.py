@@ -1,4 +1,4 @@
-"""The section on stalls: what the trainer's waits were made of."""
+"""The section on stalls: causes of the trainer's waits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pandas as pd
 
 from dlio_torch.analysis import stalls
-from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table, Text
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table, Text
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.stack_figure import stack_figure
 from dlio_torch.report.html.theme import BLACK, BLUE, BROWN, GREY, ORANGE, PURPLE, SKY, SLATE, VERMILLION, YELLOW
-from dlio_torch.report.verdict import percent
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_duration
 
-_TITLE = "What steps waited for"
+_TITLE = "Causes of waits"
 _STALL_COLOURS = {
     "device": VERMILLION,
     "page_cache": SKY,
@@ -33,7 +33,7 @@ _STALL_MEANS = {
     "decode": "decompressing, parsing and copying in the library, and spans decode",
     "read": "the awaited batch's reads, where the three above cannot be told apart",
     "preprocess": "preprocessing of the awaited batch",
-    "collate": "putting the awaited batch together",
+    "collate": "collating the awaited batch",
     "hand_over": "from the end of the worker's work to the trainer's having the batch",
     "starved": "a worker had the work and was not scheduled",
     "not_started": "no worker had begun the batch",
@@ -51,21 +51,21 @@ def stall_section(view: View) -> Section:
     if parts == ["unexplained"]:
         waited = format_duration(float(frame["wait_s"].sum()))
         text = (
-            f"{len(frame)} steps waited {waited} for data. What for was not recorded: that takes the spans of the "
-            "loader's threads and workers, which a run of python -m dlio_torch records."
+            f"{len(frame)} steps waited {waited} for data. The causes are unknown: the recording has no spans of "
+            "loader threads and workers. Runs of python -m dlio_torch record them."
         )
         figure = _figure(view, frame, parts, "Wait of each step", "Height of a bar = the wait (fetch) of one step.")
         return Section("stalls", _TITLE, [Text(text), *figure])
-    found = stalls.summary(frame, int(view.summary["warmup"]["steps"]) if view.summary is not None else 0)
-    how = (
-        "Each wait (fetch) is cut into the stretches in which the maker of the awaited batch read, decoded, collated "
-        "and so on; they add up to the wait."
+    attribution = stalls.summary(frame, int(view.summary["warmup"]["steps"]) if view.summary is not None else 0)
+    caption = (
+        "Each wait (fetch) is split by the activity of the awaited batch's producer: reading, decoding, collating and "
+        "so on. The parts add up to the wait."
     )
-    figure = _figure(view, frame, parts, "Wait of each step by cause", how)
-    return Section("stalls", _TITLE, [Text(found["sentence"]), *figure, _table(found)])
+    figure = _figure(view, frame, parts, "Wait of each step by cause", caption)
+    return Section("stalls", _TITLE, [Text(attribution["sentence"]), *figure, _table(attribution)])
 
 
-def _figure(view: View, frame: pd.DataFrame, parts: list[str], title: str, how: str) -> list[Block]:
+def _figure(view: View, frame: pd.DataFrame, parts: list[str], title: str, caption: str) -> list[Block]:
     if not parts:
         return []
     drawn = stack_figure(
@@ -76,34 +76,34 @@ def _figure(view: View, frame: pd.DataFrame, parts: list[str], title: str, how: 
         name="stalls",
         label="wait per step",
     )
-    how += " Steps of all ranks in order of time"
-    how += f"; a bar is the mean of {drawn.group} of them" if drawn.group > 1 else ""
-    how += f"; {drawn.cut} bars reach beyond the axis (▲)." if drawn.cut else "."
+    caption += " Steps of all ranks in order of time"
+    caption += f"; a bar is the mean of {drawn.group} of them" if drawn.group > 1 else ""
+    caption += f"; {drawn.cut} bars reach beyond the axis (▲)." if drawn.cut else "."
     estimated = [_word(part) for part in parts if part in stalls.ESTIMATED]
     status = f"Estimated: {', '.join(estimated)}; the rest exact" if estimated else "Exact"
-    return [Figure(drawn.svg, title, how, f"{status}; {view.cache}.")]
+    return [Figure(drawn.svg, title, caption, f"{status}; {view.cache}.")]
 
 
-def _table(found: dict[str, Any]) -> Table:
+def _table(attribution: dict[str, Any]) -> Table:
     rows = []
     for part in stalls.PARTS:
-        seconds, share = found["parts"][part], found["shares"][part]
+        seconds, share = attribution["parts"][part], attribution["shares"][part]
         rows.append(
             [
-                _word(part) + (" (estimated)" if part in found["estimated"] else ""),
+                _word(part) + (" (estimated)" if part in attribution["estimated"] else ""),
                 NOT_MEASURED if seconds is None else format_duration(seconds),
                 "" if share is None else percent(share),
                 _STALL_MEANS[part],
             ]
         )
-    total = NOT_MEASURED if found["wait_s"] is None else format_duration(found["wait_s"])
-    ahead = found["ahead_s"]
+    total = NOT_MEASURED if attribution["wait_s"] is None else format_duration(attribution["wait_s"])
+    ahead = attribution["ahead_s"]
     note = "Warm-up left out. " + (
         ""
         if ahead is None
         else f"Reading further ahead could have saved at most {format_duration(ahead)} of the waits."
     )
-    foot = ["all waits", total, "", f"{found['steps']} steps"]
+    foot = ["all waits", total, "", f"{attribution['steps']} steps"]
     return Table("Causes of waiting", ("<cause", "time", "share", "<what it is"), rows, note, foot)
 
 

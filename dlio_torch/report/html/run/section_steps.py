@@ -1,4 +1,4 @@
-"""Sections about training: the timeline of steps, where the time went, what steps waited for."""
+"""Sections on training: the timeline of steps, and the breakdown of the time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlio_torch.analysis.breakdown import CATEGORIES, breakdown
-from dlio_torch.analysis.metrics import SHARES
+from dlio_torch.analysis.step_metrics import SHARES
+from dlio_torch.iotrace.figures.breakdown import CATEGORIES, breakdown
 from dlio_torch.report.html.bar_figure import bar_figure
-from dlio_torch.report.html.blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
 from dlio_torch.report.html.run.step_figure import step_figure
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import PARTS
 from dlio_torch.report.html.theme import time_unit as unit_of_time
-from dlio_torch.report.verdict import percent
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_duration
 
 _MOST_BARS = 16
@@ -51,19 +51,23 @@ def step_section(view: View) -> Section:
     drawn = step_figure(view.steps)
     blocks: list[Block] = []
     if drawn is not None:
-        how = (
+        caption = (
             "Height of a bar = fetch + copy + compute + allreduce + checkpoint + other of one training step, as the "
             "trainer timed them; other = start of the next step - the others."
         )
         if drawn.group > 1:
-            how += f" A bar is the mean of {drawn.group} consecutive steps, the line the slowest step of each group."
+            caption += (
+                f" A bar is the mean of {drawn.group} consecutive steps, the line the slowest step of each group."
+            )
         if drawn.hidden_ranks:
-            how += f" {drawn.hidden_ranks} ranks are left out: shown are the first, the last and those that wait most."
+            caption += (
+                f" {drawn.hidden_ranks} ranks are left out: shown are the first, the last and those that wait most."
+            )
         if drawn.cut:
-            how += f" {drawn.cut} bars reach beyond the axis (▲)."
+            caption += f" {drawn.cut} bars reach beyond the axis (▲)."
         if drawn.evaluations:
-            how += f" {drawn.evaluations} steps of evaluations are left out."
-        blocks.append(Figure(drawn.svg, "Time of each training step", how, view.status_spans))
+            caption += f" {drawn.evaluations} steps of evaluations are left out."
+        blocks.append(Figure(drawn.svg, "Time of each training step", caption, view.status_spans))
     if view.summary is not None and view.summary["step"]["duration_s"] is not None:
         blocks.append(_parts_table(view.summary))
     if not blocks:
@@ -93,7 +97,7 @@ def _parts_table(summary: Any) -> Table:
 
 def breakdown_section(view: View) -> Section:
     """Merged times of reading, loading, training and checkpoints."""
-    title = "Where the time went"
+    title = "Breakdown of the time"
     frame = breakdown(view.recording)
     whole = frame[(frame["epoch"] < 0) & frame["seconds"].notna()]
     known = [name for name in CATEGORIES if (whole["category"] == name).any() and name not in ("posix", "other")]
@@ -128,14 +132,14 @@ def _phase_figure(table: pd.DataFrame, stacked: list[str], status: str) -> Figur
         description="Run time of each rank by phase of its trainer",
         texts={name: [format_duration(value) for value in shown[name]] for name in stacked},
     )
-    how = (
+    caption = (
         "Phases of the trainer, one after another: wait = fetch of the next batch, other = measured time - the phases. "
         "A phase's time is the length of the union of its intervals. What loader workers do behind them is in the "
         "table."
     )
     if len(shown) < len(table):
-        how += f" {len(table) - len(shown)} ranks are left out."
-    return Figure(svg, "Run time by phase", how, status)
+        caption += f" {len(table) - len(shown)} ranks are left out."
+    return Figure(svg, "Run time by phase", caption, status)
 
 
 def _phase_table(whole: pd.DataFrame) -> Table:
@@ -155,7 +159,7 @@ def _phase_table(whole: pd.DataFrame) -> Table:
         "Length of the union of a category's intervals over all processes and threads of a rank (TimeLogger's merged "
         "intervals): what runs side by side counts once. Loading goes on behind the training, so the categories do not "
         "add up to the measured time; wait, copy, train, checkpoint, evaluate and other do. Share = time / the "
-        "rank's measured time, from its first span to its last, the making of data left out; "
+        "rank's measured time, from its first span to its last, without the generation of data; "
         "means are over the ranks that have the category."
     )
     heads = ("<category", time, "of measured", *(("range of ranks",) if ranks > 1 else ()), "<what it is")

@@ -34,18 +34,18 @@ def size_figure(edges: Ints, calls: dict[str, Ints], moved: dict[str, Ints], nam
     with canvas(4.1, 2) as (figure, (above, below)):
         largest = float(max(values.max() for values in moved.values()))
         factor, unit = size_unit(largest)
-        for axes, values, scale, what in ((above, calls, 1.0, "calls"), (below, moved, factor, "bytes")):
+        for axes, values, scale, label in ((above, calls, 1.0, "calls"), (below, moved, factor, "bytes")):
             width = 0.88 / len(kinds)
             for number, kind in enumerate(kinds):
                 colour = READ if kind == "read" else WRITE
                 left = place - 0.44 + (number + 0.5) * width
                 bars = axes.bar(left, values[kind][first : last + 1] * scale, width * 0.94, color=colour, zorder=2)
-                for bar, at in zip(bars, place.tolist(), strict=True):
-                    value = int(values[kind][at])
-                    gid = f"{what}-{kind}-{at}"
+                for bar, index in zip(bars, place.tolist(), strict=True):
+                    value = int(values[kind][index])
+                    gid = f"{label}-{kind}-{index}"
                     bar.set_gid(gid)
-                    amount = f"{value:,} {kind}s" if what == "calls" else f"{format_size(value)} by {kind}s"
-                    tips[gid] = f"{size_class(edges, at)}: {amount}"
+                    amount = f"{value:,} {kind}s" if label == "calls" else f"{format_size(value)} by {kind}s"
+                    tips[gid] = f"{size_class(edges, index)}: {amount}"
             axes.grid(visible=False, axis="x")
         counts = np.concatenate([calls[kind][calls[kind] > 0] for kind in kinds])
         logarithmic = decades(float(counts.min()), float(counts.max()))
@@ -71,7 +71,7 @@ def size_class(edges: Ints, number: int) -> str:
 def _ticks(axes: Axes, place: Ints) -> None:
     limits = np.append(place, place[-1] + 1)
     limits = limits[:: -(-len(limits) // 18)]
-    axes.set_xticks(limits - 0.5, [format_size(0 if at == 0 else 2 ** (at - 1)) for at in limits.tolist()])
+    axes.set_xticks(limits - 0.5, [format_size(0 if index == 0 else 2 ** (index - 1)) for index in limits.tolist()])
     axes.set_xlim(float(place[0]) - 0.6, float(place[-1]) + 0.6)
 
 

@@ -1,4 +1,4 @@
-"""The timeline of steps: what each step spent its time on, one plot per rank."""
+"""The timeline of steps: time of each step by part, one plot per rank."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StepFigure:
-    """The figure, and what its caption must say.
+    """The figure, and facts for its caption.
 
     Args:
         svg: text of the element.
@@ -80,14 +80,16 @@ def step_figure(steps: pd.DataFrame) -> StepFigure | None:
     factor, unit = time_unit(longest)
     group = -(-int(training.groupby("rank").size().max()) // MOST_BARS)
     bars = [_bars(rank, values * 1e-9 * factor, rows, group) for rank, (values, rows) in durations.items()]
-    top, cut = axis_top(np.concatenate([one.heights.sum(axis=1) for one in bars]))
+    top, cut = axis_top(np.concatenate([rank_bars.heights.sum(axis=1) for rank_bars in bars]))
     with canvas(0.75 + 1.75 * len(bars), len(bars)) as (figure, plots):
-        for axes, one in zip(plots, bars, strict=True):
-            _draw(axes, one, top, group)
-            axes.set_ylabel(f"rank {one.rank}\n{unit} per step")
-        shown = [name for at, name in enumerate(DRAWN) if any(one.heights[:, at].any() for one in bars)]
+        for axes, rank_bars in zip(plots, bars, strict=True):
+            _draw(axes, rank_bars, top, group)
+            axes.set_ylabel(f"rank {rank_bars.rank}\n{unit} per step")
+        shown = [
+            name for index, name in enumerate(DRAWN) if any(rank_bars.heights[:, index].any() for rank_bars in bars)
+        ]
         entries = [(name, PARTS[name]) for name in shown]
-        if any(one.warmup for one in bars):
+        if any(rank_bars.warmup for rank_bars in bars):
             entries.append(("warm-up", _SHADE))
         legend(figure, entries)
         plots[-1].set_xlabel("training step, counted on over all epochs")
@@ -130,7 +132,7 @@ def _bars(rank: int, values: Floats, rows: pd.DataFrame, group: int) -> _Bars:
         np.append(firsts, count) + 0.5,
         grouped(values, group),
         np.maximum.reduceat(values.sum(axis=1), firsts),
-        [(at + 0.5, int(epoch[at])) for at in starts.tolist()],
+        [(index + 0.5, int(epoch[index])) for index in starts.tolist()],
         float(warmup[-1] + 1.5) if warmup.size else 0.0,
     )
 
@@ -138,11 +140,11 @@ def _bars(rank: int, values: Floats, rows: pd.DataFrame, group: int) -> _Bars:
 def _draw(axes: Axes, bars: _Bars, top: float, group: int) -> None:
     if bars.warmup:
         axes.axvspan(0.5, bars.warmup, color=_SHADE, linewidth=0, zorder=0)
-    draw_stack(axes, bars.edges, {name: bars.heights[:, at] for at, name in enumerate(DRAWN)}, PARTS, top)
+    draw_stack(axes, bars.edges, {name: bars.heights[:, index] for index, name in enumerate(DRAWN)}, PARTS, top)
     if group > 1:
         middle = (bars.edges[1:] + bars.edges[:-1]) / 2
         axes.plot(middle, np.minimum(bars.slowest, top), color=BLACK, linewidth=0.6, zorder=4)
     if 1 < len(bars.epochs) <= _MOST_LABELS:
-        for at, epoch in bars.epochs:
-            axes.axvline(at, color="#777777", linewidth=0.7, linestyle=":", zorder=4)
-            axes.text(at, top * 0.985, f" epoch {epoch}", fontsize=8, color="#555555", va="top", zorder=5)
+        for position, epoch in bars.epochs:
+            axes.axvline(position, color="#777777", linewidth=0.7, linestyle=":", zorder=4)
+            axes.text(position, top * 0.985, f" epoch {epoch}", fontsize=8, color="#555555", va="top", zorder=5)

@@ -1,4 +1,4 @@
-"""What a report is made from, and what several of its sections compute once."""
+"""Data of a report, and figures that several of its sections share."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlio_torch.analysis.breakdown import is_span, runtime
 from dlio_torch.analysis.cache import COLD, WARM
-from dlio_torch.analysis.intervals import intersection, length, union
-from dlio_torch.analysis.io import tables
-from dlio_torch.analysis.io.metrics import bandwidth, io_time, select, sizes_by_class
-from dlio_torch.analysis.io.patterns import Shares, shares
-from dlio_torch.analysis.io.sizes import Sizes
-from dlio_torch.analysis.io.time import Bandwidth, IoTime
-from dlio_torch.report.verdict import percent
-from dlio_torch.trace.calls import CLASSES, READ, WRITE, class_codes
-from dlio_torch.trace.recording import Recording
+from dlio_torch.iotrace.events.call_names import CLASSES, READ, WRITE, class_codes
+from dlio_torch.iotrace.events.recording import Recording
+from dlio_torch.iotrace.figures import io_tables
+from dlio_torch.iotrace.figures.access_order import Shares, shares
+from dlio_torch.iotrace.figures.breakdown import is_span, runtime
+from dlio_torch.iotrace.figures.intervals import intersection, length, union
+from dlio_torch.iotrace.figures.io_metrics import bandwidth, io_time, select, sizes_by_class
+from dlio_torch.iotrace.figures.io_time import Bandwidth, IoTime
+from dlio_torch.iotrace.figures.transfer_sizes import Sizes
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_duration, format_size
 
 GET_CALLS = (
@@ -33,7 +33,7 @@ _GET_RUN = "Recorded in a run of python -m dlio_torch only; logs of other progra
 
 @dataclass(frozen=True)
 class View:
-    """A recording with what else its run left behind.
+    """A recording with the other files of its run.
 
     Args:
         recording: events, counters and notes.
@@ -57,7 +57,7 @@ class View:
 
     @property
     def get_run(self) -> str:
-        """Where to get what only runs record."""
+        """Advice on recording data that only runs contain."""
         return "This run lacks it, see Left out." if self.recording.kind == "run" else _GET_RUN
 
     @cached_property
@@ -69,14 +69,14 @@ class View:
     def moves(self) -> pd.DataFrame:
         """The reads and writes among the calls."""
         codes = class_codes(self.calls)
-        found: pd.DataFrame = self.calls[(codes == CLASSES.index(READ)) | (codes == CLASSES.index(WRITE))]
-        return found
+        rows: pd.DataFrame = self.calls[(codes == CLASSES.index(READ)) | (codes == CLASSES.index(WRITE))]
+        return rows
 
     @cached_property
     def writes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """For each row of :attr:`moves` whether it is a write."""
-        found: np.ndarray[Any, np.dtype[np.bool_]] = class_codes(self.moves) == CLASSES.index(WRITE)
-        return found
+        """Whether each row of :attr:`moves` is a write."""
+        writes: np.ndarray[Any, np.dtype[np.bool_]] = class_codes(self.moves) == CLASSES.index(WRITE)
+        return writes
 
     @cached_property
     def io_time(self) -> IoTime:
@@ -95,39 +95,39 @@ class View:
 
     @cached_property
     def order(self) -> dict[str, Shares]:
-        """How sequential reads, writes and all are, per process and file."""
+        """Sequential shares of reads, writes and both, per process and file."""
         return shares(self.moves, "process")
 
     @cached_property
     def files(self) -> pd.DataFrame:
         """The table of files."""
-        return tables.files(self.recording)
+        return io_tables.files(self.recording)
 
     @cached_property
     def counted_only(self) -> dict[str, tuple[int, int]]:
-        """Bytes read and written that only counters tell of, by layer."""
+        """Bytes read and written that only counters contain, by layer."""
         rows = self.files[self.files["source"] == "counters"]
         sums = rows.groupby("layer")[["bytes_read", "bytes_written"]].sum()
         return {str(layer): (int(read), int(written)) for layer, read, written in sums.itertuples() if read or written}
 
     @property
     def counted_words(self) -> str:
-        """These bytes in words, empty where there are none."""
+        """These bytes as text; empty if there are none."""
         parts = []
         for layer, (read, written) in self.counted_only.items():
-            moved = [f"{format_size(size)} {how}" for size, how in ((read, "read"), (written, "written")) if size]
+            moved = [f"{format_size(size)} {verb}" for size, verb in ((read, "read"), (written, "written")) if size]
             parts.append(f"{' and '.join(moved)} through {layer}")
         return " and ".join(parts)
 
     @property
     def placed_words(self) -> str:
-        """Of which accesses the sequential share is, empty where it is of all."""
+        """The accesses that the sequential share covers; empty if it covers all."""
         placed, moves = self.order["all"].accesses, len(self.moves)
         return f"of the {placed:,} of {moves:,} accesses whose offset is known" if placed < moves else ""
 
     @cached_property
     def measured(self) -> tuple[int, int] | None:
-        """Begin and end of what a run measured, from its first span to its last, ns; None: it is no run, or unknown."""
+        """Begin and end of a run's measurement, from its first span to its last, ns; None: no run, or unknown."""
         frame = self.recording.events.frame
         if self.recording.kind != "run" or not is_span(frame, ("fetch",)).any():
             return None
@@ -135,7 +135,7 @@ class View:
 
     @cached_property
     def io_share(self) -> tuple[float, str] | None:
-        """Share of the time that was in I/O calls, and of which time it is."""
+        """Share of the time in I/O calls, and the time that it refers to."""
         if self.measured is not None:
             low, high = np.array([self.measured[0]]), np.array([self.measured[1]])
             times = union(self.calls["start_ns"].to_numpy(), self.calls["end_ns"].to_numpy())
@@ -157,7 +157,7 @@ class View:
 
     @property
     def before_window(self) -> str:
-        """What lies before the begin of the time axes, a sentence; empty where nothing does."""
+        """A sentence on events before the begin of the time axes; empty if there are none."""
         frame = self.recording.events.frame
         before = (self.window[0] - int(frame["start_ns"].min())) * 1e-9 if len(frame) else 0.0
         return f" The time axis begins {format_duration(before)} into the run, just before training." if before else ""
@@ -180,17 +180,17 @@ class View:
 
     @property
     def status_calls(self) -> str:
-        """What figures made of I/O calls are."""
+        """Origin of figures of I/O calls."""
         times = "" if self.recording.trusted_times else " (times are those of a program slowed by tracing)"
         return f"Exact, every recorded call{times}; {self.cache}."
 
     @property
     def status_spans(self) -> str:
-        """What figures made of spans and step records are."""
+        """Origin of figures of spans and step records."""
         return f"Exact, every recorded interval; {self.cache}."
 
     @property
     def command_line(self) -> str | None:
-        """The command of a recorded program, where it is known."""
+        """The command of a recorded program, if it is known."""
         command = (self.command or {}).get("command") or self.recording.facts.get("command")
         return command if command is None or isinstance(command, str) else " ".join(map(str, command))

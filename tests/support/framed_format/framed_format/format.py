@@ -14,9 +14,11 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
-from dlio_torch.formats.core.format import FileInfo, Reader, open_error, os_errors
+from dlio_torch.formats.core.file_errors import open_error, os_errors
+from dlio_torch.formats.core.format import FileInfo
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import check_range
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from framed_format.facts import HEADER, MAGIC
 from framed_format.options import FramedConfig
 
@@ -88,7 +90,7 @@ class _FramedReader(Reader):
             self._file.close()
             raise
 
-    def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, self.num_samples, first, count)
         for i in range(count):
             with os_errors(self._path):
@@ -102,7 +104,7 @@ class _FramedReader(Reader):
             for spec in self._specs:
                 count_of = math.prod(spec.shape)
                 array = np.frombuffer(frame, spec.dtype, count_of, offset)
-                buffer.fixed[spec.name][at + i] = array.reshape(spec.shape)
+                buffer.fixed[spec.name][position + i] = array.reshape(spec.shape)
                 offset += array.nbytes
 
     def close(self) -> None:

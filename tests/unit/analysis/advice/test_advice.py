@@ -21,9 +21,9 @@ from rich.console import Console
 
 from dlio_torch import cli
 from dlio_torch.analysis.advice.advise import advise
-from dlio_torch.analysis.advice.clock import Reading
 from dlio_torch.analysis.advice.evidence import Evidence
-from dlio_torch.analysis.advice.model import Model
+from dlio_torch.analysis.advice.loader_model import LoaderModel
+from dlio_torch.analysis.advice.loader_replay import LoaderSetup
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.convert import convert
 from dlio_torch.config.fields import lookup
@@ -50,57 +50,62 @@ def given_by(found: Evidence) -> dict[str, dict[str, Any]]:
 # --- the model ---------------------------------------------------------------------------------
 
 
-def model(times: Any, reading: Reading, cores: float | None = None, **options: Any) -> Model:
-    return Model(times if isinstance(times, list) else [times], reading, cores, **options)
+def model(times: Any, setup: LoaderSetup, cores: float | None = None, **options: Any) -> LoaderModel:
+    return LoaderModel(times if isinstance(times, list) else [times], setup, cores, **options)
 
 
 @pytest.mark.parametrize(
-    ("made", "rest", "reading", "step"),
+    ("production", "rest", "setup", "step"),
     [
-        (0.03, 0.01, Reading("trainer"), 0.04),  # one after the other
-        (0.03, 0.01, Reading("threads", 1, 1), 0.03),  # the slower of both
-        (0.01, 0.03, Reading("threads", 1, 1), 0.03),
-        (0.03, 0.01, Reading("workers", 2, 4), 0.015),
-        (0.03, 0.01, Reading("workers", 8, 16), 0.01),
-        (0.03, 0.01, Reading("threads", 4, 1), 0.03),  # four threads, and only one batch is asked for
+        (0.03, 0.01, LoaderSetup("trainer"), 0.04),  # one after the other
+        (0.03, 0.01, LoaderSetup("threads", 1, 1), 0.03),  # the slower of both
+        (0.01, 0.03, LoaderSetup("threads", 1, 1), 0.03),
+        (0.03, 0.01, LoaderSetup("workers", 2, 4), 0.015),
+        (0.03, 0.01, LoaderSetup("workers", 8, 16), 0.01),
+        (0.03, 0.01, LoaderSetup("threads", 4, 1), 0.03),  # four threads, and only one batch is asked for
     ],
 )
-def test_long_runs_reach_the_bound_of_the_slower_side(made: float, rest: float, reading: Reading, step: float) -> None:
-    times = rank_times(made, rest, steps=2000, latency=0.0)
-    found = model(times, Reading("workers", 1, 2)).outcome(reading)
+def test_long_runs_reach_the_bound_of_the_slower_side(
+    production: float, rest: float, setup: LoaderSetup, step: float
+) -> None:
+    times = rank_times(production, rest, steps=2000, latency=0.0)
+    found = model(times, LoaderSetup("workers", 1, 2)).outcome(setup)
     assert found.step_s == pytest.approx(step, rel=0.02)
     assert found.fetch_s == pytest.approx(step - rest, rel=0.02, abs=1e-4)
 
 
 def test_makers_share_cores() -> None:
     times = rank_times(0.03, 0.001, steps=2000, latency=0.0)
-    busy = model(times, Reading("workers", 1, 2), cores=2)
-    assert busy.outcome(Reading("workers", 6, 12)).step_s == pytest.approx(0.015, rel=0.02)
-    assert busy.most_makers() == 2
-    waiting = model(rank_times(0.03, 0.001, steps=2000, latency=0.0, asleep=0.75), Reading("workers", 1, 2), cores=2)
-    assert waiting.outcome(Reading("workers", 6, 12)).step_s == pytest.approx(0.005, rel=0.02)
-    assert waiting.most_makers() == 8
+    busy = model(times, LoaderSetup("workers", 1, 2), cores=2)
+    assert busy.outcome(LoaderSetup("workers", 6, 12)).step_s == pytest.approx(0.015, rel=0.02)
+    assert busy.most_producers() == 2
+    waiting = model(
+        rank_times(0.03, 0.001, steps=2000, latency=0.0, asleep=0.75), LoaderSetup("workers", 1, 2), cores=2
+    )
+    assert waiting.outcome(LoaderSetup("workers", 6, 12)).step_s == pytest.approx(0.005, rel=0.02)
+    assert waiting.most_producers() == 8
 
 
 def test_threads_under_one_lock_read_one_after_another() -> None:
     times = rank_times(0.03, 0.001, steps=2000, latency=0.0, read=2 / 3)
     for found in (
-        model(times, Reading("threads", 1, 1), one_lock=True),
-        model(replace(times, turns=True), Reading("threads", 1, 1)),
+        model(times, LoaderSetup("threads", 1, 1), one_lock=True),
+        model(replace(times, turns=True), LoaderSetup("threads", 1, 1)),
     ):
-        assert found.outcome(Reading("threads", 4, 8)).step_s == pytest.approx(0.02, rel=0.02)
-        assert found.outcome(Reading("workers", 4, 8)).step_s == pytest.approx(0.0075, rel=0.02)
+        assert found.outcome(LoaderSetup("threads", 4, 8)).step_s == pytest.approx(0.02, rel=0.02)
+        assert found.outcome(LoaderSetup("workers", 4, 8)).step_s == pytest.approx(0.0075, rel=0.02)
 
 
 def test_ranks_that_reduce_wait_for_the_last() -> None:
     ranks = [rank_times(0.001, 0.01, latency=0.0, reduce=0.02), rank_times(0.001, 0.03, latency=0.0, reduce=0.0001)]
-    assert model(ranks, Reading("workers", 1, 2)).modelled.step_s == pytest.approx(0.0301, rel=0.02)
+    assert model(ranks, LoaderSetup("workers", 1, 2)).modelled.step_s == pytest.approx(0.0301, rel=0.02)
 
 
 def test_depth_helps_where_times_are_uneven() -> None:
     times = rank_times([0.005] * 9 + [0.06], 0.012, steps=400, latency=0.0)
     steps = [
-        model(times, Reading("workers", 1, 1)).outcome(Reading("workers", 1, depth)).step_s for depth in (1, 2, 4, 16)
+        model(times, LoaderSetup("workers", 1, 1)).outcome(LoaderSetup("workers", 1, depth)).step_s
+        for depth in (1, 2, 4, 16)
     ]
     assert steps == sorted(steps, reverse=True)
     assert steps[0] > 1.3 * steps[-1]
@@ -114,13 +119,13 @@ def test_depth_helps_where_times_are_uneven() -> None:
     st.integers(1, 4),
     st.integers(1, 8),
 )
-def test_no_reader_beats_the_bounds(made: list[float], rest: list[float], makers: int, depth: int) -> None:
-    times = rank_times(made, rest, steps=30, latency=0.0)
-    found = model(times, Reading("workers", 1, 2))
-    total = 30 * found.outcome(Reading("workers", makers, depth)).step_s
-    assert total >= max(times.before.sum(), times.made.sum() / makers) - 1e-9
-    assert total <= 30 * found.outcome(Reading("trainer")).step_s + 1e-9
-    assert total >= 30 * found.outcome(Reading("workers", makers, depth + 1)).step_s - 1e-9
+def test_no_reader_beats_the_bounds(production: list[float], rest: list[float], producers: int, depth: int) -> None:
+    times = rank_times(production, rest, steps=30, latency=0.0)
+    found = model(times, LoaderSetup("workers", 1, 2))
+    total = 30 * found.outcome(LoaderSetup("workers", producers, depth)).step_s
+    assert total >= max(times.before.sum(), times.production.sum() / producers) - 1e-9
+    assert total <= 30 * found.outcome(LoaderSetup("trainer")).step_s + 1e-9
+    assert total >= 30 * found.outcome(LoaderSetup("workers", producers, depth + 1)).step_s - 1e-9
 
 
 # --- rules: each fires, does not just below its threshold, nor without its evidence -------------
@@ -143,7 +148,7 @@ EPOCHS = {"train.epochs": 3}
 FIRES: dict[str, tuple[dict[str, Any], tuple[str, str | None, str | None]]] = {
     # name: what is found, and rule, key and value of the advice
     "own": (
-        {"times": rank_times(0.03, 0.01, own=True, fetch=0.03)},
+        {"times": rank_times(0.03, 0.01, by_trainer=True, fetch=0.03)},
         ("more_readers", "loader.num_workers", "4"),
     ),
     "one worker": (
@@ -179,7 +184,7 @@ FIRES: dict[str, tuple[dict[str, Any], tuple[str, str | None, str | None]]] = {
         },
         ("deeper_prefetch", "loader.prefetch_factor", "8"),
     ),
-    "hand-over": (
+    "transfer": (
         {
             "settings": WORKER,
             "times": rank_times(0.001, 0.01, latency=0.02, serial=0.02, fetch=0.02, idle=0.9),
@@ -187,7 +192,7 @@ FIRES: dict[str, tuple[dict[str, Any], tuple[str, str | None, str | None]]] = {
         },
         ("hand_over", "loader.num_workers", "0"),
     ),
-    "hand-over in a crowd": (  # what of it waited for a core counts as that
+    "transfer in a crowd": (  # what of it waited for a core counts as that
         {
             "settings": WORKER,
             "times": rank_times(0.001, 0.01, latency=0.09, fetch=0.08, idle=0.9, delay=2.0),
@@ -281,16 +286,16 @@ def test_each_rule_fires_alone(name: str) -> None:
 BELOW = {
     # the same, but for something that is just too little
     "own": [
-        {"times": rank_times(0.0005, 0.01, own=True, fetch=0.0005)},  # waits 4.8 %
+        {"times": rank_times(0.0005, 0.01, by_trainer=True, fetch=0.0005)},  # waits 4.8 %
         {"cores": 0.5},
         {"cores": None},
-        {"times": rank_times(0.03, 0.01, own=True, fetch=0.03, delay=0.2)},  # starved
-        {"times": rank_times(0.03, 0.01, own=True, fetch=0.06)},  # the model misses it
+        {"times": rank_times(0.03, 0.01, by_trainer=True, fetch=0.03, delay=0.2)},  # starved
+        {"times": rank_times(0.03, 0.01, by_trainer=True, fetch=0.06)},  # the model misses it
         {"times": None, "shares__fetch": 0.7},
         {"train__steps": 7},
         {"train__why": "all was warm-up"},
         {"settings": {"loader.replay": "samples"}},
-        {"times": rank_times(0.03, 0.01, own=True, fetch=0.03, steps=7)},  # batches that serve several steps
+        {"times": rank_times(0.03, 0.01, by_trainer=True, fetch=0.03, steps=7)},  # batches that serve several steps
         {"environment": {"cpu": {}, "memory": {"available_bytes": 100}}},  # nothing holds more batches
     ],
     "one worker": [
@@ -316,7 +321,7 @@ BELOW = {
         {"environment": {"memory": {"available_bytes": 1000}}},
         {"times": None, "shares__fetch": 0.3},
     ],
-    "hand-over": [
+    "transfer": [
         {"times": rank_times(0.001, 0.01, latency=0.02, serial=0.02, fetch=0.05)},  # the model misses it
         {
             "stalls__shares": {"hand_over": 0.29},
@@ -325,7 +330,7 @@ BELOW = {
         {"times": rank_times(0.05, 0.01, latency=0.001, fetch=0.041)},  # made as slowly there
         {"times": None, "shares__fetch": 0.6},
     ],
-    "hand-over in a crowd": [
+    "transfer in a crowd": [
         {"times": rank_times(0.001, 0.1, latency=0.09, fetch=0.01, idle=0.9, delay=2.0)},  # it is seldom at work
     ],
     "chunks": [
@@ -405,7 +410,7 @@ NEEDS = {
     "own": ["shares.fetch"],
     "one worker": ["shares.fetch"],
     "shallow": ["stalls.wait_s", "stalls.ahead_s", "shares.fetch", "stalls"],
-    "hand-over": ["stalls.shares.hand_over", "shares.fetch", "stalls"],
+    "transfer": ["stalls.shares.hand_over", "shares.fetch", "stalls"],
     "chunks": ["reads.bytes_per_sample", "train.bytes", "shares.fetch", "stalls", "reads"],
     "transfers": ["reads.mean_bytes", "reads.calls_per_sample", "shares.fetch", "stalls", "reads"],
     "compressed": ["stalls.shares.decode", "stalls.parts.decode", "shares.fetch", "stalls"],
@@ -461,19 +466,19 @@ def test_what_the_model_missed_widens_the_interval() -> None:
 
 
 def test_what_was_not_measured_leaves_a_prediction_open() -> None:
-    own = given_by(evidence(times=rank_times(0.03, 0.01, own=True, fetch=0.03)))["more_readers"]
+    own = given_by(evidence(times=rank_times(0.03, 0.01, by_trainer=True, fetch=0.03)))["more_readers"]
     assert own["predicted"]["high"] is None
     assert "at best" in own["text"]
-    assert "hand-over" in own["predicted"]["assumption"]
+    assert "transfer" in own["predicted"]["assumption"]
     device = rank_times(0.03, 0.01, asleep=0.9, read=0.9)
     reads = given_by(evidence(settings=WORKER, times=device))["more_readers"]
     assert reads["predicted"]["high"] is None
-    assert "if the storage gives more when it is asked for more at once" in reads["text"]
-    assert "the storage gives more" in reads["predicted"]["assumption"]
+    assert "if the storage delivers more for more concurrent requests" in reads["text"]
+    assert "the storage delivers more" in reads["predicted"]["assumption"]
     assert reads["confidence"] == "low"
     waits = given_by(evidence(settings=WORKER, times=rank_times(0.03, 0.01, asleep=0.9)))["more_readers"]
     assert waits["predicted"]["high"] is None
-    assert "if what batches wait for while they are made serves more of them at once" in waits["text"]
+    assert "if the resource that production waits for serves more requests at once" in waits["text"]
     limited = evidence(settings=WORKER, times=device, storage__share_of_most=0.5, storage__pattern="sequential")
     found = given_by(limited)["more_readers"]["predicted"]
     assert found["high"] is not None
@@ -511,9 +516,9 @@ def test_the_largest_gain_comes_first_and_one_value_for_a_key() -> None:
         ),
         (
             {"shares__fetch": 0.5, "stalls__shares": {"collate": 0.7}},
-            "Steps wait for data 50 % of the time, 70 % of that for collation. Nothing that was recorded says",
+            "Steps wait for data 50 % of the time, 70 % of that for collation. No recorded figure shows",
         ),
-        ({"shares__fetch": 0.5, "stalls": None}, "Steps wait for data 50 % of the time. Nothing that was recorded"),
+        ({"shares__fetch": 0.5, "stalls": None}, "Steps wait for data 50 % of the time. No recorded figure"),
     ],
 )  # fmt: skip
 def test_the_conclusion(found: dict[str, Any], sentence: str) -> None:
@@ -615,8 +620,8 @@ def test_cores_are_named_with_those_that_were_idle() -> None:
 
 def test_noise_widens_an_interval() -> None:
     quiet, noisy = (
-        given_by(evidence(settings=WORKER, times=rank_times(made, 0.01, steps=40)))["more_readers"]["predicted"]
-        for made in (0.05, [0.04] * 10 + [0.06] * 10)
+        given_by(evidence(settings=WORKER, times=rank_times(production, 0.01, steps=40)))["more_readers"]["predicted"]
+        for production in (0.05, [0.04] * 10 + [0.06] * 10)
     )
     assert quiet["high"] - quiet["low"] < 0.02
     assert noisy["high"] - noisy["low"] > 0.1
@@ -761,7 +766,7 @@ def test_the_report_shows_advice_with_its_evidence(tmp_path: Path, monkeypatch: 
     assert "loader.num_workers=" in text
     assert "Evidence for loader.num_workers=" in text
     assert "making.seconds_per_batch" in text
-    assert "What was looked at and not advised" in text or "withheld" not in text
+    assert "Checked, and not advised" in text or "withheld" not in text
 
 
 def test_runs_without_spans_advise_what_their_figures_say(tmp_path: Path) -> None:

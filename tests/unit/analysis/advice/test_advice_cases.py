@@ -14,11 +14,11 @@ from loader_sim import WARM, Machine, Simulated, Work, simulate
 from span_events import Span, recorded
 
 from dlio_torch.analysis.advice.advise import advise
-from dlio_torch.analysis.advice.clock import Reading
-from dlio_torch.analysis.advice.evidence import Evidence, changed, reading_of
-from dlio_torch.analysis.advice.handover import HandOver, fitted
-from dlio_torch.analysis.advice.model import Model
-from dlio_torch.analysis.advice.times import rank_times
+from dlio_torch.analysis.advice.batch_times import rank_times
+from dlio_torch.analysis.advice.evidence import Evidence, changed, loader_setup_of
+from dlio_torch.analysis.advice.loader_model import LoaderModel
+from dlio_torch.analysis.advice.loader_replay import LoaderSetup
+from dlio_torch.analysis.advice.transfer_times import TransferTime, fitted
 from dlio_torch.analysis.stalls import attribute, summary
 from dlio_torch.config.convert import convert
 from dlio_torch.config.fields import lookup
@@ -60,7 +60,7 @@ def threads(count: int) -> dict[str, Any]:
 def run(case: Case, **figures: Any) -> tuple[Simulated, Evidence]:
     """A run of the case, and what is known after it."""
     plain = evidence(settings=case.loader)
-    done = simulate(case.work, reading_of(plain.config), case.machine, case.steps)
+    done = simulate(case.work, loader_setup_of(plain.config), case.machine, case.steps)
     times = rank_times(done.recording, {0: done.steps})
     waited = summary(attribute(done.recording), WARM)
     cores = case.known_cores or case.machine.cores
@@ -75,7 +75,7 @@ def followed(case: Case, found: Evidence, item: dict[str, Any]) -> Simulated:
     pairs = [(item["key"], item["value"]), *item["also"]]
     options = {key: convert(parse_value(value, key), lookup(key.split("."))) for key, value in pairs}
     config = changed(found.config, options)
-    return simulate(case.work, reading_of(config), case.machine, case.steps)
+    return simulate(case.work, loader_setup_of(config), case.machine, case.steps)
 
 
 MEASURED = {
@@ -84,7 +84,7 @@ MEASURED = {
     "CPU, a worker, cores for two": Case(Work(preprocess=30), "more_readers", workers(1), Machine(cores=2)),
     "CPU, a thread": Case(Work(preprocess=30), "more_readers", threads(1)),
     "CPU and device, a worker": Case(Work(preprocess=20, device=10), "more_readers", workers(1)),
-    "short steps, slow hand-over": Case(Work(preprocess=12, copy=2, take=2, step=3), "more_readers", workers(1)),
+    "short steps, slow transfer": Case(Work(preprocess=12, copy=2, take=2, step=3), "more_readers", workers(1)),
     "uneven, a worker": Case(Work(nap=[2] * 7 + [90], step=20), "deeper_prefetch", workers(1, 1)),
     "uneven, a thread": Case(Work(nap=[2] * 7 + [90], step=20), "deeper_prefetch", threads(1)),
 }
@@ -97,7 +97,7 @@ AT_BEST = {
     "fast device, a worker": Case(Work(device=30), "more_readers", workers(1)),
     "slow device, a worker": Case(Work(device=30), "more_readers", workers(1), Machine(cores=16, slots=1)),
     "slow device, nobody": Case(Work(device=30), "more_readers", {}, Machine(cores=16, slots=1)),
-    "hand-over": Case(Work(preprocess=2, copy=40, step=5), "hand_over", workers(2)),
+    "transfer": Case(Work(preprocess=2, copy=40, step=5), "hand_over", workers(2)),
 }
 
 
@@ -133,7 +133,7 @@ def test_the_interpreter_s_lock_makes_workers_of_threads() -> None:
     _, found = run(case)
     [item] = advise(found)["items"]
     assert (item["key"], dict(item["also"])["loader.read_threads"]) == ("loader.num_workers", "0")
-    assert simulate(case.work, Reading("threads", 4, 4), case.machine, case.steps).waits > 0.6
+    assert simulate(case.work, LoaderSetup("threads", 4, 4), case.machine, case.steps).waits > 0.6
     assert followed(case, found, item).waits < 0.05
 
 
@@ -141,7 +141,7 @@ def test_a_device_that_was_not_measured_is_named() -> None:
     _, found = run(AT_BEST["slow device, a worker"])
     [item] = advise(found)["items"]
     assert item["text"].endswith(
-        "at best, if the storage gives more when it is asked for more at once (storage.limits=measure tells its limit)"
+        "at best, if the storage delivers more for more concurrent requests (storage.limits=measure measures its limit)"
     )
     assert item["confidence"] == "low"
 
@@ -154,7 +154,7 @@ def test_a_device_that_was_measured_limits_the_prediction(slots: int) -> None:
     if slots == 1:
         assert advice["items"] == []
         assert advice["conclusion"].startswith("The storage is the bottleneck: it delivers 100 % of the most")
-        more = simulate(case.work, Reading("workers", 4, 8), case.machine, case.steps)
+        more = simulate(case.work, LoaderSetup("workers", 4, 8), case.machine, case.steps)
         assert more.step_s > 0.95 * before.step_s
         return
     [item] = advice["items"]
@@ -196,9 +196,9 @@ def test_workers_hand_batches_over_one_after_another(cores: int) -> None:
     assert model is not None
     assert abs(model.error) < 0.05
     for count in (1, 3, 4, 6):
-        reading = Reading("workers", count, 2 * count)
-        least, most = (one.outcome(reading).step_s for one in (model, model.cautious()))
-        step = simulate(case.work, reading, case.machine, case.steps).step_s
+        setup = LoaderSetup("workers", count, 2 * count)
+        least, most = (one.outcome(setup).step_s for one in (model, model.cautious()))
+        step = simulate(case.work, setup, case.machine, case.steps).step_s
         assert 0.97 * least <= step <= 1.03 * most
 
 
@@ -206,10 +206,10 @@ def test_two_threads_of_a_core_may_be_no_faster_than_one() -> None:
     case = Case(Work(preprocess=30), "more_readers", workers(1), Machine(cores=4))
     _, found = run(case)
     assert found.model is not None
-    shared = Model(found.model.times, found.model.reading, 4, full_cores=2)
+    shared = LoaderModel(found.model.times, found.model.setup, 4, full_cores=2)
     alone, both = (
         Evidence(found.summary, found.config, found.environment, model).forecast(
-            Reading("workers", 4, 8), sure=True, assumption=""
+            LoaderSetup("workers", 4, 8), sure=True, assumption=""
         )
         for model in (found.model, shared)
     )
@@ -220,36 +220,36 @@ def test_two_threads_of_a_core_may_be_no_faster_than_one() -> None:
     assert both.high == pytest.approx(1 - 10 / 15, abs=0.03)  # two cores make a batch in 15 ms
 
 
-# --- the hand-over, fitted to when batches were finished, asked for and had ---
+# --- the transfer, fitted to when batches were finished, asked for and had ---
 
 
-def handed(ended: list[float], makers: int, handing: float, serial: float, step: float) -> tuple[Any, ...]:
-    """When batches were asked for, finished and had, by makers in turn; and which of them made each."""
-    asked, had, ready = [0.0], [], [0.0] * makers
+def handed(ended: list[float], producers: int, sending: float, serial: float, step: float) -> tuple[Any, ...]:
+    """When batches were asked for, finished and had, by producers in turn; and which of them made each."""
+    asked, had, ready = [0.0], [], [0.0] * producers
     for k, end in enumerate(ended):
-        ready[k % makers] = max(end, ready[k % makers]) + handing
-        had.append(max(asked[k], ready[k % makers]) + serial)
+        ready[k % producers] = max(end, ready[k % producers]) + sending
+        had.append(max(asked[k], ready[k % producers]) + serial)
         asked.append(had[k] + step)
-    maker = np.arange(len(ended)) % makers
-    return np.array(asked[:-1]), np.array(ended), np.array(had), maker, np.ones(len(ended), int)
+    producer = np.arange(len(ended)) % producers
+    return np.array(asked[:-1]), np.array(ended), np.array(had), producer, np.ones(len(ended), int)
 
 
 def test_a_trainer_that_always_waits_shows_the_sum_of_both_parts() -> None:
-    least, most = fitted(*handed([0.03 * k for k in range(1, 40)], 1, handing=0.003, serial=0.001, step=0.001)) or ()
-    assert (least.serial, least.handing) == pytest.approx((0, 0.004), abs=1e-9)
-    assert (most.serial, most.handing) == pytest.approx((0.004, 0), abs=1e-9)
+    least, most = fitted(*handed([0.03 * k for k in range(1, 40)], 1, sending=0.003, serial=0.001, step=0.001)) or ()
+    assert (least.serial, least.sending) == pytest.approx((0, 0.004), abs=1e-9)
+    assert (most.serial, most.sending) == pytest.approx((0.004, 0), abs=1e-9)
 
 
 def test_batches_that_lie_ready_show_the_trainer_s_part() -> None:
-    least, most = fitted(*handed([0.001 * k for k in range(40)], 2, handing=0.0005, serial=0.004, step=0.02)) or ()
+    least, most = fitted(*handed([0.001 * k for k in range(40)], 2, sending=0.0005, serial=0.004, step=0.02)) or ()
     assert least.serial == most.serial == pytest.approx(0.004, abs=1e-9)
-    assert least.handing == 0
+    assert least.sending == 0
 
 
 def test_makers_that_hand_over_all_the_time_show_both() -> None:
-    least, most = fitted(*handed([0.001 * k for k in range(40)], 2, handing=0.04, serial=0.003, step=0.001)) or ()
+    least, most = fitted(*handed([0.001 * k for k in range(40)], 2, sending=0.04, serial=0.003, step=0.001)) or ()
     for one in (least, most):
-        assert (one.serial, one.handing) == pytest.approx((0.003, 0.04), abs=1e-4)
+        assert (one.serial, one.sending) == pytest.approx((0.003, 0.04), abs=1e-4)
 
 
 def test_no_batches_show_nothing() -> None:
@@ -265,23 +265,23 @@ def test_no_batches_show_nothing() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_a_fit_is_no_worse_than_no_hand_over(
-    gaps: list[float], makers: int, handing: float, serial: float, step: float
+    gaps: list[float], producers: int, sending: float, serial: float, step: float
 ) -> None:
-    asked, ended, had, *who = handed(list(np.cumsum(gaps)), makers, handing, serial, step)
+    asked, ended, had, *who = handed(list(np.cumsum(gaps)), producers, sending, serial, step)
 
-    def missed(one: HandOver) -> float:
-        ready = ended + one.handing
-        for k in range(makers, len(ended)):
-            ready[k] = max(ended[k], ready[k - makers]) + one.handing
-        return float(np.abs(had - np.maximum(asked, ready) - one.serial)[makers:].mean())
+    def missed(one: TransferTime) -> float:
+        ready = ended + one.sending
+        for k in range(producers, len(ended)):
+            ready[k] = max(ended[k], ready[k - producers]) + one.sending
+        return float(np.abs(had - np.maximum(asked, ready) - one.serial)[producers:].mean())
 
     found = fitted(asked, ended, had, *who)
     assert found is not None
     least, most = found
     assert 0 <= least.serial <= most.serial
     for one in found:
-        assert one.handing >= 0
-        assert missed(one) <= 1.2 * missed(HandOver(0, 0)) + 1e-4
+        assert one.sending >= 0
+        assert missed(one) <= 1.2 * missed(TransferTime(0, 0)) + 1e-4
 
 
 def test_an_evaluation_between_the_steps_of_a_batch_is_not_their_time() -> None:

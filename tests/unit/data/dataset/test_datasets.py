@@ -19,13 +19,15 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.schema import ComputeConfig
 from dlio_torch.data.dataset.fetched import Fetched, failed
+from dlio_torch.data.dataset.in_memory_dataset import InMemoryDataset
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.map_dataset import CatchingDataset, InMemoryDataset, SampleDataset
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch, BatchBuffer, batch_bytes, samples_of
-from dlio_torch.formats.core.format import Format, Reader
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 ORDERS = {
     "sequential": list(range(21)),
@@ -50,9 +52,9 @@ class Spy(RawFormat):
         class Spied(Reader):
             num_samples = inner.num_samples
 
-            def read(self, first: int, count: int, buffer: BatchBuffer, at: int) -> None:
+            def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
                 spy.calls.append(("read", path.stem, first, count))
-                inner.read(first, count, buffer, at)
+                inner.read(first, count, buffer, position)
 
             def close(self) -> None:
                 spy.calls.append(("close", path.stem))

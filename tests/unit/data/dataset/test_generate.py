@@ -24,15 +24,15 @@ from ranks import SUPPORT, clean_environ
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.data.dataset import description
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.generation import generate
+from dlio_torch.data.dataset.manifest import data_folder, existing_manifest, generated_manifests
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
+from dlio_torch.files.atomic_file import PART
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.hdf5.options import Hdf5Config
-from dlio_torch.storage.local.atomic_file import PART
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -61,7 +61,7 @@ def test_samples_are_those_that_the_format_expects(tmp_path: Path) -> None:
     assert done.bytes == sum(path.stat().st_size for path in folder.rglob("*.h5"))
     assert done.seconds > 0
     fmt = registry.create(config.dataset, config.seed)
-    for manifest in layout.generated(config, fmt).values():
+    for manifest in generated_manifests(config, fmt).values():
         dataset = SampleDataset(fmt, manifest, NULL, verify=True)
         dataset.__getitems__(range(len(dataset)))
 
@@ -91,7 +91,9 @@ def test_the_bytes_of_all_files_are_known_on_each_rank(tmp_path: Path) -> None:
         found = run_threads(3, lambda comm, options=options: generated(config, comm=comm, **options)[0])
         assert {one.data_bytes for one in found} == {size}
     existing = replace(config, dataset=replace(config.dataset, path=str(folder)))
-    for manifest, _ in run_threads(3, lambda comm: layout.existing(existing, registry.create(config.dataset, 1), comm)):
+    for manifest, _ in run_threads(
+        3, lambda comm: existing_manifest(existing, registry.create(config.dataset, 1), comm)
+    ):
         assert (manifest.num_files, manifest.bytes) == (7, size)
 
 
@@ -224,8 +226,8 @@ except Exception as error:
 def test_nothing_half_written_survives_sigkill(tmp_path: Path) -> None:
     config = config_of(tmp_path, 6, 20, num_subfolders=2, format="raw")
     fmt = RawFormat(config.dataset)
-    folder = layout.data_folder(config, fmt)
-    manifest = layout.generated(config, fmt)["train"]
+    folder = data_folder(config, fmt)
+    manifest = generated_manifests(config, fmt)["train"]
     rng = random.Random(7)
     finished: dict[str, tuple[int, int]] = {}
     parts = 0
@@ -256,7 +258,7 @@ def test_nothing_half_written_survives_sigkill(tmp_path: Path) -> None:
 def test_a_second_generation_at_the_same_time_is_refused(tmp_path: Path) -> None:
     first = python(WRITE, tmp_path, 0.02)
     config = config_of(tmp_path, 6, 20, num_subfolders=2, format="raw")
-    folder = layout.data_folder(config, RawFormat(config.dataset))
+    folder = data_folder(config, RawFormat(config.dataset))
     end = time.monotonic() + 60
     while not list(folder.rglob(f"*{PART}")):
         assert time.monotonic() < end
@@ -376,7 +378,7 @@ generated(config_of(Path(sys.argv[1]), 30, 2, num_subfolders=2, format="raw"), f
 def test_companions_of_a_killed_generation_are_removed(tmp_path: Path) -> None:
     rng = random.Random(3)
     config = config_of(tmp_path, 30, 2, num_subfolders=2, format="raw")
-    folder = layout.data_folder(config, Accompanied())
+    folder = data_folder(config, Accompanied())
     parts: set[str] = set()
     for _ in range(5):
         writer = python(WRITE_FAMILIES, tmp_path)
@@ -411,7 +413,7 @@ def test_a_root_that_cannot_be_written_is_a_precondition(tmp_path: Path) -> None
 
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
     config = config_of(tmp_path)
-    folder = layout.data_folder(config, registry.create(config.dataset, config.seed))
+    folder = data_folder(config, registry.create(config.dataset, config.seed))
     folder.mkdir()
     (folder / "train").write_text("")
     with pytest.raises(DlioError, match=r"train_0000000\.h5 could not be written: (Not a directory|File exists)"):

@@ -16,12 +16,12 @@ from dlio_torch.errors import ConfigError
 OURS = """
 import sys
 from dlio_torch.config.compose import compose
-from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.dataset.once import OnceFiles
 from dlio_torch.formats.core.registry import create
 config = compose(sys.argv[1:]).config
 fmt = create(config.dataset, config.seed)
-OnceFiles(config, fmt).read(layout.generated(config, fmt))
+OnceFiles(config, fmt).read(generated_manifests(config, fmt))
 """
 # mlcommons/hpc, deepcam: train.py calls get_datashapes (peek_shapes_hdf5), then data/__init__.py makes one CamDataset
 # for training and one for validation.
@@ -140,10 +140,10 @@ FIELDS = "fields: [{name: a, shape: [4]}]}"
     [
         ("[{name: stats.h5}]", "dataset.once.0.fields"),
         ("[{fields: [{name: a}]}]", "only a file with a name has arrays of its own"),
-        (f"[{{name: a/b, {FIELDS}]", "no name for a file beside the data"),
-        (f"[{{name: train, {FIELDS}]", "no name for a file beside the data"),
+        (f"[{{name: a/b, {FIELDS}]", "not usable as the name of a file next to the data"),
+        (f"[{{name: train, {FIELDS}]", "not usable as the name of a file next to the data"),
         (f"[{{name: s, columns: [4], {FIELDS}]", "a has no such columns"),
-        (f"[{{name: s, {FIELDS}, {{name: s, rows: 2, {FIELDS}]", "the same file has other arrays before"),
+        (f"[{{name: s, {FIELDS}, {{name: s, rows: 2, {FIELDS}]", "an earlier element gives the same file other arrays"),
         ("[{name: s, fields: [{name: a, shape: [4], select: [1]}]}]", "a is read as a whole"),
     ],
 )

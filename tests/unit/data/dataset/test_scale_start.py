@@ -17,13 +17,13 @@ from benchmarks.starting.data import SMALLER, arguments, make
 from benchmarks.starting.rank import main as start
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import CacheConfig
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.data_files import DataFiles
 from dlio_torch.data.dataset.generation import generate
-from dlio_torch.dist import meet
+from dlio_torch.data.dataset.manifest import check_present, existing_manifest, generated_manifests
+from dlio_torch.dist.failure import rendezvous
 from dlio_torch.errors import DataError, PreconditionError
+from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.storage.cache_state import CacheKeeper
-from dlio_torch.trace.spans import NULL
 
 
 class Looking(RawFormat):
@@ -50,24 +50,24 @@ def looking(root: Path, files: int) -> tuple[Any, Any]:
 
 def test_ranks_look_for_their_share_of_the_files(tmp_path: Path) -> None:
     config, fmt = looking(tmp_path, 7)
-    manifests = layout.generated(config, fmt())
+    manifests = generated_manifests(config, fmt())
     with pytest.raises(PreconditionError, match=r"train_0000000\.\w+ does not exist \(7 of 7 files are missing\)"):
-        run_threads(3, lambda comm: layout.check_present(manifests, fmt(), comm))
+        run_threads(3, lambda comm: check_present(manifests, fmt(), comm))
     run_threads(3, lambda comm: generate(config, fmt(), comm, NULL))
     made = [fmt() for _ in range(3)]
-    run_threads(3, lambda comm: layout.check_present(manifests, made[comm.rank], comm))
+    run_threads(3, lambda comm: check_present(manifests, made[comm.rank], comm))
     paths = [manifests["train"].path(number) for number in range(7)]
     assert [one.looked for one in made] == [[path.name for path in paths[rank::3]] for rank in range(3)]
     paths[4].unlink()
     paths[2].unlink()
     with pytest.raises(PreconditionError, match=r"train_0000002\.\w+ does not exist \(2 of 7 files are missing\)"):
-        run_threads(3, lambda comm: layout.check_present(manifests, fmt(), comm))
+        run_threads(3, lambda comm: check_present(manifests, fmt(), comm))
 
 
 def test_ranks_look_for_what_is_to_be_written(tmp_path: Path) -> None:
     config, fmt = looking(tmp_path, 11)
     generate(config, fmt(), run_threads(1, lambda comm: comm)[0], NULL)
-    manifest = layout.generated(config, fmt())["train"]
+    manifest = generated_manifests(config, fmt())["train"]
     before = {number: manifest.path(number).read_bytes() for number in range(11)}
     for number in (1, 4, 5, 10):
         manifest.path(number).unlink()
@@ -82,22 +82,24 @@ def test_there_may_be_fewer_files_than_ranks(tmp_path: Path) -> None:
     config, fmt = looking(tmp_path / "made", 2)
     found = run_threads(3, lambda comm: generate(config, fmt(), comm, NULL))
     assert {one.written for one in found} == {2}
-    manifests = layout.generated(config, fmt())
-    run_threads(3, lambda comm: layout.check_present(manifests, fmt(), comm))
+    manifests = generated_manifests(config, fmt())
+    run_threads(3, lambda comm: check_present(manifests, fmt(), comm))
     folder = str(manifests["train"].path(0).parent)
     existing = replace(config, dataset=replace(config.dataset, path=folder))
-    assert [one.num_files for one, _ in run_threads(3, lambda comm: layout.existing(existing, fmt(), comm))] == [2] * 3
+    assert [one.num_files for one, _ in run_threads(3, lambda comm: existing_manifest(existing, fmt(), comm))] == [
+        2
+    ] * 3
 
 
 def test_ranks_look_into_their_share_of_existing_files(tmp_path: Path) -> None:
     config, fmt = looking(tmp_path / "made", 7)
     generate(config, fmt(), run_threads(1, lambda comm: comm)[0], NULL)
-    folder = layout.generated(config, fmt())["train"].path(0).parent
+    folder = generated_manifests(config, fmt())["train"].path(0).parent
     existing = replace(config, dataset=replace(config.dataset, path=str(folder)))
     made = [fmt() for _ in range(3)]
-    found = run_threads(3, lambda comm: layout.existing(existing, made[comm.rank], comm))
+    found = run_threads(3, lambda comm: existing_manifest(existing, made[comm.rank], comm))
     assert sorted(len(one.inspected) for one in made) == [2, 2, 3]
-    alone = layout.existing(existing, fmt())
+    alone = existing_manifest(existing, fmt())
     for manifest, details in found:
         assert details == alone[1]
         assert manifest.counts() == [2] * 7
@@ -105,7 +107,7 @@ def test_ranks_look_into_their_share_of_existing_files(tmp_path: Path) -> None:
     damaged = alone[0].path(4)
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with pytest.raises(DataError, match=damaged.name):
-        run_threads(3, lambda comm: layout.existing(existing, fmt(), comm))
+        run_threads(3, lambda comm: existing_manifest(existing, fmt(), comm))
 
 
 def test_one_rank_of_many_starts_alone(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_the_sweep_keeps_the_share() -> None:
 
 def test_places_on_machines_take_some_bytes_a_rank(tmp_path: Path) -> None:
     config, fmt = looking(tmp_path, 1)
-    files = DataFiles(fmt(), layout.generated(config, fmt()).values(), 1)
+    files = DataFiles(fmt(), generated_manifests(config, fmt()).values(), 1)
     comm = Alone(0, 4096, tmp_path / "sent")
     keeper = CacheKeeper(CacheConfig(), files, comm)
     assert keeper.size.machines == 1
@@ -154,9 +156,9 @@ def test_rank_0_may_open_a_connection_to_each_rank(monkeypatch: pytest.MonkeyPat
     limits = [1024, 100_000]
     monkeypatch.setattr(resource, "getrlimit", lambda which: tuple(limits))
     monkeypatch.setattr(resource, "setrlimit", lambda which, pair: limits.__setitem__(0, pair[0]))
-    meet._allow_open(4)
+    rendezvous._allow_open(4)
     assert limits[0] == 1024
-    meet._allow_open(8192)
+    rendezvous._allow_open(8192)
     assert limits[0] >= 8192
     with pytest.raises(OSError, match="200000 ranks need 200256 open files, and 100000 are allowed"):
-        meet._allow_open(200_000)
+        rendezvous._allow_open(200_000)

@@ -15,12 +15,12 @@ from format_configs import CONFIGS
 
 from dlio_torch.config.schema import Config, FieldConfig
 from dlio_torch.data.dataset import description
-from dlio_torch.data.dataset import manifest as layout
+from dlio_torch.data.dataset.manifest import check_present, data_folder, existing_manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.core import registry
-from dlio_torch.storage.local.stored_paths import in_the_way
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
+from dlio_torch.storage.local.stored_paths import kind_of
 
 # --- files that change while they are read ----------------------------------------------------------
 
@@ -72,18 +72,18 @@ def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path: Path, thing: Cal
     path = manifests["train"].path(1)
     path.unlink()
     thing(path)
-    assert in_the_way(path) == THINGS[thing]
+    assert kind_of(path) == THINGS[thing]
     with pytest.raises(PreconditionError, match=rf"train_0000001\.h5 is {THINGS[thing]}"):
-        layout.check_present(manifests, fmt)
+        check_present(manifests, fmt)
     with pytest.raises(PreconditionError, match=rf"train_0000001\.h5 is {THINGS[thing]}, not a file of this data set"):
         make(config)
-    assert in_the_way(path) == THINGS[thing]
+    assert kind_of(path) == THINGS[thing]
     assert [file.name for file in path.iterdir()] == ["mine.txt"] if thing is a_folder else True
     if thing is a_folder:
         return  # one of existing data may be full of files
     existing = replace(config, dataset=replace(config.dataset, path=str(path.parent)))
     with pytest.raises(DataError, match=rf"train_0000001\.h5 is {THINGS[thing]}, not a file of data"):
-        layout.existing(existing, fmt)
+        existing_manifest(existing, fmt)
 
 
 def test_an_empty_file_is_missing_and_is_written_again(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_an_empty_file_is_missing_and_is_written_again(tmp_path: Path) -> None:
     before = path.read_bytes()
     os.truncate(path, 0)
     with pytest.raises(PreconditionError, match=r"train_0000001\.h5 is empty \(1 of 3 files are missing\)"):
-        layout.check_present(manifests, fmt)
+        check_present(manifests, fmt)
     make(config)
     assert path.read_bytes() == before
 
@@ -116,10 +116,10 @@ def test_a_file_whose_companion_is_missing_is_written_again(
     [_, companion] = fmt.files(manifests["train"].path(1))
     before = companion.read_bytes()
     size = sum(path.stat().st_size for number in range(3) for path in fmt.files(manifests["train"].path(number)))
-    assert layout.check_present(manifests, fmt) == size
+    assert check_present(manifests, fmt) == size
     companion.unlink()
     with pytest.raises(PreconditionError, match=rf"{companion.name} does not exist \(1 of 3 files are missing\)"):
-        layout.check_present(manifests, fmt)
+        check_present(manifests, fmt)
     make(config)
     assert companion.read_bytes() == before
 
@@ -138,7 +138,7 @@ def test_a_file_whose_companion_is_missing_is_written_again(
 def test_a_stale_manifest_is_named(tmp_path: Path, key: str, value: object, words: str) -> None:
     config = config_of(tmp_path)
     fmt, _ = make(config)
-    path = layout.data_folder(config, fmt) / description.DESCRIPTION
+    path = data_folder(config, fmt) / description.DESCRIPTION
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     with pytest.raises(DataError, match=f"{re.escape(str(path))}:? {words}"):
         make(config)

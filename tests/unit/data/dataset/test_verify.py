@@ -18,7 +18,7 @@ from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.dataset.verification import check_contents, check_counts
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.train.steps import read_steps
 
 WITH_FILES = sorted(CONFIGS.keys() - WITHOUT_FILES)
@@ -82,7 +82,7 @@ def test_a_file_of_another_seed_or_layout_is_found(tmp_path: Path) -> None:
         "holds float32, expected int32": config_of(
             tmp_path / "type", fields=[replace(field, dtype="float32") for field in config.dataset.fields]
         ),
-        "holds 5 samples, the data set has 7": config_of(tmp_path / "count", samples_per_file=5),
+        "holds 5 samples, expected 7": config_of(tmp_path / "count", samples_per_file=5),
     }
     for words, other in others.items():
         path.write_bytes(make(other)[1]["train"].path(1).read_bytes())

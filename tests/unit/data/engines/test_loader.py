@@ -14,19 +14,20 @@ from typing import Any
 import pytest
 import torch
 from data_files import config_of, epoch_of, loader_of, make, make_raw, numbers
-from leftovers import none_left, worker_pids
 from torch.utils.data._utils import signal_handling
+from worker_checks import none_left, worker_pids
 
 from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.dataset.in_memory_dataset import InMemoryDataset
 from dlio_torch.data.dataset.manifest import Manifest
-from dlio_torch.data.dataset.map_dataset import CatchingDataset, InMemoryDataset, SampleDataset
+from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
 from dlio_torch.formats.core.batch import Batch, samples_of
 from dlio_torch.formats.core.format import Format
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 FORK = {"multiprocessing_context": "fork"}
 

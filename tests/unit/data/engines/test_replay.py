@@ -128,7 +128,7 @@ PROGRAM = """
 import os
 import numpy as np
 import torch
-from dlio_torch.data.dataset.map_dataset import InMemoryDataset
+from dlio_torch.data.dataset.in_memory_dataset import InMemoryDataset
 from dlio_torch.data.engines.replay import ReplayedBatches, ReplayedSamples
 from dlio_torch.formats.core.batch import ArraySpec
 

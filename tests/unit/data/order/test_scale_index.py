@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from benchmarks.own.index import memory
 from dlio_torch.config.compose import compose
-from dlio_torch.data.dataset import manifest as layout
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
+from dlio_torch.data.dataset.manifest import Manifest, generated_manifests
 from dlio_torch.data.order import orders
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.permutation import Permutation
@@ -50,7 +50,7 @@ def plan_of(options: str, rank: int, world_size: int, files: int, per_file: int)
     words = ["recipe=minimal", "scale=paper", f"dataset.num_files={files}", f"dataset.samples_per_file={per_file}"]
     words += ["train.batch_size=4", "train.batch_scope=rank", "seed=7", *options.split()]
     config = compose(words, environ={}).config
-    manifest = layout.generated(config, registry.create(config.dataset, config.seed))["train"]
+    manifest = generated_manifests(config, registry.create(config.dataset, config.seed))["train"]
     plan = train_sampler(config, manifest, rank, world_size)
     assert isinstance(plan, BatchSampler | PipePlan)
     return plan
@@ -192,11 +192,11 @@ def test_counts_are_those_of_a_list(counts: list[int]) -> None:
     assert [made.before(file) for file in range(len(counts) + 1)] == [sum(counts[:n]) for n in range(len(counts) + 1)]
     numbers = np.arange(len(counts))[::-1]
     assert made.array(numbers).tolist() == counts[::-1]
-    places = [(file, row) for file, count in enumerate(counts) for row in range(count)]
+    located = [(file, row) for file, count in enumerate(counts) for row in range(count)]
     if all(counts):
-        assert [made.locate(sample) for sample in range(made.total)] == places
+        assert [made.locate(sample) for sample in range(made.total)] == located
         files, rows = made.locate_all(np.arange(made.total))
-        assert list(zip(files.tolist(), rows.tolist(), strict=True)) == places
+        assert list(zip(files.tolist(), rows.tolist(), strict=True)) == located
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=6), min_size=1, max_size=8))
@@ -208,6 +208,6 @@ def test_names_are_those_of_a_list(names: list[str]) -> None:
 def test_a_name_costs_what_it_adds() -> None:
     names = [f"train/{number % 64:05d}/train_{number:07d}.tfrecord" for number in range(20_000)]
     assert len(pickle.dumps(Names(names))) < 30 * len(names)
-    made = layout.Manifest("train", 0, FileCounts([3] * len(names)), Path("data"), Names(names), ".tfrecord")
+    made = Manifest("train", 0, FileCounts([3] * len(names)), Path("data"), Names(names), ".tfrecord")
     assert made.path(777) == Path("data") / names[777]
     assert len(pickle.dumps(FileCounts([3] * len(names)))) < 200

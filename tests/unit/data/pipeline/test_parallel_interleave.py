@@ -165,7 +165,7 @@ def test_options_that_do_not_go_together() -> None:
     stream = ["recipe=minimal", "dataset=tfrecord", "access=stream", "access.interleave_prefetch=4"]
     with pytest.raises(ConfigError, match=r"set access\.interleave_buffer=2"):
         compose(stream)
-    with pytest.raises(ConfigError, match="only a stream of whole files has that"):
+    with pytest.raises(ConfigError, match=r"only access\.pattern=stream uses this option"):
         compose(["recipe=minimal", "access.interleave_buffer=2"])
 
 
@@ -180,7 +180,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.sources import Loading
 from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core.registry import create
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 config = compose(sys.argv[1:]).config
 names = sorted(path.name for path in Path("data").iterdir())
 manifest = Manifest("train", 0, FileCounts([9] * len(names)), Path("data").resolve(), names, ".tfrecord")

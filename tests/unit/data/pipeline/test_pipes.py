@@ -20,7 +20,7 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, SampleReader
 from dlio_torch.errors import DataError
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 
 def sampler_of(rank: int = 0, world_size: int = 1) -> BatchSampler:

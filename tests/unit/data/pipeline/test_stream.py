@@ -30,7 +30,7 @@ from dlio_torch.data.pipeline import pattern_pipes, stream
 from dlio_torch.data.pipeline.round_robin import RoundRobin
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 ITEMS = st.lists(st.lists(st.integers(), max_size=6), max_size=9)
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
@@ -284,10 +284,10 @@ def test_resuming_gives_the_rest(options: dict[str, Any], steps: int, step: int)
     step = min(step, steps)
     assert list(plan.batches(1, step)) == whole[step:]
     # Workers that are started at this step give the batches in turn, from worker 0 on.
-    places = plan.places(1, step)
-    assert sorted(part for part, _ in places) == list(range(plan.parts))
-    running = [islice(plan.part_batches(1, part), done, None) for part, done in places]
-    live = [batches for batches, (part, _) in zip(running, places, strict=True) if plan.part_lengths(1)[part]]
+    positions = plan.positions(1, step)
+    assert sorted(part for part, _ in positions) == list(range(plan.parts))
+    running = [islice(plan.part_batches(1, part), done, None) for part, done in positions]
+    live = [batches for batches, (part, _) in zip(running, positions, strict=True) if plan.part_lengths(1)[part]]
     assert [next(live[turn % len(live)]) for turn in range(steps - step)] == whole[step:]
 
 
@@ -392,7 +392,7 @@ def test_a_missing_file_is_the_error_it_is(name: str) -> None:
     made.close()
 
 
-@pytest.mark.parametrize(("there", "said"), [(5, "holds 5 samples, the data set has 4"), (3, "holds 3 samples")])
+@pytest.mark.parametrize(("there", "said"), [(5, "holds 5 samples, expected 4"), (3, "holds 3 samples")])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_file_with_other_samples_than_the_data_set_is_refused(there: int, said: str, known: bool) -> None:
     manifest, fmt = CountingFormat([4, 4]).manifest(), CountingFormat([4, there])

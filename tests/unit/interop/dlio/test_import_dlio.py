@@ -21,9 +21,9 @@ from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.registry import available
 from dlio_torch.interop.dlio import convert
-from dlio_torch.interop.dlio.convert import Converted
-from dlio_torch.interop.dlio.keys import KNOWN, reason_of
-from dlio_torch.interop.dlio.model import Model
+from dlio_torch.interop.dlio.conversion import Converted
+from dlio_torch.interop.dlio.dlio_keys import KNOWN, reason_of
+from dlio_torch.interop.dlio.model import ModelShape
 from dlio_torch.interop.dlio.training import interval
 
 UNET3D = """\
@@ -233,7 +233,7 @@ def test_no_key_is_dropped_silently() -> None:
         listed = {item.key for item in (*made.not_honoured, *made.unknown)}
         assert made.mapped + len(listed) == len(list(leaf_keys(document.tree)))
         for key in listed:
-            assert f"{key}" in made.text[made.text.index("# What is not in this recipe:") :]
+            assert f"{key}" in made.text[made.text.index("# Not in this recipe:") :]
 
 
 def leaf_keys(node: dict[str, Any], prefix: str = "") -> Any:
@@ -591,7 +591,7 @@ def test_the_sum_of_all_ranks_is_the_published_size(name: str, ranks: int, gib: 
 
 def test_layers_are_dealt_to_stages_without_gaps() -> None:
     for layers, stages in ((126, 32), (128, 64), (7, 3), (1, 1), (40, 8)):
-        model = Model(num_layers=layers, pipeline=stages, zero_stage=1)
+        model = ModelShape(num_layers=layers, pipeline=stages, zero_stage=1)
         dealt = [layer for stage in range(stages) for layer in model.layers(stage)]
         assert dealt == list(range(layers + 3))
 

@@ -13,23 +13,23 @@ from typing import Any
 import pytest
 
 from dlio_torch.analysis.cache import cache_summary, from_device, share_of, uncached_bytes
-from dlio_torch.analysis.storage import against_limit
+from dlio_torch.analysis.storage_share import against_limit
 from dlio_torch.config.schema import AccessConfig, CacheConfig, Config, DatasetConfig, LoaderConfig, StorageConfig
-from dlio_torch.environment.io import IoCounters
 from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
+from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.report.cache_text import epochs_text, prepared_line, storage_text
-from dlio_torch.storage.cache_state import DataSize, Prepared
+from dlio_torch.storage.cache_state import CachePreparation, DataSize
 from dlio_torch.storage.local import device_limits, stored_limits
-from dlio_torch.storage.local.device_limits import Limit, Request, measure
+from dlio_torch.storage.local.device_limits import Limit, ReadWorkload, measure
 from dlio_torch.storage.local.eviction import evict
 from dlio_torch.storage.local.page_cache import cached_share
 from dlio_torch.storage.local.raw_readers import fio_version, parse_fio
 
 MIB = 1 << 20
 SMALL: dict[str, Any] = {"seconds": 0.05, "size_bytes": 8 * MIB}
-COLD = Request("sequential", "cold", 1 << 18, 2)
-WARM = Request("random", "warm", 4096, 1)
+COLD = ReadWorkload("sequential", "cold", 1 << 18, 2)
+WARM = ReadWorkload("random", "warm", 4096, 1)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def without_fio(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(found: list[Limit], folder: Path) -> None:
-    assert [limit.request for limit in found] == [COLD, WARM, Request("random", "direct", 1 << 16, 2)]
+    assert [limit.request for limit in found] == [COLD, WARM, ReadWorkload("random", "direct", 1 << 16, 2)]
     for limit in found:
         assert limit.bytes_per_s > MIB
         assert limit.bytes_per_s / limit.calls_per_s == pytest.approx(limit.request.request_bytes, rel=0.05)
@@ -58,17 +58,17 @@ def check(found: list[Limit], folder: Path) -> None:
 
 @pytest.mark.needs("fio")
 def test_fio_measures(folder: Path) -> None:
-    found = measure(folder, [COLD, WARM, Request("random", "direct", 1 << 16, 2)], **SMALL)
+    found = measure(folder, [COLD, WARM, ReadWorkload("random", "direct", 1 << 16, 2)], **SMALL)
     check(found, folder)
-    assert all(limit.how.startswith("fio-") for limit in found)
+    assert all(limit.reader.startswith("fio-") for limit in found)
     assert str(found[0]).endswith(": sequential reads of 256 KiB by 2 threads, evicted before")
 
 
 def test_own_reader_measures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_fio(monkeypatch)
-    found = measure(folder, [COLD, WARM, Request("random", "direct", 1 << 16, 2)], **SMALL)
+    found = measure(folder, [COLD, WARM, ReadWorkload("random", "direct", 1 << 16, 2)], **SMALL)
     check(found, folder)
-    assert {limit.how for limit in found} == {"own reader"}
+    assert {limit.reader for limit in found} == {"own reader"}
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_fio_that_fails_is_replaced(
         found = measure(folder, [WARM], **SMALL)[0]
     finally:
         fio_version.cache_clear()
-    assert found.how.startswith("own reader (")
-    assert why in found.how
+    assert found.reader.startswith("own reader (")
+    assert why in found.reader
     assert found.bytes_per_s > MIB
 
 
@@ -110,17 +110,17 @@ def test_fio_s_answer_is_summed_over_jobs_behind_its_messages() -> None:
     [(0, 0, (4096, 1)), (5000, 3, (4096, 4)), (100_000, 5, (131072, 4)), (1 << 30, 1000, (16 * MIB, 64))],
 )
 def test_requests_are_rounded_to_powers_of_two(size: int, threads: int, rounded: tuple[int, int]) -> None:
-    made = Request.like("random", "cold", size, threads)
+    made = ReadWorkload.like("random", "cold", size, threads)
     assert (made.request_bytes, made.threads) == rounded
 
 
 def test_limits_are_kept_for_a_day_and_measured_anew_on_demand(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    asked: list[Request] = []
+    asked: list[ReadWorkload] = []
     now = datetime.now(UTC)
 
-    def measured(_: Path, requests: list[Request], **__: Any) -> list[Limit]:
+    def measured(_: Path, requests: list[ReadWorkload], **__: Any) -> list[Limit]:
         asked.extend(requests)
         return [Limit(one, 100.0 * len(asked), 1.0, 0.1, "test", now.isoformat()) for one in requests]
 
@@ -144,7 +144,7 @@ def test_limits_are_kept_for_a_day_and_measured_anew_on_demand(
 
 def test_what_cannot_be_measured_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PreconditionError, match="is too small"):
-        measure(folder, [Request("sequential", "warm", 16 * MIB, 64)], **SMALL)
+        measure(folder, [ReadWorkload("sequential", "warm", 16 * MIB, 64)], **SMALL)
     with pytest.raises(PreconditionError, match="No such file"):
         measure(folder / "none", [WARM], **SMALL)
     monkeypatch.setattr(device_limits, "cached_share", lambda _: 1.0)
@@ -158,7 +158,7 @@ def test_what_cannot_be_measured_is_said(folder: Path, monkeypatch: pytest.Monke
 SIZE = DataSize(4, 4 * MIB, 64 * MIB)
 DISK = {"device": "/dev/vda", "file_system": "ext4"}
 SHARE = {"device": "server:/export", "file_system": "nfs4"}
-REACHED = Prepared(1, 1, 0.1, 1.0, 0.0, True, None)
+REACHED = CachePreparation(1, 1, 0.1, 1.0, 0.0, True, None)
 ROW = Config(dataset=DatasetConfig(samples_per_file=1))
 
 
@@ -168,7 +168,11 @@ def epoch(number: int, asked: int, delivered: int) -> dict[str, Any]:
 
 
 def cache_of(
-    config: Config, prepared: Prepared, *epochs: dict[str, Any], mount: dict[str, str] = DISK, size: DataSize = SIZE
+    config: Config,
+    prepared: CachePreparation,
+    *epochs: dict[str, Any],
+    mount: dict[str, str] = DISK,
+    size: DataSize = SIZE,
 ) -> dict[str, Any]:
     return cache_summary(config, size, [prepared], [list(epochs), list(epochs)], mount)
 
@@ -216,7 +220,7 @@ FITS = "the data (4 MiB) fit in the 64 MiB that the page cache can take"
     ],
 )  # fmt: skip
 def test_warnings_say_what_a_run_did_not_measure(
-    config: Config, prepared: Prepared, epochs: list[dict[str, Any]], mount: dict[str, str], begins: list[str]
+    config: Config, prepared: CachePreparation, epochs: list[dict[str, Any]], mount: dict[str, str], begins: list[str]
 ) -> None:
     warnings = cache_of(config, prepared, *epochs, mount=mount)["warnings"]
     assert len(warnings) == len(begins), warnings
@@ -297,7 +301,7 @@ def summary_of(folder: Path, config: Config, *epochs: dict[str, Any], machines: 
     }
 
 
-def stored_at(folder: Path, monkeypatch: pytest.MonkeyPatch, *known: tuple[Request, float]) -> None:
+def stored_at(folder: Path, monkeypatch: pytest.MonkeyPatch, *known: tuple[ReadWorkload, float]) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     now = datetime.now(UTC).isoformat()
     (folder / "data").mkdir()
@@ -312,8 +316,8 @@ def stored_at(folder: Path, monkeypatch: pytest.MonkeyPatch, *known: tuple[Reque
 def test_a_run_is_a_share_of_the_limit_at_its_own_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = DatasetConfig(root=str(tmp_path / "data"), samples_per_file=8)
     config = Config(dataset=dataset, access=AccessConfig(order="shuffled"), loader=LoaderConfig(num_workers=2))
-    like = Request("random", "cold", 1 << 17, 4)
-    stored_at(tmp_path, monkeypatch, (like, 4.0 * MIB), (Request.most("cold"), 16.0 * MIB))
+    like = ReadWorkload("random", "cold", 1 << 17, 4)
+    stored_at(tmp_path, monkeypatch, (like, 4.0 * MIB), (ReadWorkload.most("cold"), 16.0 * MIB))
     found = against_limit(summary_of(tmp_path, config, ONCE), config, None)
     assert found["why"] is None
     assert (found["bytes_per_s"], found["limit_bytes_per_s"], found["share"]) == (2 * MIB, 4 * MIB, 0.5)
@@ -334,7 +338,7 @@ def test_a_run_from_the_page_cache_is_compared_with_the_page_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = Config(dataset=DatasetConfig(root=str(tmp_path / "data")))
-    like = Request("sequential", "warm", 1 << 12, 2)
+    like = ReadWorkload("sequential", "warm", 1 << 12, 2)
     faster, cold = replace(like, threads=4), replace(like, cached="cold")
     stored_at(tmp_path, monkeypatch, (like, 4.0 * MIB), (faster, 16.0 * MIB), (cold, 32.0 * MIB))
     posix = {"io": {"sizes": {"read": {"median": 3000.0}}}}
@@ -378,5 +382,5 @@ def test_a_run_without_files_has_no_share() -> None:
          "cache: cold: 4 MiB evicted in 100 ms; not checked: nobody tells"),
     ],
 )  # fmt: skip
-def test_one_line_says_what_was_done(prepared: Prepared, line: str) -> None:
+def test_one_line_says_what_was_done(prepared: CachePreparation, line: str) -> None:
     assert prepared_line("cold", prepared, SIZE) == line

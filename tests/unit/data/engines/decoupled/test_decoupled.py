@@ -29,8 +29,8 @@ from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.errors import ConfigError, DataError, RunFailed
 from dlio_torch.formats.core.format import Format
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 SAMPLE = 5 * 6 * 4 + 2  # bytes
 
@@ -124,7 +124,7 @@ def _without_3(indices: list[int]) -> bool:
 
 def test_it_is_a_datapipe_among_others(made: tuple[Format, Manifest]) -> None:
     fmt, manifest = made
-    reader = BatchIndices(EpochBatches(sampler_of())).read_places(DecoupledSource(fmt, manifest, NULL), LoaderConfig())
+    reader = BatchIndices(EpochBatches(sampler_of())).read_extents(DecoupledSource(fmt, manifest, NULL), LoaderConfig())
     pipe = reader.map(_indices).filter(_without_3)
     for _ in range(2):
         assert list(pipe) == [indices for indices in expected(0) if 3 not in indices]
@@ -158,7 +158,7 @@ def test_blocks_are_used_again(made: tuple[Format, Manifest]) -> None:
         for batch in engine.start(epoch, 0):
             del batch
     # Two batches ahead, one with the trainer, and at the border of two epochs one that is just being dropped.
-    assert engine.blocks.made <= 4
+    assert engine.blocks.allocated <= 4
     engine.close()
 
 
@@ -168,7 +168,7 @@ def test_batches_that_are_kept_stay_as_they_are(made: tuple[Format, Manifest]) -
     copies = [{name: tensor.clone() for name, tensor in batch.items()} for batch in kept]
     for epoch in range(3):
         list(engine.start(epoch, 0))
-    assert engine.blocks.made >= len(kept)
+    assert engine.blocks.allocated >= len(kept)
     for batch, other in zip(kept, copies, strict=True):
         assert all(torch.equal(batch[name], other[name]) for name in batch)
     engine.close()
@@ -181,11 +181,11 @@ def test_a_view_of_a_tensor_keeps_its_block() -> None:
     del memory
     gc.collect()
     other = blocks.take(100)
-    assert blocks.made == 2
+    assert blocks.allocated == 2
     del tensor, other
     gc.collect()
     again = [blocks.take(100), blocks.take(50)]
-    assert blocks.made == 2
+    assert blocks.allocated == 2
     assert [len(memory) for memory in again] == [100, 50]
 
 
@@ -195,7 +195,7 @@ def test_a_pool_keeps_no_more_than_it_may() -> None:
     held.clear()
     gc.collect()
     held += [blocks.take(4096) for _ in range(3)]
-    assert blocks.made == 6  # of the five that came back, two stayed
+    assert blocks.allocated == 6  # of the five that came back, two stayed
 
 
 def test_more_memory_than_there_is_is_one_line() -> None:
@@ -274,8 +274,8 @@ def test_storage_is_told_of_what_comes_where_the_cache_is_cold(
 
 
 @pytest.mark.parametrize("layout", ["hdf5, gzip", "csv", "tfrecord"])
-def test_storage_is_told_of_what_is_not_read_to_its_place(layout: str, tmp_path: Path) -> None:
-    """Chunks, samples in memory and records: there may be no piece in a group."""
+def test_storage_gets_hints_of_bytes_that_are_not_read_to_their_address(layout: str, tmp_path: Path) -> None:
+    """Chunks, samples in memory and records: there may be no extent in a group."""
     engine, mover = watched(*data_of(tmp_path, layout), BatchSampler(SamplerSpec(batch_size=2), num_samples=21))
     mover.cold = True
     assert len(list(engine.start(0, 0))) == 10

@@ -1,4 +1,4 @@
-"""The decoupled engine past the page cache: the same batches, by whole blocks, straight to their places if possible."""
+"""The decoupled engine past the page cache: the same batches, by whole blocks, without copies where possible."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.direct_file import BLOCK, open_direct
 from dlio_torch.formats.core.format import Format
+from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.native.direct import DirectMover
-from dlio_torch.native.places import PlaceError, open_mover
-from dlio_torch.trace.spans import NULL
+from dlio_torch.native.extents import ExtentError, open_mover
 
 SIZE = 10 * BLOCK + 77
 
@@ -64,44 +64,44 @@ def arrays(*columns: Any) -> list[Any]:
     return [np.array(column, kind) for column, kind in zip(columns, ("i4", "i8", "i8", "i8"), strict=True)]
 
 
-def filled(mover: DirectMover, descriptor: int, pieces: list[tuple[int, int, int]], request: int) -> Any:
-    """Memory with pieces (offset, length, where) of the file."""
+def filled(mover: DirectMover, descriptor: int, extents: list[tuple[int, int, int]], request: int) -> Any:
+    """Memory with extents (offset, length, where) of the file."""
     memory = np.frombuffer(mmap.mmap(-1, 4 * SIZE), np.uint8)
     base = memory.__array_interface__["data"][0]
-    offsets, lengths, to = zip(*pieces, strict=True)
-    mover.read(*arrays([descriptor] * len(pieces), offsets, lengths, [base + one for one in to]), request)
+    offsets, lengths, to = zip(*extents, strict=True)
+    mover.read(*arrays([descriptor] * len(extents), offsets, lengths, [base + one for one in to]), request)
     return memory
 
 
-def test_any_pieces_come_to_their_places(mover: DirectMover, content: tuple[int, Any]) -> None:
+def test_any_extents_come_to_their_addresses(mover: DirectMover, content: tuple[int, Any]) -> None:
     descriptor, made = content
     rng = np.random.default_rng(2)
     for trial in range(60):
         shift = int(rng.integers(0, 2)) * int(rng.integers(0, BLOCK))  # half of them as in the file
         count = int(rng.integers(1, 8))
         cuts = np.sort(rng.integers(0, SIZE + 1, 2 * count)).reshape(count, 2)
-        pieces = [(int(low), int(high - low), int(low) + shift) for low, high in cuts]
+        extents = [(int(low), int(high - low), int(low) + shift) for low, high in cuts]
         if trial % 3 == 0:  # neighbours in the file, apart in memory
-            pieces = [(low, length, low + shift + 13 * number) for number, (low, length, _) in enumerate(pieces)]
+            extents = [(low, length, low + shift + 13 * number) for number, (low, length, _) in enumerate(extents)]
         if trial % 4 == 0:  # one twice
-            pieces.append((*pieces[-1][:2], 2 * SIZE))
-        memory = filled(mover, descriptor, pieces, int(rng.integers(1, 5 * BLOCK)))
+            extents.append((*extents[-1][:2], 2 * SIZE))
+        memory = filled(mover, descriptor, extents, int(rng.integers(1, 5 * BLOCK)))
         want = np.zeros(len(memory), np.uint8)
-        for offset, length, to in pieces:
+        for offset, length, to in extents:
             want[to : to + length] = made[offset : offset + length]
         assert np.array_equal(memory, want)
 
 
 def test_the_end_of_the_file_is_found(mover: DirectMover, content: tuple[int, Any]) -> None:
     for offset, length in ((SIZE - 10, 20), (SIZE - 3 * BLOCK, 4 * BLOCK), (SIZE + 5, 1), (SIZE + BLOCK, 1)):
-        with pytest.raises(PlaceError) as caught:
+        with pytest.raises(ExtentError) as caught:
             filled(mover, content[0], [(0, 5, 0), (offset, length, 7)], BLOCK)
-        assert (caught.value.piece, caught.value.errno) == (1, None)
+        assert (caught.value.extent, caught.value.errno) == (1, None)
         assert caught.value.got == max(0, SIZE - offset)
 
 
 def test_what_the_system_says_is_passed_on(mover: DirectMover) -> None:
-    with pytest.raises(PlaceError) as caught:
+    with pytest.raises(ExtentError) as caught:
         filled(mover, -1, [(0, 5, 0)], BLOCK)
     assert caught.value.errno == errno.EBADF
 
@@ -111,7 +111,7 @@ def direct_data(root: Path, num_files: int, samples: int, **dataset: Any) -> tup
     config = config_of(root, num_files=num_files, samples_per_file=samples, **dataset)
     _, manifests = make(config)
     direct = replace(config.dataset, direct_io=True)
-    return registry.create(direct, config.seed, places=True), manifests["train"]
+    return registry.create(direct, config.seed, layout=True), manifests["train"]
 
 
 def device_bytes() -> int:
@@ -146,7 +146,7 @@ def test_samples_of_whole_blocks_lie_in_memory_as_in_the_file(tmp_path: Path, co
     )
     files = Files(fmt, manifest, NULL, 1)
     plan = Planner(fmt.specs(), manifest, files, BLOCK)([np.array([3, 0, 6], np.int64)])
-    assert set((plan.pieces.offsets - plan.pieces.to) % BLOCK) == {0}
+    assert set((plan.extents.offsets - plan.extents.to) % BLOCK) == {0}
     files.close()
 
 

@@ -33,9 +33,9 @@ from dlio_torch.data.order.specification import LanesSpec
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.numpy.options import NpzConfig
-from dlio_torch.native.places import PlaceError
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
+from dlio_torch.native.extents import ExtentError
 
 Data = tuple[Config, Format, Manifest]
 
@@ -143,7 +143,7 @@ def test_turns_are_the_model_whatever_the_lengths(
         got += [[(one.number, first) for one, first in step.lanes] for step in group.steps if step.lanes]
         assert all(one in reader.whole for step in group.steps for one, _ in step.lanes)
         assert not reader.given.intersection(id(one) for step in group.steps for one, _ in step.lanes)
-        schedule.made(number, group)
+        schedule.finish(number, group)
         assert not reader.given.intersection(map(id, schedule._current))
     assert got == want
     assert len(set(map(id, reader.whole))) == len(reader.whole)
@@ -188,8 +188,8 @@ def test_a_sample_is_read_once_for_each_time_that_a_lane_asks_for_it(large: Data
     assert numbers([next(items) for _ in range(12)]) == list(islice(plan.onward(0), 12))
     engine.close()
     inodes = [large[2].path(sample).stat().st_ino for sample in range(12)]
-    assert all(len(set(pieces)) == 1 for pieces in mover.seen.values())  # all of a sample, in one piece
-    reads = Counter({inodes.index(inode): len(pieces) for inode, pieces in mover.seen.items()})
+    assert all(len(set(extents)) == 1 for extents in mover.seen.values())  # all of a sample, in one extent
+    reads = Counter({inodes.index(inode): len(extents) for inode, extents in mover.seen.items()})
     order = list(islice(plan.samples(0), reads.total()))
     assert reads == Counter(order)
     # One batch is made ahead, another one is begun, and for each thread a sample is read that comes next.
@@ -213,7 +213,7 @@ def test_memory_is_used_again(large: Data) -> None:
     for _ in range(300):
         next(items)
     engine.close()
-    assert engine.blocks.made <= 5  # how many of them depends on who is how fast
+    assert engine.blocks.allocated <= 5  # how many of them depends on who is how fast
 
 
 def test_nobody_need_collect_what_an_epoch_has_held(large: Data) -> None:
@@ -277,9 +277,9 @@ class Cut(NotedMover):
         self.inode = path.stat().st_ino
 
     def read(self, descriptors: Any, *others: Any) -> None:
-        for piece, file in enumerate(descriptors.tolist()):
+        for extent, file in enumerate(descriptors.tolist()):
             if os.fstat(file).st_ino == self.inode:
-                raise PlaceError(piece, 0, errno.EIO)
+                raise ExtentError(extent, 0, errno.EIO)
         super().read(descriptors, *others)
 
 

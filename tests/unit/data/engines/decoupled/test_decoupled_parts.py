@@ -12,7 +12,7 @@ from data_files import config_of, make
 from decoupled_data import VARIABLE, as_bytes, assembled, feed_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from leftovers import none_left
+from worker_checks import none_left
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config, LoaderConfig
@@ -24,7 +24,7 @@ from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This DataLoader will create"
@@ -118,9 +118,9 @@ def test_what_workers_have_left_is_all_there_is(
     except ConfigError:  # a part without a batch
         return
     step = min(step, len(plan))
-    left, places = plan.left(epoch, step), plan.places(epoch, step)
-    own = [plan.part_batches(epoch, part) for part, _ in places]
-    for batches, (_, done) in zip(own, places, strict=True):
+    left, positions = plan.left(epoch, step), plan.positions(epoch, step)
+    own = [plan.part_batches(epoch, part) for part, _ in positions]
+    for batches, (_, done) in zip(own, positions, strict=True):
         for _ in range(done):
             next(batches)
     assert [next(own[worker]) for worker in islice(round_robin(left), 99)] == list(islice(plan.onward(epoch, step), 99))

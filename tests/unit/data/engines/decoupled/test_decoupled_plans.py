@@ -17,23 +17,23 @@ from hypothesis import strategies as st
 
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled import engine
-from dlio_torch.data.engines.decoupled.copy_plan import Moves, by_group
+from dlio_torch.data.engines.decoupled.copy_plan import CopyPlan, by_group
 from dlio_torch.data.engines.decoupled.epoch_plans import Plans
-from dlio_torch.data.engines.decoupled.group_plan import Plan, Planner
+from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.format import Format
-from dlio_torch.formats.core.layout import Pieces
-from dlio_torch.trace.spans import NULL
+from dlio_torch.formats.core.layout import Extents
+from dlio_torch.iotrace.recorder.spans import NULL
 
 JOINED = {
     "npy", "npz", "npz, not small", "npy, not small", "binary", "binary, rows", "binary, no index",
     "binary, documents", "tfrecord", "tfrecord, index", "tfrecord, unchecked", "hdf5", "hdf5, large chunks",
     "hdf5, select, contiguous", "npy, one a file, not small",
 }  # fmt: skip
-"""Layouts whose places are known from a file's own tables: nothing of a sample is read, decoded or kept for them."""
+"""Layouts that are known from a file's own tables: nothing of a sample is read, decoded or kept for them."""
 
 
 class CountingPlanner(Planner):
@@ -43,7 +43,7 @@ class CountingPlanner(Planner):
         super().__init__(*arguments, **options)
         self.together = 0
 
-    def several(self, groups: Sequence[Sequence[Any]]) -> list[Plan]:
+    def several(self, groups: Sequence[Sequence[Any]]) -> list[ReadPlan]:
         plans = super().several(groups)
         self.together += len(plans) if self.joins else 0
         return plans
@@ -55,7 +55,7 @@ def planner_of(fmt: Format, manifest: Manifest, limit: int = 64) -> CountingPlan
 
 def plain(value: Any) -> Any:
     """A plan, or a part of one, as values that can be compared; without files, readers and addresses."""
-    if isinstance(value, Plan):
+    if isinstance(value, ReadPlan):
         return {
             one.name: plain(getattr(value, one.name)) for one in fields(value) if one.name not in ("files", "paths")
         }
@@ -65,7 +65,7 @@ def plain(value: Any) -> Any:
         return {
             one.name: plain(getattr(value, one.name))
             for one in fields(value)
-            if one.name not in ("places", "spec", "sources")
+            if one.name not in ("layout", "spec", "sources")
         }
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
@@ -93,7 +93,7 @@ def test_groups_that_are_planned_together_are_as_if_planned_alone(layout: str, t
         for one, other in zip(together, alone, strict=True):
             mine, its = plain(one), plain(other)
             # Samples that a group holds twice have equal offsets: either may come first.
-            for name in ("pieces", "descriptors"):
+            for name in ("extents", "descriptors"):
                 mine[name], its[name] = by_piece(one), by_piece(other)
             assert mine == its
             assert set(one.descriptors.tolist()) <= set(one.paths)
@@ -101,12 +101,12 @@ def test_groups_that_are_planned_together_are_as_if_planned_alone(layout: str, t
     check()
 
 
-def by_piece(plan: Plan) -> list[tuple[int, ...]]:
-    """Pieces that can be compared; and makes sure that they are in the order of files and bytes."""
-    pieces = plan.pieces
-    found = list(zip(plan.descriptors.tolist(), pieces.offsets.tolist(), pieces.lengths.tolist(), strict=True))
+def by_piece(plan: ReadPlan) -> list[tuple[int, ...]]:
+    """Extents that can be compared; and makes sure that they are in the order of files and bytes."""
+    extents = plan.extents
+    found = list(zip(plan.descriptors.tolist(), extents.offsets.tolist(), extents.lengths.tolist(), strict=True))
     assert all(one[:2] <= other[:2] for one, other in pairwise(found))
-    return sorted((*one, to) for one, to in zip(found, pieces.to.tolist(), strict=True))
+    return sorted((*one, to) for one, to in zip(found, extents.to.tolist(), strict=True))
 
 
 def batches_of(loader: Any, epoch: int = 0) -> list[Any]:
@@ -164,8 +164,8 @@ def test_more_files_than_may_be_open_are_planned_group_by_group(tmp_path: Path) 
 
 def test_groups_whose_samples_are_all_empty_have_nothing_to_read(tmp_path: Path) -> None:
     nothing = np.zeros(0, np.int64)
-    moves = Moves([nothing.astype(np.int32)], [Pieces(nothing, nothing, nothing)], paths={3: tmp_path})
-    assert by_group(moves, 2) == [Moves(), Moves()]
+    moves = CopyPlan([nothing.astype(np.int32)], [Extents(nothing, nothing, nothing)], paths={3: tmp_path})
+    assert by_group(moves, 2) == [CopyPlan(), CopyPlan()]
 
 
 def test_a_plan_that_was_looked_at_is_taken_once(tmp_path: Path) -> None:
@@ -179,9 +179,9 @@ def test_a_plan_that_was_looked_at_is_taken_once(tmp_path: Path) -> None:
 
     plans = Plans(planner, batches, 21)
     assert plans.take(0).indices.tolist() == [0]
-    looked = plans.look(3)
+    looked = plans.peek(3)
     assert looked is not None
-    assert plans.look(0) is None, "its turn has come already"
+    assert plans.peek(0) is None, "its turn has come already"
     assert plans.take(1).indices.tolist() == [1]  # with those behind it
     assert [plans.take(number).indices.tolist() for number in (2, 3, 4)] == [[2], [3], [4]]
     assert max(asked) == 16

@@ -26,7 +26,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
-from dlio_torch.trace.spans import NULL
+from dlio_torch.iotrace.recorder.spans import NULL
 
 SAMPLE = 5 * 6 * 4 + 2  # bytes
 
@@ -124,9 +124,9 @@ def test_files_are_read_from_start_to_end_whatever_the_shuffle(pattern: dict[str
     assert got == list(plan.batches(0))
     assert got != sorted(got)
     assert len(mover.seen) == 2
-    for pieces in mover.seen.values():  # one after another, without a gap and each once
-        assert len(pieces) == 60
-        assert all(at + length == following for (at, length), (following, _) in itertools.pairwise(pieces))
+    for extents in mover.seen.values():  # one after another, without a gap and each once
+        assert len(extents) == 60
+        assert all(at + length == following for (at, length), (following, _) in itertools.pairwise(extents))
     assert mover.reads <= 30
 
 
@@ -160,7 +160,7 @@ def test_planned_batches_are_known_again_for_a_while() -> None:
         batches(5)
 
 
-def test_places_of_samples_are_used_again() -> None:
+def test_buffers_of_samples_are_used_again() -> None:
     buffers = BufferPool()
     sizes = np.array([40, 1000, 41, 0, 70000])
     first = buffers.take(sizes)

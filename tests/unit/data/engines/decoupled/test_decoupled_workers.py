@@ -17,7 +17,7 @@ import pytest
 import torch
 from data_files import epoch_of, numbers
 from decoupled_data import data_of, decoupled, faithful, good_and_bad
-from leftovers import none_left, worker_pids
+from worker_checks import none_left, worker_pids
 
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
@@ -34,8 +34,8 @@ from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, RunFailed
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
-from dlio_torch.trace.events import read_events
-from dlio_torch.trace.spans import NULL, Recorder
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This DataLoader will create"
@@ -88,7 +88,7 @@ def alike(got: list[Batch], want: list[Batch]) -> bool:
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Format, Manifest]]:
-    """Data sets of fixed and variable length, of pieces and of chunks."""
+    """Data sets of fixed and variable length, of extents and of chunks."""
     return [data_of(tmp_path_factory.mktemp("data"), layout) for layout in ("npz", "hdf5, gzip", "binary, rows")]
 
 
@@ -162,7 +162,7 @@ def test_resumes_where_it_was_saved(made: tuple[Format, Manifest]) -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def shared_stretches() -> list[tuple[int, int]]:
+def shared_mappings() -> list[tuple[int, int]]:
     """Addresses of this process that are the shared file's."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     ranges = [line.split()[0].split("-") for line in lines if "memfd:dlio_torch" in line]
@@ -175,7 +175,7 @@ def test_tensors_are_views_of_shared_memory(made: tuple[Format, Manifest]) -> No
         batch = item.opened()
         for name in ("a", "b"):
             address = batch[name].data_ptr()
-            assert any(low <= address < high for low, high in shared_stretches())
+            assert any(low <= address < high for low, high in shared_mappings())
     engine.close()
 
 
@@ -234,16 +234,16 @@ def blocks() -> Iterator[SharedBlocks]:
 def test_a_block_comes_back_when_no_view_of_it_is_left(blocks: SharedBlocks) -> None:
     memory = blocks.take(100)
     tensor = torch.from_numpy(memory)[3:5]
-    assert blocks.place_of(tensor) == (0, 3)
-    assert blocks.place_of(torch.zeros(1)) is None
+    assert blocks.position_of(tensor) == (0, 3)
+    assert blocks.position_of(torch.zeros(1)) is None
     del memory
     other = blocks.take(100)
-    assert blocks.made == 2
+    assert blocks.allocated == 2
     del tensor, other
     gc.collect()
     again = [blocks.take(100), blocks.take(50)]
     assert [len(memory) for memory in again] == [100, 50]
-    assert blocks.made == 2
+    assert blocks.allocated == 2
 
 
 def test_a_block_that_was_sent_is_not_given_again(blocks: SharedBlocks) -> None:
@@ -251,10 +251,10 @@ def test_a_block_that_was_sent_is_not_given_again(blocks: SharedBlocks) -> None:
     blocks.send(0)
     del memory
     blocks.take(100)
-    assert blocks.made == 2
+    assert blocks.allocated == 2
     blocks.forget_sent()  # by a run that was ended
     held = [blocks.take(100), blocks.take(100)]
-    assert blocks.made == len(held)
+    assert blocks.allocated == len(held)
 
 
 def test_a_pool_keeps_no_more_than_it_may(blocks: SharedBlocks) -> None:
@@ -262,7 +262,7 @@ def test_a_pool_keeps_no_more_than_it_may(blocks: SharedBlocks) -> None:
     held.clear()
     gc.collect()
     held += [blocks.take(4096) for _ in range(4)]
-    assert blocks.made == 7  # of the six that came back, one is given again at once and two stayed
+    assert blocks.allocated == 7  # of the six that came back, one is given again at once and two stayed
 
 
 def test_larger_batches_take_the_place_of_smaller_ones(blocks: SharedBlocks) -> None:
@@ -271,7 +271,7 @@ def test_larger_batches_take_the_place_of_smaller_ones(blocks: SharedBlocks) -> 
         memory[0] = memory[-1] = 1
         assert len(memory) == size
         del memory
-    assert blocks.made == 4
+    assert blocks.allocated == 4
 
 
 def test_too_many_blocks_in_use_are_one_line(blocks: SharedBlocks) -> None:

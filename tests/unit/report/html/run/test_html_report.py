@@ -18,11 +18,12 @@ from html_pages import HOSTILE, MIB, Page, check
 from real_data import real_input
 
 from dlio_torch import cli
-from dlio_torch.analysis.io.selection import data_only
 from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.iotrace.events.event_files import Process
+from dlio_torch.iotrace.events.event_table import EventTable, Skipped
+from dlio_torch.iotrace.events.recording import COUNTERS, Recording
+from dlio_torch.iotrace.figures.call_selection import data_only
 from dlio_torch.report.html import report_run, write_report
-from dlio_torch.trace.events import EventTable, Process, Skipped
-from dlio_torch.trace.recording import COUNTERS, Recording
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -93,7 +94,7 @@ def test_a_finished_run(finished: Path) -> None:
     assert "Time of each training step" in page.text
     assert "Run time by phase" in page.text
     assert "Compute and I/O over time" in page.text
-    assert "Where the bytes of each epoch came from" in page.section("cache") or summary["io"]["read_bytes"] is None
+    assert "Origin of the bytes of each epoch" in page.section("cache") or summary["io"]["read_bytes"] is None
     assert "epoch 2" in page.section("steps")
     assert "not measured" in page.section("steps")  # no allreduce on one rank: not "0 s"
     assert "hdf5" in page.section("contents")

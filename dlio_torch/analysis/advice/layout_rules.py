@@ -1,0 +1,167 @@
+"""Rules on the layout of data in files, and on sizes of read calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlio_torch.analysis.advice.advice_item import Advice, Predicted
+from dlio_torch.analysis.advice.choice import Finding
+from dlio_torch.analysis.advice.evidence import LEAST, Evidence
+from dlio_torch.analysis.advice.value_text import percent, value_text
+from dlio_torch.config.schema import Config
+from dlio_torch.formats.core.registry import facts
+from dlio_torch.units import exact_size, format_size, power_of_two
+
+AMPLIFIED = 1.5
+"""Bytes read per byte of a sample from which the layout is judged."""
+SMALL = 16 << 10
+"""Bytes; read calls of up to this mean size are small: their fixed cost outweighs the transfer."""
+MANY = 8
+"""Read calls per sample below which their size does not matter."""
+MATTERS = 0.3
+"""Share of the waits from which reading, or decoding, is judged."""
+DECODES = 0.5
+"""Share of the waits from which decompression is judged."""
+_LEAST_DECODE_S = 0.2  # the kernel counts in ticks of milliseconds: shorter sums mean nothing
+_TRANSFER = (64 << 10, 1 << 20)  # least and most size that is advised
+
+
+def read_amplification(evidence: Evidence) -> Iterator[Finding]:
+    """Read amplification: chunks or blocks are larger than the requested samples."""
+    read, size = evidence.number("reads.bytes_per_sample"), evidence.sample_bytes
+    share = evidence.part("device", "page_cache", "decode", "read")
+    if evidence.waits < LEAST or not read or not size or read < AMPLIFIED * size:
+        return
+    if share is None or share < MATTERS:
+        return
+    change = facts(evidence.config.dataset.format).layout_advice(evidence.config, read / size)
+    if change is None:
+        yield (
+            f"read amplification: {read / size:.1f} bytes are read for each of a sample, and no option is known to "
+            "cause it"
+        )
+        return
+    key, value, factor = change.key, change.value, change.amplification
+    best = size * factor
+    yield Advice(
+        "read_amplification",
+        key,
+        value,
+        f"{read / size:.1f} bytes are read for each byte of a sample ({change.reason}); {key}={value} is predicted to "
+        f"bring that to {factor:.1f} at best",
+        (
+            ("reads.bytes_per_sample", read),
+            ("sample.bytes", size),
+            ("stalls.shares.reading", share),
+            ("shares.fetch", evidence.waits),
+        ),
+        Predicted(
+            figure="reads.bytes_per_sample",
+            now=read,
+            low=best,
+            high=None,
+            gain_low=None,
+            gain_high=max(0.0, evidence.waits * share * (1 - best / read)),
+            assumption="reading and decoding take time in proportion to the bytes; the access pattern stays",
+        ),
+        "low",
+    )
+
+
+def small_transfers(evidence: Evidence) -> Iterator[Finding]:
+    """Many small read calls."""
+    mean, calls = evidence.number("reads.mean_bytes"), evidence.number("reads.calls_per_sample")
+    share = evidence.part("device", "page_cache", "read")
+    if evidence.waits < LEAST or mean is None or mean > SMALL or calls is None or calls < MANY:
+        return
+    if share is None or share < MATTERS:
+        return
+    read = mean * calls
+    transfer = _transfer(evidence.config, read)
+    if transfer is None:
+        yield f"larger transfers: read calls are of {format_size(mean)}, and no option is known to change that"
+        return
+    key, size = transfer
+    least = max(1.0, read / size)
+    yield Advice(
+        "small_transfers",
+        key,
+        exact_size(size),
+        f"a sample takes {calls:.0f} read calls of {format_size(mean)}; {key}={exact_size(size)} is predicted to bring "
+        f"that to {least:.0f} at best",
+        (
+            ("reads.mean_bytes", mean),
+            ("reads.calls_per_sample", calls),
+            ("stalls.shares.reading", share),
+            ("shares.fetch", evidence.waits),
+        ),
+        Predicted(
+            figure="reads.calls_per_sample",
+            now=calls,
+            low=least,
+            high=None,
+            gain_low=None,
+            gain_high=evidence.waits * share * (1 - least / calls),
+            assumption="the fixed cost of a call was not measured; at best it is all of the reading time",
+        ),
+        "low",
+    )
+
+
+def _transfer(config: Config, sample: float) -> tuple[str, int] | None:
+    """Option and value for larger transfers; None if there is none."""
+    wanted = int(min(max(power_of_two(sample), _TRANSFER[0]), _TRANSFER[1]))
+    change = facts(config.dataset.format).larger_transfers(config, wanted, _TRANSFER[1])
+    if change is None:
+        return None
+    key, present, size = change
+    return (key, size) if size >= 4 * max(present, 4096) else None
+
+
+def compression(evidence: Evidence) -> Iterator[Finding]:
+    """Waits are mostly for decompression."""
+    share, seconds = evidence.part("decode"), evidence.number("stalls.parts.decode")
+    if evidence.waits < LEAST or share is None or share < DECODES or seconds is None:
+        return
+    about = facts(evidence.config.dataset.format)
+    if about.uncompressed is None:
+        return
+    name, value = about.uncompressed
+    key, now = about.key(name), about.value(evidence.config, name)
+    if now == value or evidence.config.dataset.path is not None:
+        return
+    if seconds < _LEAST_DECODE_S:
+        yield f"less compression: {seconds:.2f} s of decoding are too little to tell it from copying"
+        return
+    if not evidence.allows({key: value}):
+        return
+    text = value_text(value)
+    yield Advice(
+        "compression",
+        key,
+        text,
+        f"fetch waits {percent(evidence.waits)} of the time, {percent(share)} of that for decoding in the format's "
+        f"library; {key}={text} (now {value_text(now)}) could save that, and reads more bytes",
+        (
+            ("shares.fetch", evidence.waits),
+            ("stalls.shares.decode", share),
+            ("stalls.parts.decode", seconds),
+            ("reads.bytes_per_sample", evidence.number("reads.bytes_per_sample")),
+            ("sample.bytes", evidence.sample_bytes),
+        ),
+        Predicted(
+            figure="shares.fetch",
+            now=evidence.waits,
+            low=_without(evidence.waits, evidence.waits * share),
+            high=None,
+            gain_low=None,
+            gain_high=evidence.waits * share,
+            assumption="decoding is estimated, and all of it decompression; the storage gives larger files as fast",
+        ),
+        "low",
+    )
+
+
+def _without(share: float, saved: float) -> float:
+    """Share of the remaining time after a saving."""
+    return (share - saved) / (1 - saved) if saved < 1 else 0.0

@@ -1,1 +1,0 @@
-"""How alike two recordings are, component by component, against the noise between equal ones."""

@@ -1,0 +1,121 @@
+"""Opens the recording of a run, of a program that the verb ``trace`` recorded, or of another tool's log."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.errors import DataError, DlioError
+from dlio_torch.iotrace.events.recording import Kind, Recording
+from dlio_torch.iotrace.importers import any_log
+from dlio_torch.iotrace.importers.event_folder import is_event_folder, read_event_folder
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.run_dir import RunDir
+
+_ENTRIES = 1000  # entries of a folder that are searched for runs
+_NAMED = 5  # runs that an error names
+
+
+def open_recording(path: Path | str) -> Recording:
+    """Reads the recording at a path.
+
+    Args:
+        path: a run directory, a folder of the verb ``trace``, or what
+            :func:`dlio_torch.iotrace.importers.any_log.open_log` reads.
+
+    Raises:
+        DataError: nothing at the path can be read; the message says what the path looks like.
+        MissingPackageError: reading it needs a package that is not installed.
+    """
+    return any_log.open_log(path, _open_folder)
+
+
+def run_folder(path: Path) -> Path:
+    """The run (or the folder of the verb ``trace``) whose ``events`` the path is; any other path as it is."""
+    above = RunDir(path.parent)
+    return above.path if path == above.events and path.is_dir() and _is_recorded(above) else path
+
+
+def _is_recorded(directory: RunDir) -> bool:
+    marks = (directory.config, directory.sources, directory.command, directory.steps())
+    return any(mark.exists() for mark in marks)
+
+
+def _open_folder(path: Path) -> Recording:
+    path = run_folder(path)
+    directory = RunDir(path)
+    is_run = directory.config.exists() or directory.sources.exists() or directory.steps().exists()
+    if directory.events.is_dir() or is_run or directory.command.exists():
+        return _recorded(directory, "trace" if directory.command.exists() and not is_run else "run")
+    if not is_event_folder(path):
+        _refuse_runs(path)
+    return any_log.open_folder(path)
+
+
+def _refuse_runs(path: Path) -> None:
+    """Raises DataError for a folder that holds runs: in itself, or in its folders, as ``runs/`` does."""
+    within = _folders(path)
+    runs = [folder for parent in within for folder in (parent, *_folders(parent)) if _is_recorded(RunDir(folder))]
+    if runs:
+        names = ", ".join(str(run.relative_to(path)) for run in runs[:_NAMED])
+        more = f", ... ({len(runs) - _NAMED} more)" if len(runs) > _NAMED else ""
+        count = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+        raise DataError(f"{path} holds {count}", hint=f"name {'one of them' if len(runs) > 1 else 'it'}: {names}{more}")
+
+
+def _folders(path: Path) -> list[Path]:
+    """Folders in a folder that are not hidden, by name; not all of a very large one."""
+    with os.scandir(path) as entries:
+        names = [entry.path for entry in islice(entries, _ENTRIES) if not entry.name.startswith(".") and entry.is_dir()]
+    return [Path(name) for name in sorted(names)]
+
+
+def _recorded(directory: RunDir, kind: Kind) -> Recording:
+    """Reads a run directory, or a folder of the verb ``trace``, whole or broken."""
+    notes: list[str] = []
+    facts: dict[str, Any] = {}
+    ended = True
+    for name, part in (("command", directory.command), ("environment", directory.environment)):
+        if part.exists():
+            try:
+                facts[name] = directory.read_json(part)
+            except DlioError as error:
+                notes.append(str(error))
+    about = facts.pop("command", None)
+    if isinstance(about, dict):
+        ended = "runtime_s" in about  # the rest of the file is written before the program starts
+        if not ended:
+            notes.append("the recording was ended before the program did")
+        notes += [str(note) for note in about.get("notes", ())]
+        facts |= {key: value for key, value in about.items() if key != "notes"}
+    summary: Any = None
+    if directory.summary.exists():
+        try:
+            summary = directory.read_json(directory.summary)
+        except DlioError as error:
+            notes.append(str(error))
+    elif kind == "run":
+        notes.append(_why_no_summary(directory, facts))
+    recording = read_event_folder(directory.events, directory.path, kind, facts, tuple(notes))
+    if isinstance(summary, dict) and isinstance(summary.get("world_size"), int):
+        facts = {**recording.facts, "recipe": summary.get("recipe")}
+        recording = replace(recording, world_size=summary["world_size"], facts=facts)
+    if not ended:
+        return replace(recording, runtime_s=None)
+    runtime_s = recording.facts.get("runtime_s")
+    return replace(recording, runtime_s=float(runtime_s)) if isinstance(runtime_s, float | int) else recording
+
+
+def _why_no_summary(directory: RunDir, facts: dict[str, Any]) -> str:
+    """A remark on a run without summary; ``facts`` gets the reason if the run ended early."""
+    state = run_state.read(directory.state)
+    why = state.why_early() if state is not None else None
+    if why is not None:
+        facts["ended_early"] = why
+        return f"the run ended early, so its events do, and it has no summary: {why}"
+    if state is not None and state.state == "running":
+        return "the run goes on: it has no summary yet, and its events are those so far"
+    return "the run was ended or failed before it was done: it has no summary, and its events end early"

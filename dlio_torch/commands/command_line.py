@@ -1,0 +1,313 @@
+"""Command-line syntax: verbs, flags, and the parser that sorts arguments into verb, flags, words and settings."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlio_torch.errors import ConfigError
+from dlio_torch.study.verb_keys import EXAMPLES, KEYS, OBJECTIVES, key_lines
+
+VERBS = {
+    "run": "generate the data where they are missing, then train (the default)",
+    "generate": "write the data set only",
+    "train": "train on data that are already there",
+    "sweep": "run every combination of values and compare: sweep recipe=... key=a,b,c [repeats=3]",
+    "tune": "find the best settings: tune recipe=... [key=a,b,c] [objective=au]",
+    "headspace": "what each cost of the loader could gain at the most: headspace recipe=...",
+    "launch": "write a job script for Slurm or PBS: launch [verb] recipe=... time=1h",
+    "predict": "what a run would do with more ranks on a described storage: predict RUN system=theta",
+    "trace": "record every I/O call of any program: trace [--output DIR] -- CMD ...",
+    "report": "one HTML page of a run, a trace or another tool's log: report PATH",
+    "compare": "how alike two runs, traces or logs are, worst component first: compare A B",
+    "ls": "list recipes, fragments, scales, formats: ls [section ...]",
+    "show": "the complete configuration and where each value came from",
+    "explain": "what an option means, or a figure: explain [key] [recipe=...], explain summary.au",
+    "doctor": "check this machine and the tool's own overhead",
+    "clean": "remove the data and runs of a recipe",
+    "import-dlio": "turn a workload file of DLIO or MLPerf Storage into a recipe: import-dlio FILE.yaml",
+}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag.
+
+    Attributes:
+        verbs: verbs that know it; empty: all.
+        text: one line of help.
+        example: a value, for a flag that takes one; empty: it takes none.
+        short: its one-letter form.
+        many: whether it may be given several times.
+        path: whether its value is a path on this machine, after a name and ``=`` where it has one.
+    """
+
+    verbs: tuple[str, ...]
+    text: str
+    example: str = ""
+    short: str = ""
+    many: bool = False
+    path: bool = False
+
+
+FLAGS: dict[str, Flag] = {
+    "--dry-run": Flag(
+        ("run", "generate", "train", "sweep", "tune", "headspace", "launch"),
+        "print what would be done and how long it would take",
+        short="-n",
+    ),
+    "--json": Flag(
+        ("ls", "show", "explain", "doctor", "report", "compare", "tune", "headspace", "predict"), "print JSON"
+    ),
+    "--yes": Flag(("clean",), "do not ask", short="-y"),
+    "--output": Flag(
+        ("import-dlio", "report", "trace"), "write there: a file, or a folder of trace", "PATH", path=True
+    ),
+    "--resume": Flag(("sweep", "tune", "headspace"), "go on with a study", "DIR", path=True),
+    "--submit": Flag(("launch",), "hand the script to the scheduler"),
+    "--remove-data": Flag(("sweep", "launch"), "remove the study's data sets after their last run"),
+    "--strict": Flag(("import-dlio",), "refuse keys that DLIO does not have"),
+    "--ranks": Flag(("import-dlio",), "ranks that share a model whose file does not say how many", "8"),
+    "--include": Flag(
+        ("trace",), "record only files below this path, or that match it", "'/data/*'", many=True, path=True
+    ),
+    "--exclude": Flag(("trace",), "leave these out", "'*.log'", many=True, path=True),
+    "--method": Flag(("trace",), "preload or strace; without it what this machine offers", "strace"),
+    "--limit": Flag(("trace",), "most bytes of records that a process may write", "4GiB"),
+    "--fail": Flag(("compare",), "exit code 4 where the component is above the limit", "worst:0.1", many=True),
+    "--repeat": Flag(("compare",), "another run of A or of B, for the noise floor", "B=runs/x/2", many=True, path=True),
+    "--files": Flag(("compare",), "which file of B stands for which of A", "a.h5=b.h5", many=True),
+    "--per-rank": Flag(("compare",), "compare rank by rank"),
+    "--scale-free": Flag(("compare",), "leave the amount out: shares and rates instead of counts"),
+    "--storage": Flag(("compare",), "same or other; on the same durations are compared, too", "same"),
+    "--help": Flag((), "this text", short="-h"),
+    "--version": Flag((), "the version", short="-V"),
+}
+_SHORT = {flag.short: name for name, flag in FLAGS.items() if flag.short}
+# Verbs that take words without "=".
+_WORDS = ("ls", "explain", "import-dlio", "launch", "report", "compare", "predict")
+_PATHS = ("import-dlio", "report", "compare")  # whose words are paths, which may hold "="
+PATH_WORDS = (*_PATHS, "predict")
+"""Verbs whose words are paths."""
+
+
+_WIDTH = 100  # columns of the help
+
+
+def _flag_help(verb: str = "") -> str:
+    lines = []
+    for name, flag in FLAGS.items():
+        if verb and flag.verbs and verb not in flag.verbs:
+            continue
+        left = f"{name} {flag.example}" if flag.example else name
+        left += f", {flag.short}" if flag.short else ""
+        verbs = f" ({', '.join(flag.verbs)})" if not verb and flag.verbs and len(flag.verbs) < 4 else ""
+        lines.append(f"  {left:<22} {flag.text}{verbs}\n")
+    return "".join(lines)
+
+
+HELP = f"""\
+usage: python -m dlio_torch [verb] [key=value ...] [flags]
+
+Does the I/O of a deep-learning training run without the model, and measures it.
+
+  python -m dlio_torch recipe=cosmic_tagger                        run a shipped recipe
+  python -m dlio_torch recipe=./mine.yaml loader.num_workers=4     run yours, one option changed
+  python -m dlio_torch recipe=cosmic_tagger scale=tiny --dry-run   what would be written and read
+  python -m dlio_torch explain loader.prefetch_factor              what an option means
+  python -m dlio_torch sweep recipe=minimal loader.num_workers=0,2   try settings, compare them
+  python -m dlio_torch trace -- python train.py --epochs 1         record your own program
+  python -m dlio_torch report runs/cosmic_tagger/20261120-180000   look at what was recorded
+  torchrun --nproc-per-node 2 -m dlio_torch recipe=cosmic_tagger   several ranks
+  horovodrun -np 2 python -m dlio_torch recipe=cosmic_tagger       the same with Horovod
+
+verbs
+{"".join(f"  {name:<11} {text}" + chr(10) for name, text in VERBS.items())}
+arguments
+  recipe=NAME|PATH   a shipped recipe (`ls recipes`) or a YAML file; paths hold '/' or end in .yaml
+  group=CHOICE       a fragment of conf/, for example dataset=hdf5, loader=workers, scale=paper
+  group.key=VALUE    one option; sizes and durations take units: 256KiB, 500ms
+  sweep, tune, headspace, launch and predict with --help list the keys of their own
+
+flags
+{_flag_help()}
+Recipes and fragments of yours are found in recipes/ and conf/ of the folders in DLIO_TORCH_PATH
+(separated by colons), before the shipped ones; start from recipes/minimal.yaml.
+
+exit codes
+  0 done   1 failed   2 bad configuration   3 a precondition fails (space, missing data)
+  4 a threshold that you set was missed   130 interrupted   143 terminated   129 terminal closed
+  trace gives the exit code of the program that it records
+"""
+
+
+def help_of(verb: str) -> str:
+    """The help of a verb that has keys of its own, or else of the whole program."""
+    if verb not in KEYS:
+        return HELP
+    summary = VERBS[verb].partition(": ")[0]
+    axes = _AXES if verb in ("sweep", "tune") else ""
+    option = "system, for example system.targets=56" if verb == "predict" else "a run, for example loader.num_workers=2"
+    objectives = "".join(_wrapped(name, words) for name, words in OBJECTIVES.items()) if verb == "tune" else ""
+    return f"""\
+usage: python -m dlio_torch {verb}{_FIRST.get(verb, "")} key=value ... [flags]
+
+{summary[0].upper()}{summary[1:]}.
+
+  python -m dlio_torch {EXAMPLES[verb]}
+
+keys of {verb} [default]
+{chr(10).join(key_lines(verb, _WIDTH))}
+  any option of {option}; `explain KEY` tells what a key means
+{f"{chr(10)}objectives{chr(10)}{objectives}" if objectives else ""}{axes}
+flags
+{_flag_help(verb)}
+python -m dlio_torch --help lists the other verbs and the exit codes.
+"""
+
+
+_FIRST = {"launch": " [verb]", "predict": " RUN"}
+_AXES = """
+an option of several values is an axis
+  key=a,b,c  key=0..8  key=0..16:4  key=64KiB..4MiB:x2
+"""
+
+
+def _wrapped(name: str, text: str) -> str:
+    left = f"  {name:<12}"
+    return textwrap.fill(text, _WIDTH, initial_indent=left, subsequent_indent=" " * len(left)) + "\n"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A parsed command line.
+
+    Attributes:
+        verb: what to do.
+        flags: names of the flags that were given.
+        words: arguments that are no settings.
+        settings: ``key=value`` arguments.
+        values: flag and value, in the order given.
+        program: the command behind ``--``.
+    """
+
+    verb: str = "run"
+    flags: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    values: tuple[tuple[str, str], ...] = ()
+    program: tuple[str, ...] = ()
+
+    def value(self, flag: str) -> str | None:
+        """The value of a flag, None where it was not given."""
+        given = self.all_values(flag)
+        return given[-1] if given else None
+
+    def all_values(self, flag: str) -> list[str]:
+        """All values of a flag that may be given several times."""
+        return [value for name, value in self.values if name == flag]
+
+
+def parse(argv: Sequence[str]) -> Command:
+    """Sort arguments into verb, flags, words and ``key=value`` settings.
+
+    Raises:
+        ConfigError: an unknown verb or flag, or a flag that the verb does not know.
+    """
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    program = tuple(argv[cut + 1 :])
+    flags: set[str] = set()
+    rest: list[str] = []
+    values: list[tuple[str, str]] = []
+    arguments = deque(argv[:cut])
+    while arguments:
+        argument = arguments.popleft()
+        name, equals, value = argument.partition("=")
+        if name in FLAGS and FLAGS[name].example:
+            given = value if equals else (arguments.popleft() if arguments else "")
+            if not given:
+                raise ConfigError(f"{name} (command line): no value", hint=f"write {name} {FLAGS[name].example}")
+            if name in flags and not FLAGS[name].many:
+                raise ConfigError(f"{name} (command line): given twice", hint="keep one")
+            flags.add(name)
+            values.append((name, given))
+        elif argument.startswith("-") and (not equals or _setting_of(name)):
+            flags.add(_flag(argument, arguments[0] if arguments else ""))
+        else:
+            rest.append(argument)
+    verb = "run"
+    if rest and "=" not in rest[0]:
+        verb = rest.pop(0)
+        if verb not in VERBS and not flags & {"--help", "--version"}:
+            raise _unknown_verb(verb)
+    for flag in sorted(flags):
+        if FLAGS[flag].verbs and verb not in FLAGS[flag].verbs:
+            raise ConfigError(
+                f"{flag} (command line): not a flag of {verb}", hint=f"use it with {', '.join(FLAGS[flag].verbs)}"
+            )
+    if cut < len(argv) and verb != "trace":
+        raise ConfigError(f"-- (command line): {verb} takes no program", hint="use it with trace")
+    words = tuple(rest) if verb in _PATHS else tuple(a for a in rest if verb in _WORDS and "=" not in a)
+    settings = () if verb in _PATHS else tuple(a for a in rest if verb not in _WORDS or "=" in a)
+    if verb == "explain" and len(words) > 1:
+        raise ConfigError(f"explain {' '.join(words)} (command line): one key at a time", hint=f"explain {words[0]}")
+    return Command(verb, frozenset(flags), words, settings, tuple(values), program)
+
+
+def _flag(argument: str, following: str) -> str:
+    """The name of a flag that takes no value.
+
+    Args:
+        argument: as it was given.
+        following: the next one, which may be the value of an option that is written like a flag.
+
+    Raises:
+        ConfigError: there is no such flag.
+    """
+    flag = _SHORT.get(argument, argument)
+    if flag in FLAGS:
+        return flag
+    name, _, value = argument.partition("=")
+    setting = _setting_of(name)
+    close = [f"{setting}={value or _value(following)}"] if setting else _close(argument)
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise ConfigError(f"{argument} (command line): unknown flag", hint=f"{meant}flags are {', '.join(FLAGS)}")
+
+
+def _close(argument: str) -> list[str]:
+    return difflib.get_close_matches(argument, FLAGS, n=1, cutoff=0.4)
+
+
+def _value(following: str) -> str:
+    return "..." if not following or following.startswith("-") or "=" in following else following
+
+
+def _setting_of(flag: str) -> str:
+    """The option that a flag names, as other programs write options; empty: none."""
+    from dlio_torch.config.fields import lookup
+
+    key = flag.lstrip("-").replace("-", "_")
+    known = any(key in keys for keys in KEYS.values()) or (key and lookup(key.split(".")) is not None)
+    return key if known and flag not in FLAGS and flag not in _SHORT else ""
+
+
+def _unknown_verb(word: str) -> ConfigError:
+    from dlio_torch.config.compose import split_argument
+    from dlio_torch.config.explanation import listing
+
+    if "." in word and "/" not in word and not word.endswith((".yaml", ".yml")):
+        try:
+            split_argument(word)  # an option without its value has a better remedy than a list of verbs
+        except ConfigError as error:
+            return error
+    recipes = listing(["recipes"])["recipes"]
+    candidates = {**{verb: verb for verb in VERBS}, **{name: f"recipe={name}" for name in recipes}}
+    if "/" in word or word.endswith((".yaml", ".yml")):
+        meant = f"did you mean recipe={word}? "
+    else:
+        close = difflib.get_close_matches(word, candidates, n=1)
+        meant = f"did you mean {candidates[close[0]]}? " if close else ""
+    return ConfigError(f"{word} (command line): unknown verb", hint=f"{meant}verbs are {', '.join(VERBS)}")

@@ -1,0 +1,46 @@
+"""Paths on the command line: URLs are refused before anything is read or written.
+
+Options of a run are checked with the rest of the configuration (:mod:`dlio_torch.config.validate_storage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlio_torch.commands.command_line import FLAGS, PATH_WORDS, Command
+from dlio_torch.errors import ConfigError
+from dlio_torch.storage.registry import no_local_path
+from dlio_torch.study.verb_keys import KEYS
+
+_KEYS = {"recipe"} | {key for keys in KEYS.values() for key, about in keys.items() if about.path}
+
+
+def check_paths(command: Command) -> None:
+    """Refuse URLs as values of flags, keys and words that are paths.
+
+    Raises:
+        ConfigError: naming the flag or key, its value and what to write.
+        DlioError: the storage of a scheme cannot be imported.
+    """
+    for argument, path in _paths(command):
+        if (refusal := no_local_path(path)) is not None:
+            raise ConfigError(f"{argument} (command line): {refusal[0]}", hint=refusal[1])
+
+
+def _paths(command: Command) -> Iterator[tuple[str, str]]:
+    """Argument as given, and the path in it."""
+    for flag, value in command.values:
+        if FLAGS[flag].path:
+            yield f"{flag} {value}", _unnamed(value)
+    for word in command.words if command.verb in PATH_WORDS else ():
+        yield f"{command.verb} {word}", word
+    for setting in command.settings:
+        key, _, value = setting.partition("=")
+        if key.strip() in _KEYS:
+            yield setting, value.strip()
+
+
+def _unnamed(value: str) -> str:
+    """``PATH`` of ``PATH`` and of ``NAME=PATH``."""
+    name, equals, path = value.partition("=")
+    return path if equals and name.isidentifier() else value

@@ -1,0 +1,140 @@
+"""Named blocks of a recipe: what it adjusts at a scale, and its variants for accelerators.
+
+Every block is checked, whichever of them a run uses: a recipe that works at one scale and breaks at
+another, or on another accelerator, is a broken recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dlio_torch.config.convert import Unfit, convert
+from dlio_torch.config.fields import Option, children, lookup, nearest
+from dlio_torch.config.layers import SourceOf, Stack, show
+from dlio_torch.config.resources import Resources, is_name
+from dlio_torch.config.yamlfile import Document, Path, Tree
+from dlio_torch.errors import ConfigError
+
+SCALES = "scales"
+ACCELERATORS = "accelerators"
+"""Keys of a recipe that hold blocks."""
+
+
+def add_scale(stack: Stack, name: str, document: Document, places: Resources) -> None:
+    """Merge the recipe's block of scale ``name``, where it has one, into the options of the scale.
+
+    Raises:
+        ConfigError: a block, of this scale or another, of no scale that there is, or with a wrong key or value.
+    """
+    blocks = _blocks(document, SCALES, "a block for each scale", "scales: {laptop: {max_samples: 256}}")
+    for block, tree in blocks.items():
+        source_of = _sources_in(document, SCALES, block)
+        places.fragment("scale", block, source_of(()))
+        if not isinstance(tree, dict):
+            raise ConfigError(
+                f"{SCALES}.{block}={show(tree)} ({source_of(())}): expected options of the scale",
+                hint="`dlio_torch explain scale` lists them",
+            )
+        _add(stack if block == name else Stack(), tree, source_of, ("scale",))
+
+
+def add_accelerator(stack: Stack, name: str, source: str, document: Document) -> None:
+    """Merge the recipe's variant ``name`` over its own keys; an empty name leaves the recipe as it stands.
+
+    Raises:
+        ConfigError: no such variant, or a wrong key or value in any of them.
+    """
+    blocks = accelerators(document)
+    for block, tree in blocks.items():
+        source_of = _sources_in(document, ACCELERATORS, block)
+        _check_variant(block, tree, source_of)
+        _add(stack if block == name else Stack(), tree, source_of, ())
+    if not name or name in blocks:
+        return
+    if not blocks:
+        raise ConfigError(
+            f"accelerator={show(name)} ({source}): {document.label} has no variants", hint="leave accelerator out"
+        )
+    close = nearest(name, list(blocks))
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise ConfigError(
+        f"accelerator={show(name)} ({source}): {document.label} has no such variant",
+        hint=f"{meant}variants are {', '.join(blocks)}",
+    )
+
+
+def accelerators(document: Document) -> dict[str, Any]:
+    """The recipe's variants: name -> its keys, unchecked.
+
+    Raises:
+        ConfigError: the recipe holds something else there.
+    """
+    return _blocks(
+        document, ACCELERATORS, "a block for each accelerator", "accelerators: {a100: {compute: {step_s: 0.6}}}"
+    )
+
+
+def _blocks(document: Document, key: str, expected: str, example: str) -> dict[str, Any]:
+    blocks: Any = document.tree.get(key) or {}
+    if not isinstance(blocks, dict):
+        raise ConfigError(
+            f"{key}={show(blocks)} ({document.location_of((key,))}): expected {expected}", hint=f"for example {example}"
+        )
+    return {name: {} if tree is None else tree for name, tree in blocks.items()}
+
+
+def _sources_in(document: Document, key: str, name: str) -> SourceOf:
+    return lambda path: document.location_of((key, name, *path))
+
+
+def _check_variant(name: str, tree: Any, source_of: SourceOf) -> None:
+    variant = f"{ACCELERATORS}.{name}"
+    if not is_name(name):
+        raise ConfigError(
+            f"{variant} ({source_of(())}): not a usable name", hint="use letters, digits, '_' and '-', for example a100"
+        )
+    if not isinstance(tree, dict):
+        raise ConfigError(
+            f"{variant}={show(tree)} ({source_of(())}): expected keys of the recipe",
+            hint=f"for example {name}: {{compute: {{step_s: 0.6}}}}",
+        )
+    for key in ("scale", "recipe", "accelerator"):
+        if key in tree:
+            raise ConfigError(
+                f"{variant}.{key}={show(tree[key])} ({source_of((key,))}): a variant does not set {key}",
+                hint=f"write '{SCALES}:' at the top level of the recipe" if key == "scale" else "remove it",
+            )
+
+
+def _add(stack: Stack, tree: Tree, source_of: SourceOf, prefix: Path) -> None:
+    stack.add(tree, source_of, prefix=prefix)
+    option = lookup(prefix)
+    if option is not None:
+        _check_values(tree, option, source_of, len(prefix))
+
+
+def _check_values(tree: Mapping[str, Any], option: Option, source_of: SourceOf, depth: int) -> None:
+    """Refuse values that do not fit, as the build of the configuration does with a block that is used."""
+    known = children(option)
+    for name, value in tree.items():
+        child = known[name]
+        if child.kind == "group":
+            _check_values(value, child, source_of, depth)
+        elif not _open(value):
+            try:
+                convert(value, child)
+            except Unfit as error:
+                key = error.option.path
+                raise ConfigError(
+                    f"{'.'.join(key)}={show(error.value)} ({source_of(key[depth:])}): {error.problem}", hint=error.hint
+                ) from None
+
+
+def _open(value: Any) -> bool:
+    """Whether ``value`` is known only when the whole configuration is: it refers to a key, or must be given."""
+    if isinstance(value, dict):
+        return any(_open(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_open(item) for item in value)
+    return isinstance(value, str) and ("${" in value or value == "???")

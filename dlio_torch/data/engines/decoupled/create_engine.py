@@ -1,0 +1,41 @@
+"""Makes the decoupled engine: in this process, in workers, or as a DataPipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.datapipe import ExtentReader
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
+from dlio_torch.data.engines.decoupled.worker_engine import WorkersEngine
+from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine, over_pipe
+from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
+from dlio_torch.data.workers.exits import WorkerLimits
+
+if TYPE_CHECKING:
+    from dlio_torch.data.engines.batch_loader import Engine, Source
+
+
+def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> Engine:
+    """The engine for a rank's batches.
+
+    Args:
+        config: the options of ``loader``.
+        source: names the files; a :class:`DecoupledSource`.
+        sampler: which samples, in which order.
+        limits: those that workers may meet.
+    """
+    assert isinstance(source, DecoupledSource)  # Loading.source() gives this engine no other
+    if config.style == "pipe" and not isinstance(sampler, PipePlan):
+        batches = EpochBatches(sampler)
+        pipe = ExtentReader(BatchIndices(batches), source, config)
+        # The pipe has threads of its own, and its memory is pinned already.
+        options = replace(config, read_threads=0, pin_memory=False)
+        return DataLoaderEngine(options, batches.begin, [over_pipe(options, pipe)], pipe.close, limits)
+    if config.num_workers:
+        return WorkersEngine(config, source, sampler, limits)
+    return DecoupledEngine(config, source, sampler)

@@ -1,0 +1,99 @@
+"""Transfer errors: a worker that cannot transfer a batch sends a one-line error in its place.
+
+Workers transfer batches through shared memory, of which a container often has 64 MiB.  If it is full, Python's
+queue prints a traceback in a thread of its own and drops the batch, and the trainer waits for it until its limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import traceback
+from multiprocessing import util
+from typing import Any
+
+import torch
+
+from dlio_torch.data.dataset.fetched import Fetched, failed
+from dlio_torch.data.workers.descriptor_limits import TooManyFiles
+from dlio_torch.environment.private_names import on_transfer_error
+from dlio_torch.errors import DlioError
+from dlio_torch.files.locked_folder import SHARED_MEMORY
+from dlio_torch.syserrors import NO_SPACE, errno_of, refused, say
+
+LOWER = "lower loader.num_workers, loader.prefetch_factor or train.batch_size"
+"""Options that reduce the memory of batches."""
+_BEFORE_FOLDERS = -50  # Python flushes queues at -5, and removes temporary folders at -100
+_RAISE = f"raise the size of {SHARED_MEMORY}"
+_TORCH = re.compile(r"\((\d+)\)$")  # its messages end with the errno
+
+
+def shared_numbers(count: int) -> torch.Tensor:
+    """Zeros that workers share with the trainer (int64), in shared memory.
+
+    Raises:
+        DlioError: shared memory is full.
+    """
+    try:
+        return torch.zeros(count, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call, no-any-return]
+    except RuntimeError as error:
+        raise refused("shared memory cannot be made", _cause(error), elsewhere=_RAISE) from error
+
+
+def not_started(error: Exception) -> DlioError:
+    """The error for workers or threads that the system does not start."""
+    if "start new thread" in str(error):  # Python's message has no errno
+        error = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    elsewhere = _RAISE if errno_of(error) in NO_SPACE else "lower loader.num_workers"
+    return refused("the loader's workers cannot be started", error, elsewhere=elsewhere)
+
+
+def drop_frames(error: BaseException) -> None:
+    """Collect the objects in the frames of an error now, and print no errors of their destructors."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        traceback.clear_frames(error.__traceback__)
+    finally:
+        sys.unraisablehook = before
+
+
+def report_failures() -> None:
+    """In a worker: send an error whenever a queue of this process cannot transfer an item."""
+    on_transfer_error(_send_error)
+
+
+def _send_error(queue: Any, error: Exception, item: Any) -> None:
+    cause = _cause(error)
+    number = errno_of(cause)
+    if number is None:  # not an error of the system: a bug
+        traceback.print_exception(error)
+        os._exit(1)
+    subject = f"a batch of a loader worker (pid {os.getpid()}) could not be transferred"
+    line: DlioError
+    if number == errno.EMFILE:
+        line = TooManyFiles(subject)
+        # At the exit of the process Python would print a traceback: it cannot open its temporary folder to remove it.
+        util.Finalize(None, os._exit, args=(0,), exitpriority=_BEFORE_FOLDERS)
+    elif number in (*NO_SPACE, errno.ENOMEM):
+        line = refused(f"{subject} through {SHARED_MEMORY}", cause, elsewhere=f"{_RAISE}, or {LOWER}")
+    else:
+        line = refused(subject, cause, elsewhere=LOWER)
+    answer = _replace_batch(failed(line), item)
+    if answer == item:  # it holds no batch that an error could replace
+        say(f"error: {line}")
+        os._exit(line.exit_code)
+    queue.put(answer)
+
+
+def _replace_batch(failure: Fetched, item: Any) -> Any:
+    """The item of a queue with its batch replaced by an error; libraries put batches into tuples."""
+    if isinstance(item, Fetched):
+        return failure
+    return tuple(_replace_batch(failure, part) for part in item) if isinstance(item, tuple) else item
+
+
+def _cause(error: Exception) -> Exception:
+    match = _TORCH.search(str(error))
+    return OSError(int(match[1]), os.strerror(int(match[1]))) if match else error

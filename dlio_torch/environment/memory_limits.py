@@ -1,0 +1,67 @@
+"""Memory: room of the page cache, limits of control groups, memory and swap space in all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from dlio_torch.environment.cgroups import own_groups
+
+_ROOT = Path("/")
+# File of the limit, and the entry of memory.stat for memory of processes besides the cache, subgroups included.
+_FILES: Mapping[int, tuple[str, str]] = {1: ("memory.limit_in_bytes", "total_rss"), 2: ("memory.max", "anon")}
+
+
+def cache_room(root: Path = _ROOT) -> int | None:
+    """Bytes that files may take in the page cache before others are evicted; None if the kernel does not show it.
+
+    ``MemAvailable`` (free memory, and memory that the cache and others can give back), at most the limit of each
+    control group of this process less the memory that its processes hold besides the cache.
+
+    Args:
+        root: folder of ``proc`` and ``sys``.
+    """
+    room = [max(0, limit - held) for limit, held in _limits(root)]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                room.append(int(line.split()[1]) * 1024)
+    return min(room, default=None)
+
+
+def memory_limit(root: Path = _ROOT) -> int | None:
+    """The least memory limit of this process's control groups, bytes; None if there is no limit.
+
+    Without a limit, version 1 shows a number near 2**63, more than any machine has.
+
+    Args:
+        root: folder of ``proc`` and ``sys``.
+    """
+    return min((limit for limit, _ in _limits(root)), default=None)
+
+
+def memory_in_all(root: Path = _ROOT) -> int:
+    """Bytes of memory and swap space, as far as the control groups of this process allow.
+
+    Args:
+        root: folder of ``proc`` and ``sys`` for the control groups.
+    """
+    total = psutil.virtual_memory().total + psutil.swap_memory().total
+    limit = memory_limit(root)
+    return int(total if limit is None else min(total, limit))
+
+
+def _limits(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit of each control group and memory of its processes, bytes; version 2 shows "max" for no limit."""
+    for version, folder in own_groups("memory", root):
+        limit, used = _FILES[version]
+        with contextlib.suppress(OSError, ValueError):
+            most = int((folder / limit).read_text(encoding="ascii"))
+            held = 0
+            for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines():
+                name, _, value = line.partition(" ")
+                held = int(value) if name == used else held
+            yield most, held

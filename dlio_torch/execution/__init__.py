@@ -1,0 +1,1 @@
+"""Execution of a run: :mod:`~dlio_torch.execution.pipeline` holds its phases from top to bottom."""

@@ -1,0 +1,150 @@
+"""Resume: a run goes on after the last complete checkpoint of another run (``train.resume``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.config.schema import Config
+from dlio_torch.data.dataset.manifest import data_folder
+from dlio_torch.data.order.held_plan import HeldPlan, fetched_by
+from dlio_torch.data.order.pipe_plan import PipePlan
+from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.dist.base import Communicator
+from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats.core.format import Format
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.train.position import RunIdentity, SavedPositions, TrainingPosition, read
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """A checkpoint of another run, after which this one goes on.
+
+    Attributes:
+        run: directory of the other run.
+        checkpoint: step of its checkpoint.
+        place: its position at that step.
+        identity: order and data that the position belongs to.
+    """
+
+    run: Path
+    checkpoint: int
+    place: TrainingPosition
+    identity: RunIdentity
+
+    def begin(self, config: Config) -> tuple[int, int]:
+        """Epoch to begin with (from 1) and its steps that are done; all steps if only an evaluation is left."""
+        epoch, step, train = self.place.epoch, self.place.step, config.train
+        due = train.eval_every_epochs and epoch % train.eval_every_epochs == 0
+        due = due or (train.eval_every_steps and self.checkpoint % train.eval_every_steps == 0)
+        return (epoch + 1, 0) if step == self.identity.steps and not due else (epoch, step)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Entry ``resumed`` of the summary."""
+        return {"run": str(self.run), "checkpoint_step": self.checkpoint, **asdict(self.place)}
+
+    def line(self, config: Config) -> str:
+        """Console line about the run and step at which this run goes on."""
+        epoch, step = self.begin(config)
+        return (
+            f"resumed: {self.run}, after the checkpoint of its step {self.checkpoint}; "
+            f"next is step {step + 1} of epoch {epoch}"
+        )
+
+
+def find_resume_point(config: Config, identity: RunIdentity, comm: Communicator) -> ResumePoint | None:
+    """The last complete checkpoint of the run that ``train.resume`` names, the same on all ranks.
+
+    Args:
+        config: the experiment.
+        identity: order and data that positions of this run belong to.
+        comm: the ranks.
+
+    Raises:
+        DataError: the run is missing, or has no checkpoint that all ranks completed.
+        ConfigError: that run had other ranks, data or order of samples, or no steps are left; names the difference.
+    """
+    if config.train.resume is None:
+        return None
+    point = comm.broadcast_object(_last_checkpoint(config.train.resume, comm.world_size) if comm.rank == 0 else None)
+    assert point is not None
+    _check_identity(point, identity, config)
+    return point
+
+
+def _last_checkpoint(path: str, world_size: int) -> ResumePoint:
+    run = RunDir.open(path, "train.resume")
+    first = read(run.position(0))
+    if first is None:
+        raise DataError(
+            f"train.resume={path}: that run has finished no checkpoint",
+            hint="start without train.resume, with checkpoint.every_steps or checkpoint.every_epochs",
+        )
+    identity = first.identity
+    if identity.world_size != world_size:
+        raise ConfigError(
+            f"train.resume={path}: that run had {identity.world_size} rank(s), this one has {world_size}",
+            hint=f"start {identity.world_size}, or leave train.resume out",
+        )
+    positions = [first, *(read(run.position(rank)) for rank in range(1, identity.savers))]
+    complete = _complete_steps(positions)
+    if not complete:
+        raise DataError(
+            f"train.resume={path}: there is no checkpoint that all {identity.savers} saving rank(s) have finished",
+            hint="start without train.resume; checkpoint.keep=2 keeps the checkpoint before, too",
+        )
+    step = max(complete)
+    places = {rank.places[step] for rank in positions if rank is not None}
+    if len(places) != 1 or any(rank is None or rank.identity != identity for rank in positions):
+        raise DataError(
+            f"train.resume={path}: the ranks of that run have different positions", hint="start without train.resume"
+        )
+    return ResumePoint(run.path, step, first.places[step], identity)
+
+
+def _complete_steps(positions: Sequence[SavedPositions | None]) -> set[int]:
+    """Steps whose checkpoint all ranks completed."""
+    return set.intersection(*(set() if rank is None else set(rank.places) for rank in positions))
+
+
+def run_identity(
+    config: Config, fmt: Format, world_size: int, sampler: BatchSampler | PipePlan | HeldPlan
+) -> RunIdentity:
+    """Order and data that the positions of a run belong to.
+
+    Args:
+        config: the experiment.
+        fmt: format of the data.
+        world_size: number of ranks.
+        sampler: the order of the rank's training samples.
+    """
+    path, hold = config.dataset.path, config.access.hold_steps
+    data = str(Path(path).absolute()) if path is not None else data_folder(config, fmt).name
+    order = fetched_by(sampler).state_dict()["pattern"] + (f", each batch for {hold} steps" if hold > 1 else "")
+    savers = world_size if config.checkpoint.ranks == "all" else 1
+    return RunIdentity(world_size, savers, order, len(sampler), data)
+
+
+def _check_identity(point: ResumePoint, identity: RunIdentity, config: Config) -> None:
+    """Refuse to resume with another order of samples or other data, or when all epochs are done."""
+    old, option = point.identity, f"train.resume={config.train.resume}"
+    for name, before, now in (
+        ("the data set", old.data, identity.data),
+        ("the order", old.order, identity.order),
+        ("the steps of an epoch", old.steps, identity.steps),
+        ("the number of ranks that save", old.savers, identity.savers),
+    ):
+        if before != now:
+            raise ConfigError(
+                f"{option}: {name} of that run: {before}; of this one: {now}",
+                hint="resume with the recipe and options of that run (its config.yaml)",
+            )
+    if point.begin(config)[0] > config.train.epochs:
+        raise ConfigError(
+            f"{option}: its last checkpoint, of step {point.checkpoint}, is at the end of "
+            f"train.epochs={config.train.epochs}",
+            hint="nothing is left to do; raise train.epochs to train on",
+        )

@@ -1,0 +1,57 @@
+"""Record of a run: its directory with configuration and environment, and the recorder of its spans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dlio_torch import __version__
+from dlio_torch.config.emit import sources_to_yaml, to_yaml
+from dlio_torch.config.schema import Config
+from dlio_torch.environment.machine import describe
+from dlio_torch.execution.context import RunContext
+from dlio_torch.iotrace.recorder.budget import make_budget
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
+from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.storage.stage_folder import node_folder
+from dlio_torch.train.checkpoint_files import file_names
+
+
+def make_run_directory(context: RunContext, config: Config) -> tuple[RunDir, dict[str, Any]]:
+    """Make the run directory on rank 0, and write configuration, environment and state of the run to it.
+
+    Returns:
+        The directory on all ranks, and the description of the data's mount on rank 0; empty elsewhere.
+
+    Raises:
+        DlioError: the directory cannot be made or written.
+    """
+    directory, mount, comm = None, {}, context.comm
+    if context.is_rank_zero:
+        names = file_names(config.checkpoint)
+        directory = RunDir.create(config.output.root, config.recipe, config.output.dir, checkpoints=names)
+        directory.write_text(directory.config, to_yaml(config))
+        directory.write_text(directory.sources, sources_to_yaml(context.composed.sources))
+        stage = config.stage.dir
+        data = Path(config.dataset.path or config.dataset.root) if stage is None else node_folder(stage)
+        environment = describe({"data": data, "runs": directory.path})
+        mount = environment["mounts"]["data"]
+        ranks = {"backend": comm.name, "detail": comm.detail, "world_size": comm.world_size}
+        ranks |= {"settings": dict(comm.settings)}
+        directory.write_json(directory.environment, {**environment, "ranks": ranks, "dlio_torch": __version__})
+        run_state.begin(directory.state, comm.world_size)
+        context.outcome.write_to(directory.state)
+    directory = comm.broadcast_object(directory)
+    assert directory is not None
+    if not context.is_rank_zero:
+        context.outcome.write_to(directory.state)
+    return directory, mount
+
+
+def open_recorder(directory: RunDir, config: Config, rank: int) -> Recorder:
+    """Open the recorder of this rank's spans, within the limits of ``trace``; it records nothing if those are off."""
+    trace = config.trace
+    if trace.spans or trace.posix:
+        make_budget(directory.events, rank, trace.limit_bytes, trace.limit_files)
+    return Recorder(directory.events, rank) if trace.spans else NULL

@@ -1,0 +1,172 @@
+"""Training of one rank: loaders, emulated compute, checkpoints and the trainer's loop, which is what a run measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from dlio_torch.analysis.collect import RankResult
+from dlio_torch.compute.calibrate import Calibration
+from dlio_torch.compute.emulate import make_emulator
+from dlio_torch.data.dataset.verification import check_counts
+from dlio_torch.data.engines.assemble import Loaders, assemble
+from dlio_torch.data.order.pipe_plan import Plan
+from dlio_torch.execution.cleanup import Cleanup
+from dlio_torch.execution.context import RunContext
+from dlio_torch.execution.elastic_position import AfterStep
+from dlio_torch.execution.phase_results import PlannedRun, WrittenRun
+from dlio_torch.execution.training_data import TrainingData
+from dlio_torch.iotrace.recorder.io_counters import IoCounters
+from dlio_torch.iotrace.recorder.self_recording import patterns, recording
+from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
+from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.position import SavedPositions
+from dlio_torch.train.result import Seen, TrainResult
+from dlio_torch.train.steps import StepLog
+from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
+from dlio_torch.train.trainer import Trainer
+from dlio_torch.train.trainer_parts import Hooks, Instruments, LoopStart, Stages
+
+
+def train_rank(
+    context: RunContext, written: WrittenRun, data: TrainingData, calibration: Calibration, cleanup: Cleanup
+) -> RankResult:
+    """Train all epochs on this rank.
+
+    Args:
+        context: the run.
+        written: run directory and data set.
+        data: the files that this rank reads.
+        calibration: calibration of the emulated compute.
+        cleanup: closes what the training opens.
+
+    Raises:
+        DlioError: a batch cannot be read, or a file cannot be written.
+    """
+    planned, comm = written.planned, context.comm
+    config = planned.prepared.config
+    if config.trace.posix:
+        _record_calls(context, written, data, cleanup)
+    cleanup.closing(written.recorder)
+    gpu = use_gpu(comm.local_rank) if needs_gpu(config) else None
+    copies = DeviceCopies(gpu) if gpu is not None and config.train.device == "cuda" else None
+    loaders, load_io = _open_loaders(context, written, data)
+    cleanup.closing(loaders)
+    start, after_step = _begin(context, planned, loaders)
+    checkpointer = _open_checkpointer(context, written, cleanup)
+    spin_tail_ns = calibration.spin_tail_ns
+    emulator = cleanup.closing(
+        make_emulator(config.compute, seed=config.seed, rank=comm.rank, spin_tail_ns=spin_tail_ns)
+    )
+    stages = Stages(loaders.train, loaders.eval, copies, emulator, checkpointer)
+    hooks = Hooks(
+        samples_seen=_sample_check(planned.order.train, start.first) if config.verify else None,
+        before_epoch=data.epoch_preparation(config),
+        after_step=after_step,
+    )
+    result = _run_loop(context, written, stages, start, hooks, cleanup)
+    mpi_io = None
+    if planned.mpi_ranks is not None:
+        planned.mpi_ranks.close()  # a collective call, so it is left out after a failure
+        mpi_io = asdict(planned.mpi_ranks.figures)
+    staged = data.stager.done if data.stager is not None else []
+    return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), mpi_io, staged)
+
+
+def _record_calls(context: RunContext, written: WrittenRun, data: TrainingData, cleanup: Cleanup) -> None:
+    """Record I/O calls of this process and its workers until the end of ``cleanup``."""
+    trace, directory = written.planned.prepared.config.trace, written.directory
+    paths: Sequence[Path | str] = trace.posix_paths or [data.folder, directory.checkpoints]
+    cleanup.enter_context(
+        recording(
+            directory.events, rank=context.comm.rank, include=patterns(paths), limit_bytes=trace.posix_limit_bytes
+        )
+    )
+
+
+def _open_loaders(context: RunContext, written: WrittenRun, data: TrainingData) -> tuple[Loaders, IoCounters | None]:
+    """Loaders of this rank, and the I/O of reading samples into memory; ``None`` if none are, or it is unknown."""
+    planned = written.planned
+    config = planned.prepared.config
+    before = tree_counters(begins=True) if config.loader.in_memory else None
+    settings = context.watchdog_settings(written.directory.state)
+    loaders = assemble(
+        config, context.format, data.manifests, planned.order, written.recorder, planned.mpi_ranks, settings
+    )
+    after = tree_counters() if before is not None else None
+    return loaders, after - before if after is not None and before is not None else None
+
+
+def _begin(context: RunContext, planned: PlannedRun, loaders: Loaders) -> tuple[LoopStart, AfterStep | None]:
+    """Move the loader to the first step; returns that step and a function to call after each step."""
+    checkpoint, resume = planned.prepared.config.checkpoint, planned.resume
+    if resume is not None:
+        epoch, step = resume.begin(planned.prepared.config)
+        if 0 < step < len(loaders.train):
+            loaders.train.begin_at(epoch - 1, step)
+        evaluated = (resume.place.evaluations, resume.place.eval_steps)
+        return LoopStart((epoch, step), evaluated, restore=True), None
+    start = LoopStart(restore=checkpoint.restore)
+    if context.elastic is None:
+        return start, None
+    first, after_step = context.elastic.begin(loaders.train, planned.order.train, context.comm.world_size)
+    return replace(start, first=first), after_step
+
+
+def _open_checkpointer(context: RunContext, written: WrittenRun, cleanup: Cleanup) -> Checkpointer:
+    """The checkpointer of this rank; its watchdog starts here, because saves are timed."""
+    planned, directory, rank = written.planned, written.directory, context.comm.rank
+    config, resume = planned.prepared.config.checkpoint, planned.resume
+    watchdog = None
+    if config.kind != "none":
+        watchdog = cleanup.enter_context(context.watchdog("a checkpoint to be written", observed=False))
+        watchdog.is_waiting = False
+    return cleanup.closing(
+        Checkpointer(
+            config,
+            directory.checkpoints,
+            rank,
+            written.recorder,
+            watchdog,
+            positions=SavedPositions(directory.position(rank), planned.identity),
+            restores=None if resume is None else (RunDir(resume.run).checkpoints, resume.checkpoint),
+        )
+    )
+
+
+def _run_loop(
+    context: RunContext, written: WrittenRun, stages: Stages, start: LoopStart, hooks: Hooks, cleanup: Cleanup
+) -> TrainResult:
+    """Run the trainer's loop with its step log, profiler and progress lines."""
+    config, directory, rank = written.planned.prepared.config, written.directory, context.comm.rank
+    log = cleanup.closing(StepLog(directory.steps(rank), rank))
+    profiler = ProfilerSession(
+        directory.tensorboard,
+        f"rank{rank}",
+        warmup=config.train.warmup_steps,
+        active=config.trace.profiler_steps,
+        enabled=config.trace.profiler,
+        rank=rank,
+        events=directory.events if config.trace.spans else None,
+    )
+    with context.progress.task("training", "steps") as update:
+        instruments = Instruments(log, written.recorder, profiler, update)
+        return Trainer(config.train, context.comm, stages, instruments, start, hooks).run()
+
+
+def _sample_check(sampler: Plan, first: tuple[int, int]) -> Callable[[int, Seen], None]:
+    """Check for ``verify``: at the end of an epoch each sample came as often as the access pattern says.
+
+    Args:
+        sampler: the order of training samples.
+        first: epoch that the run begins with, and its steps that were done before; these are not checked.
+    """
+
+    def check(epoch: int, came: Seen) -> None:
+        before = first[1] if epoch == first[0] else 0
+        check_counts(epoch, came, sampler.expected(epoch - 1, before))
+
+    return check

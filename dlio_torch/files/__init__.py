@@ -1,0 +1,1 @@
+"""Files that appear whole, and folders that belong to one process."""

@@ -1,0 +1,55 @@
+"""Errors of opening and reading a file, as one line for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dlio_torch.errors import DataError
+from dlio_torch.syserrors import is_damage, unreadable
+
+_TRIED = 1 << 20  # bytes
+
+
+@contextmanager
+def os_errors(path: Path) -> Iterator[None]:
+    """Turn what the system refuses (OSError) into the one-line error for the file.
+
+    Raises:
+        DataError: one line that names the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise open_error(path, error) from error
+
+
+def open_error(path: Path, error: Exception) -> DataError:
+    """The one-line error for a file that a library refused."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} does not exist", hint="generate the data, or correct dataset.path")
+    if isinstance(error, PermissionError):
+        return DataError(f"{path} cannot be opened: permission denied", hint="correct its permissions")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{path} is a folder, not a file", hint="correct dataset.path")
+    if not is_damage(error):
+        return unreadable(path, error)
+    if (refusal := _refusal(path)) is not None:  # which some libraries keep to themselves
+        return unreadable(path, refusal)
+    return DataError(
+        f"{path} cannot be read: {str(error) or type(error).__name__}",
+        hint="the file is damaged, incomplete or of another format",
+    )
+
+
+def _refusal(path: Path) -> OSError | None:
+    """Why the system does not give a file, if it does not."""
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.read(_TRIED)
+    except OSError as error:
+        return error
+    return None

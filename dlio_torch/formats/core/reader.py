@@ -1,0 +1,38 @@
+"""An open file of a format: the contract of readers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from dlio_torch.formats.core.batch import BatchBuffer
+
+
+class Reader(ABC):
+    """An open file.  Kept open by the dataset; used by one thread at a time, unless threads share it (see the format).
+
+    Attributes:
+        num_samples: samples in the file, as its own tables say; ``None`` if only reading it all would tell.
+    """
+
+    num_samples: int | None
+
+    @abstractmethod
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
+        """Read ``count`` consecutive samples of this file into ``buffer`` from ``position`` on.
+
+        Makes the library calls that the application makes for such a run of samples; the caller
+        decides (``access.unit``) whether runs are longer than one.
+
+        Args:
+            first: position of the first sample inside the file.
+            count: samples to read.
+            buffer: receives sample ``first + i`` at position ``position + i``.
+            position: first position in the buffer.
+
+        Raises:
+            DataError: the file does not hold these samples, or its bytes are damaged.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file; the reader is not used afterwards."""

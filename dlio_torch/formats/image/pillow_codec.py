@@ -1,0 +1,46 @@
+"""Decoding of images by Pillow, and the version of the library that encodes them."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import MissingPackageError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+def library_version(library: str, name: str) -> str:
+    """Name and version of a library that Pillow was built with, for the description of a data set.
+
+    Args:
+        library: Pillow's name of it.
+        name: the format, for the message.
+
+    Raises:
+        MissingPackageError: Pillow is not installed.
+    """
+    try:
+        from PIL import features
+    except ImportError as error:
+        raise MissingPackageError(
+            f"dataset.format={name} needs Pillow, which is not installed", hint="pip install 'dlio-torch[image]'"
+        ) from error
+    return f"{library} {features.version(library)}"
+
+
+def decoded(stored: bytes) -> npt.NDArray[np.generic]:
+    """Pixels of an encoded image; uint8 of ``(height, width, 3)``."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(stored)) as image:
+        return pixels_of(image)
+
+
+def pixels_of(image: Image.Image) -> npt.NDArray[np.generic]:
+    """Pixels of an open image, decoded now; uint8 of ``(height, width, 3)``."""
+    return np.asarray(image.convert("RGB"))

@@ -1,0 +1,133 @@
+"""Conversion of one workload file to the text of a recipe, with a report on its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_torch.config.layers import Stack
+from dlio_torch.config.resources import Resources
+from dlio_torch.config.scaling import data_steps
+from dlio_torch.config.schema import Config
+from dlio_torch.config.validate import check_world, validate
+from dlio_torch.config.yamlfile import Document, parse_document
+from dlio_torch.errors import ConfigError
+from dlio_torch.interop.dlio.checkpoint import checkpoint
+from dlio_torch.interop.dlio.dataset import dataset
+from dlio_torch.interop.dlio.loading import loading
+from dlio_torch.interop.dlio.recipe import Recipe, comment
+from dlio_torch.interop.dlio.scales import scales
+from dlio_torch.interop.dlio.training import outputs, training
+from dlio_torch.interop.dlio.workload import UnusedKey, WorkloadFile
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A recipe out of a workload file.
+
+    Attributes:
+        text: the recipe, each line with a comment that names the key it came from, and below it all keys that
+            it does not hold.
+        mapped: number of keys of the file that the recipe honours.
+        not_honoured: keys that it does not, or not as they stand, and why.
+        unknown: keys that DLIO does not have.
+        differences: differences between DLIO and the recipe that belong to no single key.
+    """
+
+    text: str
+    mapped: int
+    not_honoured: tuple[UnusedKey, ...]
+    unknown: tuple[UnusedKey, ...]
+    differences: tuple[str, ...]
+
+    def report(self) -> list[str]:
+        """Lines about keys and behaviour that the recipe does not reproduce."""
+        return [
+            *(f"not honoured: {item}" for item in self.not_honoured),
+            *(f"unknown: {item}" for item in self.unknown),
+            *(f"differs: {text}" for text in self.differences),
+        ]
+
+
+def convert(document: Document, places: Resources, *, strict: bool = False, ranks: int = 0) -> Converted:
+    """Turn a workload file into a recipe.
+
+    Args:
+        document: the parsed file.
+        places: where the scales are, to which the recipe adds blocks.
+        strict: refuse keys that DLIO does not have.
+        ranks: ranks of the run, where the size of a checkpoint depends on them; 0: as the file says.
+
+    Raises:
+        ConfigError: a value that DLIO does not take, or with ``strict`` an unknown key.
+    """
+    work, recipe = WorkloadFile(document), Recipe()
+    name = work.text("model.name") if work.is_group("model") else work.text("model", default="default")
+    kind = work.text("model.type").value
+    model_name = f"{name.value or 'default'}{f' ({kind})' if kind else ''}"
+    recipe.set("description", f"{model_name}, imported from a DLIO workload", name.origin)
+    trains = work.flag("workflow.train", default=True)
+    saves = work.flag("workflow.checkpoint")
+    generates = work.flag("workflow.generate_data")
+    if not trains.value and saves.value:
+        for section in ("dataset", "reader", "train", "evaluation", "metric", "generator", "storage"):
+            work.dismiss(section, "workflow.train is off: a run is checkpoints alone")
+        work.dismiss("workflow.evaluation", "workflow.train is off")
+    else:
+        form = dataset(work, recipe)
+        loading(work, recipe, form)
+        training(work, recipe)
+        if not trains.value:
+            work.note(trains.origin, "`run` trains; `generate` writes the data only")
+    if generates.given and not generates.value and trains.value:
+        recipe.differs("workflow.generate_data is off and DLIO expects data; here `run` generates missing data")
+    checkpoint(work, recipe, ranks)
+    outputs(work, recipe)
+    work.text("framework")
+    if trains.value or not saves.value:  # else steps are checkpoints
+        _fit_steps(work, recipe, document.label, ranks)
+    scales(recipe, places)
+    unknown = tuple(work.unknown())
+    if strict and unknown:
+        listed = ", ".join(f"{item.key} ({item.line})" for item in unknown)
+        raise ConfigError(f"{document.label}: unknown keys: {listed}", hint="correct them, or leave --strict out")
+    keys = Converted("", work.mapped(), tuple(work.not_honoured()), unknown, tuple(recipe.differences))
+    head = [f"Imported from the DLIO workload {Path(document.label).name}; a comment names the key of a value."]
+    text = comment(head) + "\n" + recipe.body()
+    if keys.report():
+        text += "\n" + comment(["Not in this recipe:", *(f"  {line}" for line in keys.report())])
+    _check(text, document.label)
+    return Converted(text, keys.mapped, keys.not_honoured, keys.unknown, keys.differences)
+
+
+def _fit_steps(work: WorkloadFile, recipe: Recipe, label: str, ranks: int) -> None:
+    """Drop a number of steps that the data cannot provide: DLIO ends an epoch with its data, this tool refuses it.
+
+    Raises:
+        ConfigError: the recipe cannot be run.
+    """
+    config, ranks = _check(recipe.body(), label), max(1, ranks)
+    access, wanted = config.access, config.train.steps
+    if access.repeat or access.pattern == "lanes" or wanted <= (given := data_steps(config, ranks)):
+        return
+    recipe.unset("train.steps")
+    work.note(
+        "train.total_training_steps",
+        f"the data give {given} steps an epoch to {ranks} rank(s), and DLIO ends an epoch with its data: the recipe "
+        "takes as many steps as they give",
+    )
+
+
+def _check(text: str, label: str) -> Config:
+    """Checks that the recipe runs; its mistakes are reported as mistakes of the workload file."""
+    parsed = parse_document(text, "recipe")
+    stack = Stack()
+    tree = {key: value for key, value in parsed.tree.items() if key != "scales"}
+    try:
+        stack.add(tree, parsed.location_of)
+        config = stack.build()
+        validate(config)
+        check_world(config, 1)
+    except ConfigError as error:
+        raise ConfigError(f"{label}: its recipe is not valid: {error.message}", hint=error.hint) from None
+    return config

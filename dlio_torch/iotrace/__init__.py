@@ -1,0 +1,1 @@
+"""Recordings of I/O: recorder, importers of other tools' logs, event tables, figures and comparison."""

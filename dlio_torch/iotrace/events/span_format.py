@@ -1,0 +1,18 @@
+"""Binary format of a ``.spans`` file: a header, then records of 48 bytes."""
+
+from __future__ import annotations
+
+import struct
+
+MAGIC = b"DLIOSPAN"
+VERSION = 1
+HEADER = struct.Struct("<8sIIiiqqq")
+"""Magic, version, record size, rank, pid, anchor (monotonic ns, wall-clock ns), 1 if the recording ended early."""
+RECORD = struct.Struct("<qqqqiIII")
+"""Start ns, end ns, offset, bytes, step, file, tid, op.
+
+The op is stored last.  A record that SIGKILL cut short has op 0, and the reader leaves it out.
+"""
+ENDED_EARLY = struct.Struct("<q")
+"""The last field of the header."""
+assert HEADER.size == RECORD.size

@@ -1,0 +1,1 @@
+"""Figures of the I/O calls of a recording: time, sizes, rates, order, files, ranks."""

@@ -1,0 +1,80 @@
+"""Records I/O calls of this process during a part of its life.
+
+The library must be loaded at the start of the process, but the target folder is known only later.  Therefore the
+process starts with an idle library (:func:`waiting_environment`), and :func:`recording` activates it, also for the
+processes that it starts meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dlio_torch.errors import PreconditionError
+from dlio_torch.iotrace.recorder.preload import DEFAULT_LIMIT_BYTES, LIBRARY, environment
+
+
+def waiting_environment() -> dict[str, str]:
+    """Environment variables with which a program can call :func:`recording` later.
+
+    Raises:
+        NativeUnavailable: there is no library and none can be compiled.
+    """
+    return {"LD_PRELOAD": environment(Path("/"))["LD_PRELOAD"]}
+
+
+def is_waiting() -> bool:
+    """Whether this process has loaded the library."""
+    return LIBRARY in os.environ.get("LD_PRELOAD", "") and hasattr(ctypes.CDLL(None), "dlio_posix_begin")
+
+
+@contextlib.contextmanager
+def recording(
+    directory: Path, *, rank: int, include: Sequence[str] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES
+) -> Iterator[None]:
+    """Records the I/O calls of this process, and of those that it starts, within the context; once only.
+
+    Args:
+        directory: events folder; made where it is missing.
+        rank: rank of this process and its children.
+        include: see :func:`~dlio_torch.iotrace.recorder.preload.environment`.
+        limit_bytes: see there.
+
+    Raises:
+        PreconditionError: the folder cannot be made, or the process was started without the library.
+        ConfigError: a pattern cannot be used.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreconditionError(
+            f"calls cannot be recorded in {directory}: {error.strerror}", hint="choose another folder"
+        ) from error
+    variables = environment(directory, rank=rank, include=include, limit_bytes=limit_bytes)
+    del variables["LD_PRELOAD"]  # as it is
+    os.environ.update(variables)
+    library = ctypes.CDLL(None)
+    try:
+        if not is_waiting() or not library.dlio_posix_begin():
+            raise PreconditionError(
+                "the calls of this process cannot be recorded: it was started without the library, or recorded before",
+                hint="start it with python -m dlio_torch",
+            )
+        yield
+        library.dlio_posix_end()
+    finally:
+        for name in variables:
+            os.environ.pop(name, None)
+
+
+def patterns(places: Sequence[Path | str]) -> list[str]:
+    """Path patterns for folders and files, under the names that programs and the kernel use; patterns stay."""
+    names: dict[str, None] = {}
+    for place in map(str, places):
+        is_pattern = any(mark in place for mark in "*?[") and not os.path.exists(place)
+        for name in [place] if is_pattern else [os.path.abspath(place), os.path.realpath(place)]:
+            names[name] = None
+    return list(names)

@@ -1,0 +1,1 @@
+"""Traces for viewers: Perfetto and TensorBoard's profiler plugin."""

@@ -1,0 +1,159 @@
+"""The plan that ``--dry-run`` prints: bytes, files, steps, memory and time of a run; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
+from dlio_torch.config.compose import Composed
+from dlio_torch.config.schema import Config
+from dlio_torch.config.validate import check_world
+from dlio_torch.data.dataset.manifest import Manifest, check_present, data_folder
+from dlio_torch.data.dataset.stored_size import stored_bytes
+from dlio_torch.data.engines.registry import format_of
+from dlio_torch.data.order.held_plan import fetched_by
+from dlio_torch.data.order.pipe_plan import Plan
+from dlio_torch.data.order.planning import RankOrder, fit_steps, plan_order
+from dlio_torch.dist.launcher import Launch, detect
+from dlio_torch.dist.registry import choose_backend
+from dlio_torch.errors import ConfigError, DlioError, PreconditionError
+from dlio_torch.formats.core.format import Format
+from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem, peak_bytes, results_folder
+from dlio_torch.preflight.data_location import LocatedData, locate_data
+from dlio_torch.preflight.data_space import data_space_problem
+from dlio_torch.preflight.feasibility import (
+    check_duration,
+    check_sample_shapes,
+    held_batch_bytes,
+    resource_problem,
+)
+from dlio_torch.preflight.mpi_io import check_mpi_io
+from dlio_torch.report.data_text import data_lines
+from dlio_torch.units import format_duration, format_size
+
+_MAX_COUNTED = 1_000_000  # files of a split that are looked for
+
+
+def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> int:
+    """Print the plan on rank 0; returns the exit code.
+
+    Args:
+        composed: the configuration and its sources.
+        phases: ``generate``, ``train`` or both.
+
+    Raises:
+        DlioError: the configuration is wrong, or data are missing or damaged.
+    """
+    launch, fmt = detect(), format_of(composed.config)
+    world_size = 1 if composed.config.dist.backend == "single" else launch.world_size
+    data = locate_data(composed.config, fmt)
+    if composed.config.dataset.path is None and "generate" not in phases and fmt.needs_files:
+        check_present(data.manifests, fmt)
+    train = data.manifests["train"]
+    config = fit_steps(composed.config, data.manifests, world_size, composed.scaled)
+    check_world(config, world_size, train.num_samples, train.num_files, composed.sources)
+    order = plan_order(config, fmt, data.manifests, 0, world_size)
+    check_duration(config, order, composed.sources)
+    check_sample_shapes(fmt, order.train)
+    if launch.rank == 0:
+        lines = [f"scale: {note}" for note in composed.notes]
+        lines += _data(config, fmt, data)
+        if "train" in phases:
+            lines += _training(config, fmt, order.train, world_size)
+            lines += _evaluation(config, order, world_size)
+            lines += _problems(config, fmt, data.manifests, order.train, launch, composed.sources)
+        print("\n".join(lines))
+    return 0
+
+
+def _data(config: Config, fmt: Format, data: LocatedData) -> Iterator[str]:
+    if data.details is not None:
+        yield from data_lines(config.dataset.path, data.details)
+        return
+    for split, manifest in data.manifests.items():
+        amount = f"data: {split}: {manifest.num_files} file(s), {manifest.num_samples} samples"
+        if not fmt.needs_files:
+            yield f"{amount} in memory"
+            continue
+        present = "not counted which are"
+        if manifest.num_files <= _MAX_COUNTED:
+            present = f"{sum(fmt.is_there(manifest.path(file)) for file in range(manifest.num_files))}"
+        size = format_size(manifest.num_samples * stored_bytes(fmt))
+        yield f"{amount}, about {size} in {data_folder(config, fmt)} ({present} already there)"
+
+
+def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> Iterator[str]:
+    steps, epochs = len(sampler), config.train.epochs
+    if config.stage.dir is not None:
+        readers = "the ranks of a node read" if config.stage.per == "node" else "each rank reads"
+        yield f"stage: what {readers} is copied to {config.stage.dir} before it is read"
+    fetched = fetched_by(sampler)
+    samples = len(fetched) * epochs * sampler.batch_size
+    compute = steps * epochs * config.compute.emulated_step_s
+    yield f"ranks: {_ranks(config, world_size)}"
+    yield f"steps: {steps} a rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples a rank and step"
+    yield (
+        f"reads: {format_size(samples * fmt.sample_bytes())} of tensors a rank, "
+        f"about {format_size(samples * stored_bytes(fmt))} of stored data"
+    )
+    yield _checkpoints(config, steps, world_size)
+    yield f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches a rank, beside torch"
+    yield f"time: at least {format_duration(compute)} of emulated compute a rank, beside generating, reading and saving"
+
+
+def _ranks(config: Config, world_size: int) -> str:
+    """Number of ranks of this run, and of the published run if that had more."""
+    published = config.system.world_size
+    if published <= world_size:
+        return f"{world_size}"
+    return f"{world_size}; the published run had {published} (system.world_size), which a launcher starts"
+
+
+def _problems(
+    config: Config,
+    fmt: Format,
+    manifests: Mapping[str, Manifest],
+    sampler: Plan,
+    launch: Launch,
+    sources: Mapping[str, str],
+) -> Iterator[str]:
+    """Reasons why this machine would refuse the run; another machine may be large enough."""
+    problems: list[DlioError | None] = []
+    try:
+        reduces = choose_backend(config.dist.backend, launch) != "single"
+    except ConfigError as error:
+        problems.append(error)
+        reduces = True
+    problems.append(resource_problem(config, fmt, sampler, sources, reduces=reduces))
+    problems.append(checkpoint_space_problem(config, len(sampler), launch.world_size))
+    try:
+        check_mpi_io(config, fmt)
+    except PreconditionError as error:
+        problems.append(error)
+    if config.dataset.path is None and fmt.needs_files:
+        problems.append(data_space_problem(config, fmt, manifests.values()))
+    yield from (f"not possible here: {problem}" for problem in problems if problem is not None)
+
+
+def _evaluation(config: Config, order: RankOrder, world_size: int) -> Iterator[str]:
+    """Amount of evaluation on rank 0; no line for a run without evaluation."""
+    train, sampler, evaluation = config.train, order.train, order.evaluation
+    if evaluation is None:
+        return
+    times = len(sampler) * train.epochs // train.eval_every_steps if train.eval_every_steps else 0
+    times += train.epochs // train.eval_every_epochs if train.eval_every_epochs else 0
+    ranks = f"each of {world_size} rank(s)" if train.eval_ranks == "all" else "the first rank"
+    yield f"evaluations: {times} of {len(evaluation)} steps, {evaluation.batch_size} samples each, by {ranks}"
+
+
+def _checkpoints(config: Config, steps: int, world_size: int) -> str:
+    if config.checkpoint.kind == "none":
+        return "checkpoints: none"
+    ranks = world_size if config.checkpoint.ranks == "all" else 1
+    options = config.checkpoint
+    count, before = saves(options, steps, config.train.epochs), start_bytes(options)
+    graphs = f", {format_size(before)} of graphs before the first" if before else ""
+    return (
+        f"checkpoints: {count} of {format_size(checkpoint_bytes(options))} by {ranks} rank(s){graphs}, "
+        f"up to {format_size(peak_bytes(config, steps, world_size))} of disk at a time in {results_folder(config)}"
+    )

@@ -1,0 +1,114 @@
+"""Writes a comparison of two recordings to the terminal or as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dlio_torch.iotrace.fidelity.components import Comparison, Component
+from dlio_torch.iotrace.fidelity.measures import TOLERANCE
+from dlio_torch.report.terminal import write
+
+SCHEMA = "dlio_torch.comparison"
+VERSION = "1"
+
+
+def print_comparison(comparison: Comparison, stream: TextIO) -> None:
+    """Writes the verdict, the components, worst first, and the omissions.
+
+    Args:
+        comparison: what :func:`dlio_torch.iotrace.fidelity.compare_recordings.compare` gave.
+        stream: where to.
+    """
+
+    def draw(console: Console) -> None:
+        console.print()
+        console.print(f"A: {comparison.a}", soft_wrap=True)
+        console.print(f"B: {comparison.b}", soft_wrap=True)
+        console.print(_terms(comparison))
+        console.print(_components(comparison))
+        for title, lines in (("not compared", comparison.left_out), ("to know", comparison.notes)):
+            if lines:
+                console.print(f"{title}:")
+                console.print(_lines(lines))
+        if comparison.parity is not None:
+            console.print(f"cosine similarity: {comparison.parity.cosine:.2f}, {comparison.parity.caveat}.")
+        console.print()
+        console.print(comparison.headline, style="bold")
+
+    write(stream, draw)
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain values; None: not measured, or not known."""
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "a": comparison.a,
+        "b": comparison.b,
+        "alike": comparison.alike,
+        "headline": comparison.headline,
+        "scale_free": comparison.scale_free,
+        "rank_pairs": comparison.rank_pairs,
+        "files_paired": comparison.paired,
+        "noise_from": comparison.noise_from,
+        "components": [
+            {**asdict(component), "allowed": component.allowed, "alike": component.alike}
+            for component in comparison.components
+        ],
+        "left_out": list(comparison.left_out),
+        "cosine": None if comparison.parity is None else asdict(comparison.parity),
+        "notes": list(comparison.notes),
+    }
+
+
+def _terms(comparison: Comparison) -> str:
+    parts = [f"files paired: {comparison.paired}"]
+    if comparison.scale_free:
+        parts.append("scale-free")
+    if comparison.rank_pairs is not None:
+        parts.append(f"median of {comparison.rank_pairs} pair{'s' * (comparison.rank_pairs != 1)} of ranks")
+    if comparison.noise_from is not None:
+        parts.append(f"noise: distance between {comparison.noise_from}")
+    return "; ".join(parts)
+
+
+def _components(comparison: Comparison) -> Table:
+    noise = comparison.noise_from is not None
+    title = f"components by {'distance beyond the noise' if noise else 'distance'} over limit, worst first"
+    table = Table(box=box.SIMPLE, title=f"{title} (0: equal, 1: nothing alike)", title_justify="left")
+    table.title_style = "none"
+    table.add_column("component", overflow="fold", min_width=12)
+    for name in ("distance", *(("noise", "beyond") if noise else ()), "limit", "alike"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("figures", overflow="fold")
+    for component in comparison.components:
+        cells = [f"{component.distance:.3f}"]
+        if noise:
+            cells += ["-" if value is None else f"{value:.3f}" for value in (component.noise, component.excess)]
+        table.add_row(
+            component.name, *cells, f"{component.allowed:.2f}", "yes" if component.alike else "NO", _figures(component)
+        )
+    return table
+
+
+def _figures(component: Component) -> str:
+    detail = component.detail
+    if component.exact is not None and f"{component.exact:.3f}" != f"{component.distance:.3f}":
+        detail += f"; {component.exact:.3f} without the tolerance of {TOLERANCE:.0%}"
+    if component.worst_pair is None or not component.worst_pair[2]:
+        return detail
+    rank_a, rank_b, distance = component.worst_pair
+    return f"{detail} (furthest: ranks {rank_a} and {rank_b}, {distance:.3f})"
+
+
+def _lines(lines: tuple[str, ...]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+    table.add_column(overflow="fold")
+    for line in lines:
+        table.add_row(line)
+    return table

@@ -1,0 +1,28 @@
+"""Console lines about existing data: their amount, and the content of the first file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def data_lines(path: str | None, details: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for the amount of data, and one for each array of the first file.
+
+    Args:
+        path: ``dataset.path``.
+        details: ``files``, ``samples``, and what the format knows of the first file (``FileInfo.details``).
+    """
+    files = details["files"]
+    amounts = {name: value for name, value in details.items() if not isinstance(value, Mapping)}
+    amounts = {name: value for name, value in amounts.items() if name not in ("files", "samples")}
+    more = f" ({_listed(amounts)})" if amounts and files == 1 else ""
+    yield f"data: {path} (existing): {files} file{'' if files == 1 else 's'}, {details['samples']} samples{more}"
+    prefix = "" if files == 1 else "first file, "
+    for name, array in details.items():
+        if isinstance(array, Mapping):
+            yield f"data: {prefix}{name}: {_listed(array)}"
+
+
+def _listed(figures: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items() if value is not None)

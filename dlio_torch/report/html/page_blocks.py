@@ -1,0 +1,145 @@
+"""Building blocks of a page: sections of figures, tables, facts and sentences, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+NOT_MEASURED = "not measured"
+UNKNOWN = "\u2013"
+"""Mark of a missing value in a table."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure and its caption.
+
+    Args:
+        svg: text of an ``<svg>`` element, from :func:`dlio_torch.report.html.svg.to_svg` only.
+        title: what it shows, a few words.
+        method: how it was computed, one or more sentences.
+        status: what its figures are (exact or estimated, cold or warm cache).
+    """
+
+    svg: str
+    title: str
+    method: str
+    status: str
+    kind: Literal["figure"] = "figure"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; every cell is text.
+
+    Args:
+        title: what it shows.
+        columns: headings; one that starts with ``<`` is of text (left, may wrap), with ``<<`` of words that stay on
+            one line, others are of numbers.
+        rows: cells.
+        note: how it was computed, and what was left out.
+        foot: a last row of sums.
+        tall: whether the first cell of a row stands on a line of its own, above the others.
+        emphasis: for each row whether it stands out; empty: none does.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    foot: Sequence[str] | None = None
+    tall: bool = False
+    emphasis: Sequence[bool] = ()
+    kind: Literal["table"] = "table"
+
+    @property
+    def headings(self) -> list[tuple[str, str]]:
+        """Each heading, and the style of its column."""
+        counts = []
+        for name in self.columns:
+            style = "text line" if name.startswith("<<") else "text" if name.startswith("<") else ""
+            counts.append((name.removeprefix("<").removeprefix("<"), style))
+        return counts
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Pairs of a label and a value."""
+
+    rows: Sequence[tuple[str, str]]
+    kind: Literal["facts"] = "facts"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The key figures: value, label and a remark of each."""
+
+    tiles: Sequence[tuple[str, str, str]]
+    kind: Literal["tiles"] = "tiles"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A sentence or two."""
+
+    text: str
+    kind: Literal["text"] = "text"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Preformatted text to copy."""
+
+    title: str
+    text: str
+    kind: Literal["listing"] = "listing"
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Note on data that were not recorded, and how to record them."""
+
+    text: str
+    kind: Literal["absent"] = "absent"
+
+
+@dataclass(frozen=True)
+class Notes:
+    """A list of sentences."""
+
+    notes: Sequence[str]
+    kind: Literal["notes"] = "notes"
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A long block that opens with a click, and is open on paper."""
+
+    summary: str
+    blocks: Sequence[Block] = ()
+    text: str = ""
+    kind: Literal["folded"] = "folded"
+
+
+Block = Figure | Table | Facts | Tiles | Text | Listing | Absent | Notes | Folded
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under one heading.
+
+    Args:
+        key: its anchor.
+        title: its heading.
+        blocks: what stands in it, from the top.
+    """
+
+    key: str
+    title: str
+    blocks: Sequence[Block] = field(default_factory=tuple)
+
+    @property
+    def absent(self) -> bool:
+        """Whether the section has no recorded data."""
+        return all(block.kind == "absent" for block in self.blocks)

@@ -1,0 +1,77 @@
+"""Folders for results: their names, and checks that they can be made and written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+from dlio_torch.errors import PreconditionError
+from dlio_torch.ownership.names import MARKER
+from dlio_torch.syserrors import refused
+
+
+def check_results_folder(path: Path, key: str, source: str, *, empty: bool = True) -> None:
+    """Check that a folder for results can be made and written; nothing is written.
+
+    Args:
+        path: the folder.
+        key: option that names it, for messages.
+        source: source of that option's value.
+        empty: whether the folder must be empty.
+
+    Raises:
+        PreconditionError: the path is a file, the folder is not empty or may not be written, or its device is full.
+    """
+    try:
+        problem = _unusable(path.expanduser().absolute(), empty)
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
+        problem = f"cannot be used: {error}"
+    if problem:
+        raise PreconditionError(f"{key}={path} ({source}): {problem}", hint="choose another folder")
+
+
+def _unusable(path: Path, empty: bool) -> str:
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not there.is_dir():
+        return "is a file" if there == path else f"cannot be made: {there} is a file"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{there} may not be written"
+    if not (room := shutil.disk_usage(there)).free:
+        return "its file system is full" if room.total else "its file system takes no files"
+    return "is not empty" if empty and there == path and not is_vacant(path) else ""
+
+
+def is_vacant(folder: Path) -> bool:
+    """Whether a folder holds nothing but perhaps the marker of a folder for results."""
+    return all(path.name == MARKER for path in folder.iterdir())
+
+
+def claim(path: Path) -> Path:
+    """Make the folder that ``output.dir`` names; returns it.
+
+    Raises:
+        PreconditionError: it is not empty, or cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        occupied = not is_vacant(path)
+    except OSError as error:
+        raise refused(f"output.dir={path} cannot be made", error, elsewhere="choose another folder") from error
+    if occupied:
+        raise PreconditionError(f"output.dir={path} is not empty", hint="choose a new folder or remove this one")
+    return path
+
+
+def folder_name(recipe: str) -> str:
+    """The folder of a recipe's runs below ``output.root``; ``recipe`` is a name, or the path of a file."""
+    name = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else Path(recipe).name
+    return re.sub(r"[^\w.+-]+", "_", name).strip(".") or "run"
+
+
+def name_run_directory(interrupt: KeyboardInterrupt, folder: Path) -> None:
+    """Name the run directory in the message of an interrupt."""
+    path = shlex.quote(str(folder))
+    interrupt.args = (f"what was recorded is in {path}, to be read with: python -m dlio_torch report {path}",)

@@ -1,0 +1,234 @@
+"""The model of a study: axes that vary, points that combine their values, trials that measure points."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from dlio_torch.config.compose import split_argument
+
+NOT_APPLICABLE = "-"
+"""Value of an axis that has no meaning at a point (``loader.prefetch_factor`` without workers)."""
+RANKS = "ranks"
+"""Key of the axis that is no option of a run: the number of processes that a launcher starts."""
+OBJECTIVE = "train.samples_per_s"
+"""Figure by which points are ranked if a study names none."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One quantity that varies.
+
+    Attributes:
+        key: a dotted option (``loader.num_workers``), a group whose fragments are chosen (``dataset``), ``ranks``, or
+            a name of the study if ``settings`` say which arguments each value stands for.
+        values: the values in the order of the study; empty if a search draws them.
+        settings: the ``key=value`` arguments of each value; ``None``: ``<key>=<value>``.
+        compared: whether one value can be better than another; ``False``: the values are different workloads.
+        default: value without the study; ``None``: not known. It is not stored.
+    """
+
+    key: str
+    values: tuple[str, ...] = ()
+    settings: Mapping[str, tuple[str, ...]] | None = None
+    compared: bool = True
+    default: str | None = None
+
+    def arguments(self, value: str) -> tuple[str, ...]:
+        """Arguments of a run for ``value``; none for the number of ranks and for a value that is not applicable."""
+        if value == NOT_APPLICABLE or self.key == RANKS:
+            return ()
+        return (f"{self.key}={value}",) if self.settings is None else self.settings[value]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it was requested.
+
+    Attributes:
+        name: name of the folder of its results.
+        title: a few words.
+        settings: ``key=value`` arguments of every run, including the recipe.
+        axes: what varies; the first axis is the slowest.
+        repeats: runs of each point.
+        ranks: processes of a run, unless ranks are an axis.
+        timeout_s: longest time of a run.
+        start: ``warm``: trials are forked by a process that has imported torch; ``fresh``: each imports it.
+        failures: failed runs after which a point is given up.
+        figures: dotted names in ``summary.json``; points are ranked by the first.
+        better: direction of the first figure.
+        description: the question, a paragraph.
+        sources: publications that the study rests on.
+        definition: text of the study file; ``""`` without a study file.
+        written: argument -> line of the study file that holds it, for messages.
+        scaled: what the scale changed, one line each, once the points are known.
+    """
+
+    name: str
+    title: str
+    settings: tuple[str, ...]
+    axes: tuple[Axis, ...] = ()
+    repeats: int = 3
+    ranks: int = 1
+    timeout_s: float = 3600.0
+    start: Literal["warm", "fresh"] = "warm"
+    failures: int = 1
+    figures: tuple[str, ...] = (OBJECTIVE,)
+    better: Literal["higher", "lower"] = "higher"
+    description: str = ""
+    sources: tuple[str, ...] = ()
+    definition: str = field(default="", repr=False)
+    written: Mapping[str, str] = field(default_factory=dict, repr=False)
+    scaled: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for studies that may share a directory: trials of one are trials of the other."""
+        axes = [(axis.key, axis.values, None if axis.settings is None else dict(axis.settings)) for axis in self.axes]
+        return self.settings, axes, self.ranks
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of values.
+
+    Attributes:
+        number: from 1, in the order of the grid.
+        values: key and value of each axis, :data:`NOT_APPLICABLE` if the axis has no meaning here.
+        settings: all ``key=value`` arguments of a run.
+        ranks: processes of a run.
+        fresh: whether its trials cannot start warm.
+    """
+
+    number: int
+    values: tuple[tuple[str, str], ...]
+    settings: tuple[str, ...]
+    ranks: int = 1
+    fresh: bool = False
+
+    @property
+    def label(self) -> str:
+        """The values in one line."""
+        return " ".join(f"{key}={value}" for key, value in self.values if value != NOT_APPLICABLE) or "as configured"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a point.
+
+    Attributes:
+        settings: its ``key=value`` arguments.
+        point: number of its point.
+        repeat: number of the run of its point, from 1.
+        values: key and value of each axis.
+        ranks: its processes.
+        status: ``failed`` if the exit code is not 0.
+        exit_code: 124 after the time limit, 128 + n if signal n killed it.
+        error: one line that says why it failed.
+        directory: run directory, relative to the study's directory if it lies inside; ``""``: there is none.
+        start: ``warm`` if a process that had imported torch started it.
+        started: UTC, ISO 8601.
+        figures: value of each figure by its dotted name; ``None``: not measured.
+        cache: state of the page cache that was requested; ``""``: none.
+        warnings: reasons to doubt the figures.
+    """
+
+    settings: tuple[str, ...] = ()
+    point: int = 0
+    repeat: int = 1
+    values: tuple[tuple[str, str], ...] = ()
+    ranks: int = 1
+    status: Literal["done", "failed"] = "done"
+    exit_code: int = 0
+    error: str | None = None
+    directory: str = ""
+    start: Literal["fresh", "warm"] = "fresh"
+    started: str = ""
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    cache: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it left no figures."""
+        return self.status == "failed"
+
+    @property
+    def wall_s(self) -> float | None:
+        """Seconds from its start to its end; ``None``: not measured."""
+        return self.figures.get("trial.wall_s")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "values": dict(self.values)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Trial:
+        """The trial of :meth:`to_json`.
+
+        Raises:
+            ValueError: the data are not those of a trial.
+        """
+        try:
+            return cls(
+                **{
+                    **data,
+                    "settings": tuple(data["settings"]),
+                    "values": tuple(data["values"].items()),
+                    "warnings": tuple(data.get("warnings", ())),
+                    "point": int(data["point"]),
+                    "repeat": int(data["repeat"]),
+                    "figures": dict(data["figures"]),
+                }
+            )
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"no trial: {error}") from None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The next trial.
+
+    Attributes:
+        point: the point to run.
+        repeat: number of the run of this point, from 1.
+        reason: why this point, in a few words; ``""``: it is its turn.
+    """
+
+    point: Point
+    repeat: int
+    reason: str = ""
+
+    def failed(self, exit_code: int, error: str) -> Trial:
+        """The trial, failed before it could start."""
+        point = self.point
+        return Trial(
+            point.settings, point.number, self.repeat, point.values, point.ranks, "failed", exit_code, error=error
+        )
+
+
+def grid(study: Study) -> list[Point]:
+    """Every combination of the values of all axes, the first axis slowest."""
+    keys = [axis.key for axis in study.axes]
+    combinations = itertools.product(*(axis.values for axis in study.axes))
+    return [point_at(study, i, tuple(zip(keys, values, strict=True))) for i, values in enumerate(combinations, 1)]
+
+
+def point_at(study: Study, number: int, values: tuple[tuple[str, str], ...]) -> Point:
+    """The point with these values, one for each axis of the study."""
+    settings = list(study.settings)
+    for axis, (_, value) in zip(study.axes, values, strict=True):
+        settings += axis.arguments(value)
+    return Point(number, values, last_of_each(settings), int(dict(values).get(RANKS, study.ranks)))
+
+
+def last_of_each(settings: Sequence[str]) -> tuple[str, ...]:
+    """The last argument of each key."""
+    arguments: dict[str, str] = {}
+    for argument in settings:
+        key = split_argument(argument)[0]
+        arguments.pop(key, None)
+        arguments[key] = argument
+    return tuple(arguments.values())

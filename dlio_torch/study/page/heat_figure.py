@@ -1,0 +1,144 @@
+"""Two options against each other: the objective of each pair of their values, as a map of colours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlio_torch.report.html.svg import to_svg
+from dlio_torch.report.html.theme import BLACK, VERMILLION, WIDTH, clean, panels
+from dlio_torch.study.model import Axis
+from dlio_torch.study.page.marks import cut, spoken, value_ticks
+from dlio_torch.study.page.points import PointTrials, StudyView
+from dlio_torch.study.values import axis_unit, digits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_CELLS = 240
+_CELL_IN = 0.46
+
+
+@dataclass(frozen=True)
+class HeatFigure:
+    """The map, and what its caption must say.
+
+    Args:
+        svg: text of the element.
+        chosen: whether a cell is the best of several settings of further options.
+        empty: whether pairs were not measured.
+        spread: whether a setting stands in several cells, because an option has no meaning in it.
+    """
+
+    svg: str
+    chosen: bool
+    empty: bool
+    spread: bool
+
+
+def heat_figure(study: StudyView, across: Axis, up: Axis, name: str) -> HeatFigure | None:
+    """The objective for each pair of values; ``None`` where too few pairs were measured or too many are asked.
+
+    Where further options are swept, a cell shows the best setting of them.
+    """
+    cells, chosen, failed = _cells(study, across, up)
+    if len(cells) < 4 or len(across.values) * len(up.values) > MOST_CELLS:
+        return None
+    spreads = {place: study.scores[point.number] for place, point in cells.items()}
+    factor, unit = axis_unit(max(spread.median for spread in spreads.values()), study.objective)
+    table = np.full((len(up.values), len(across.values)), np.nan)
+    for (column, row), item in spreads.items():
+        table[row, column] = item.median * factor
+    tips: dict[str, str] = {}
+    height = 1.25 + _CELL_IN * len(up.values)
+    import matplotlib
+
+    with panels(1, 1, height) as (figure, [axes]):
+        colours = matplotlib.colormaps["cividis" if study.better == "higher" else "cividis_r"]
+        low, high = float(np.nanmin(table)), float(np.nanmax(table))
+        image = axes.pcolormesh(table, cmap=colours, vmin=low, vmax=high, edgecolors="white", linewidth=1.5)
+        small = len(across.values) > 14
+        for (column, row), item in spreads.items():
+            value = item.median * factor
+            red, green, blue, _ = colours((value - low) / (high - low) if high > low else 0.5)
+            ink = "white" if 0.3 * red + 0.6 * green + 0.1 * blue < 0.5 else BLACK
+            text = axes.text(
+                column + 0.5, row + 0.5, digits(value), ha="center", va="center", color=ink, fontsize=7 if small else 9
+            )
+            point = cells[column, row]
+            text.set_gid(f"cell-{column}-{row}")
+            tips[f"cell-{column}-{row}"] = f"{study.label(point.settings)}: {spoken(item, study.objective)}"
+        for column, row in failed:
+            axes.text(column + 0.5, row + 0.5, "failed", ha="center", va="center", color=VERMILLION, fontsize=8)
+        _frames(axes, study, cells)
+        longest = max(len(cut(value)) for value in across.values)
+        slanted = longest * 0.075 > (WIDTH - 3) / len(across.values)
+        value_ticks(axes, _middles(across), _texts(study, across, "\n"), slanted=slanted)
+        axes.set_yticks(_middles(up), _texts(study, up, " "))
+        axes.set_xlabel(cut(across.key, 60))
+        axes.set_ylabel(cut(up.key, 60))
+        axes.tick_params(length=0)
+        axes.grid(visible=False)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        bar = figure.colorbar(image, ax=axes, pad=0.02, fraction=0.05)
+        bar.set_label(f"{clean(study.objective.label)} ({unit})" if unit else clean(study.objective.label))
+        bar.outline.set_visible(False)
+        svg = to_svg(figure, name, f"{cut(across.key)} against {cut(up.key)}", tips)
+        many = len({point.number for point in cells.values()}) < len(cells)
+        return HeatFigure(svg, chosen, empty=len(cells) + len(failed) < table.size, spread=many)
+
+
+def _texts(study: StudyView, axis: Axis, between: str) -> list[str]:
+    """The values, the default's named."""
+    return [cut(value) + (f"{between}(default)" if study.is_default(axis, value) else "") for value in axis.values]
+
+
+def _middles(axis: Axis) -> list[float]:
+    return [index + 0.5 for index in range(len(axis.values))]
+
+
+def _cells(
+    study: StudyView, across: Axis, up: Axis
+) -> tuple[dict[tuple[int, int], PointTrials], bool, list[tuple[int, int]]]:
+    """The best point of each pair of values, whether any was chosen among several, and the pairs that failed."""
+    place = (
+        {value: index for index, value in enumerate(across.values)},
+        {value: index for index, value in enumerate(up.values)},
+    )
+    cells: dict[tuple[int, int], PointTrials] = {}
+    failed: set[tuple[int, int]] = set()
+    chosen = False
+    for point in (*study.ranked, *(point for point in study.points if point.failed)):
+        columns = _spots(place[0], point.settings.get(across.key, "-"))
+        for column in columns:
+            for row in _spots(place[1], point.settings.get(up.key, "-")):
+                if point.failed:
+                    failed.add((column, row))
+                elif (column, row) in cells:
+                    chosen = True
+                else:
+                    cells[column, row] = point
+    return cells, chosen, sorted(failed - cells.keys())
+
+
+def _spots(place: dict[str, int], value: str) -> list[int]:
+    """Positions of a value; a value without meaning has all positions."""
+    return [place[value]] if value in place else list(place.values()) if value == "-" else []
+
+
+def _frames(axes: Axes, study: StudyView, cells: dict[tuple[int, int], PointTrials]) -> None:
+    """A dashed frame around the default, a full one around the best."""
+    from matplotlib.patches import Rectangle
+
+    for (column, row), point in cells.items():
+        if study.default is not None and point.number == study.default.number:
+            axes.add_patch(
+                Rectangle((column + 0.04, row + 0.06), 0.92, 0.88, fill=False, edgecolor=BLACK, linestyle="--")
+            )
+        if point.number in study.best:
+            axes.add_patch(
+                Rectangle((column + 0.03, row + 0.04), 0.94, 0.92, fill=False, edgecolor=VERMILLION, linewidth=2.2)
+            )

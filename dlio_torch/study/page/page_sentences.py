@@ -1,0 +1,271 @@
+"""The sentences of a study's page: its answer, what each option does, what to beware of."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from dlio_torch.analysis.cache import WARM
+from dlio_torch.report.html.theme import clean
+from dlio_torch.report.run_verdict import percent
+from dlio_torch.study.metrics import DEVICE_SHARE
+from dlio_torch.study.model import Axis, Trial
+from dlio_torch.study.page.drift_figure import Drift
+from dlio_torch.study.page.marks import spoken
+from dlio_torch.study.page.points import Case, PointTrials, StudyView
+
+_MOST_NAMED = 4
+_VERDICTS = {
+    "agrees": ("agrees", "agree"),
+    "partly": ("agrees in part", "agree in part"),
+    "contradicts": ("is contradicted", "are contradicted"),
+    "within noise": ("lies within noise", "lie within noise"),
+    "cannot be told": ("cannot be told", "cannot be told"),
+    "not measured": ("was not measured", "were not measured"),
+}
+"""Verdicts on published statements in a sentence: singular and plural."""
+_NUMBER = re.compile(r"\d+(\.\d+)?( [KMGTP]?i?B\b)?")
+
+
+def answer(study: StudyView) -> str:
+    """The one sentence (and a second, where something limits it) that answers the study's question."""
+    data = study.data
+    if data.answer:
+        return data.answer
+    if data.ladder is not None and data.ladder.sentences:
+        return " ".join(data.ladder.sentences[:2])
+    if not data.trials:
+        return "No trial was run yet."
+    if not study.scores:
+        errors = Counter(trial.error for trial in data.trials if trial.failed)
+        subject = f": {errors.most_common(1)[0][0]}" if errors else ""
+        return f"None of {_count(len(data.trials), 'trial')} gave a figure{subject}."
+    text = _confirmed(study) or _ranking(study)
+    return " ".join(part for part in (text, _agreement(study), _from_memory(study)) if part)
+
+
+def _ranking(study: StudyView) -> str:
+    words = [_first(study, case) for case in study.cases]
+    if study.repeated or len(study.scores) == 1:
+        return " ".join(words)
+    return f"{' '.join(words)} Each setting ran once, so what noise could do is not known; add repeats=3."
+
+
+def _first(study: StudyView, case: Case) -> str:
+    """Which setting of a workload is best, if that can be told."""
+    first = study.by_number[case.leaders[0]]
+    swept = {key: value for key, value in first.settings.items() if key not in case.fixed}
+    name = study.label(swept) or "The only setting"
+    if case.fixed:
+        name = f"{study.label(case.fixed)}: {name}"
+    value = spoken(study.scores[first.number], study.objective)
+    metric = clean(study.objective.label)
+    if case.count == 1:
+        return f"{name}: {metric} {value}."
+    extreme = "highest" if study.better == "higher" else "lowest"
+    if not study.repeated:
+        return f"{name} has the {extreme} {metric}: {value}{_against_default(study, first)}."
+    if case.best is not None:
+        return f"{name} is best beyond noise: {metric} {value}{_against_default(study, first)}."
+    others = len(case.leaders) - 1
+    alike = f"{others} other{'s' if others > 1 else ''} of {case.count} settings"
+    if others == case.count - 1:
+        alike = "all other settings"
+    return (
+        f"{name} has the {extreme} median {metric}, {value}{_against_default(study, first)}; {alike} "
+        f"{'is' if others == 1 else 'are'} as good within the noise of the repeats."
+    )
+
+
+def _against_default(study: StudyView, first: PointTrials) -> str:
+    default = study.default
+    if default is None or default.number not in study.scores:
+        return ""
+    if default.number == first.number:
+        return ", and is the default"
+    ratio = f", {times(study.gain(first, default))} the default's"
+    return f"{ratio} but within noise" if study.repeated and not study.differ(first, default) else ratio
+
+
+def _confirmed(study: StudyView) -> str:
+    """The answer of a search whose gain was confirmed."""
+    confirmation, given = study.data.confirmation, study.data.recommendation
+    if confirmation is None or given is None:
+        return ""
+    gain, name = confirmation.gain, study.label(dict(given.settings))
+    metric = next((metric for metric in study.data.metrics if metric.key == confirmation.metric), study.objective)
+    label = clean(metric.label)
+    if gain.low is None or gain.high is None:
+        return f"{name} is recommended; its gain in {label} over the default, {percent(gain.gain)}, rests on one pair."
+    pairs = _count(len(gain.pairs), "pair")
+    if gain.low <= 0:
+        return (
+            f"No setting was found that is better than the default beyond noise: the best, {name}, gains "
+            f"{percent(gain.gain)} in {label} ({percent(gain.low)} to {percent(gain.high)}, {pairs} of runs)."
+        )
+    if gain.gain >= 1:
+        interval = f"{1 + gain.low:.3g} to {1 + gain.high:.3g}"
+        return f"{name} reaches {times(1 + gain.gain)} the default's {label} ({interval}, {pairs} of runs)."
+    interval = f"{percent(gain.low)} to {percent(gain.high)}"
+    return f"{name} gains {percent(gain.gain)} in {label} over the default ({interval}, {pairs} of runs)."
+
+
+def _agreement(study: StudyView) -> str:
+    """How many published statements hold here."""
+    verdicts = Counter(statement.verdict for statement in study.data.statements)
+    if not verdicts:
+        return ""
+    total = sum(verdicts.values())
+    parts = []
+    for verdict, count in verdicts.most_common():
+        single, many = _VERDICTS.get(verdict, (clean(verdict), clean(verdict)))
+        parts.append(f"{count} {single if count == 1 else many}")
+    return f"{_count(total, 'published statement')} checked: {', '.join(parts)}."
+
+
+def _from_memory(study: StudyView) -> str:
+    shares = [share.median for point in study.points if (share := point.spreads.get(DEVICE_SHARE.key))]
+    if not shares or min(shares) > WARM:
+        return ""
+    served = sum(1 for share in shares if share <= WARM)
+    if served == len(shares):
+        return "The page cache served the reads of every setting: this compares loaders, not storage."
+    return (
+        f"The page cache served the reads of {served} of {len(shares)} settings: these say nothing about the storage."
+    )
+
+
+def effect_words(study: StudyView, axis: Axis) -> list[str]:
+    """Effect of an option, and whether its best value depends on the others, one sentence each."""
+    name, favourites = study.names[axis.key], study.favourites(axis)
+    ratio = study.effect(axis)
+    if ratio is None or not favourites:
+        return []
+    others = len(study.swept) > 1
+    middle = ", in the middle over the settings of the other options" if others and len(favourites) > 1 else ""
+    words = [f"The best value of {name} is {times(ratio)} as good as the worst{middle}."]
+    if not study.repeated:
+        return words
+    beaten = {value for context, values in favourites for value in context.points if value not in values}
+    ran = Counter(value for context, _ in favourites for value in context.points)
+    common = [value for value in axis.values if value not in beaten and 2 * ran[value] > len(favourites)]
+    missing = sum(1 for context, _ in favourites for value in common[:1] if value not in context.points)
+    location = " at every setting of the other options" if others and len(favourites) > 1 else ""
+    if missing and len(common) == 1:
+        location = f" wherever it ran; it is missing at {missing} of {len(favourites)} settings of the other options"
+    if not beaten:
+        anywhere = location.replace("every", "any")
+        return [f"No value of {name} differs from the best beyond noise{anywhere}."]
+    if len(common) == 1 and all(len(values) == 1 for _, values in favourites):
+        words.append(f"{name}={clean(common[0])} is best beyond noise{location}.")
+    elif common:
+        names = _listed([clean(value) for value in common])
+        words.append(f"{name}={names} {'is' if len(common) == 1 else 'are'} best or as good as the best{location}.")
+    else:
+        words.append(_interaction(study, axis))
+    return words
+
+
+def _interaction(study: StudyView, axis: Axis) -> str:
+    """No value is among the best everywhere: which is best where."""
+    name = study.names[axis.key]
+    wins: dict[tuple[str, ...], list[str]] = {}
+    for context, values in study.favourites(axis):
+        wins.setdefault(values, []).append(study.label(context.fixed))
+    parts = [
+        f"{_listed([clean(value) for value in values])} at {win[0]}"
+        + (f" and {len(win) - 1} more" if len(win) > 1 else "")
+        for values, win in sorted(wins.items(), key=lambda item: -len(item[1]))[:_MOST_NAMED]
+    ]
+    left = len(wins) - len(parts)
+    more = f"; {left} more cases" if left > 0 else ""
+    return f"The options interact: the best {name} depends on the others beyond noise: {'; '.join(parts)}{more}."
+
+
+def drift_words(drift: Drift, study: StudyView) -> str:
+    """How much the repeats differ as a whole."""
+    if len(drift.rounds) < 2:
+        return ""
+    lines = [f"repeat {number} {100 * value:+.1f} %" for number, value in drift.rounds[:6]]
+    ranges = [
+        (score.high - score.low) / score.median
+        for score in study.scores.values()
+        if score.count > 1 and score.median > 0
+    ]
+    typical = sorted(ranges)[len(ranges) // 2] if ranges else math.nan
+    text = f"Mean of each repeat over all settings: {', '.join(lines)}"
+    text += " and so on" if len(drift.rounds) > 6 else ""
+    if typical > 0 and drift.largest > 0.5 * typical and drift.largest > 0.02:
+        return (
+            f"{text}. The machine drifted by {percent(drift.largest)} between repeats, while a setting's range is "
+            f"{percent(typical)} of its median in the middle: the drift is part of every range."
+        )
+    spread = "" if math.isnan(typical) else f", {percent(typical)} of its median in the middle"
+    return f"{text}. No drift that matters beside a setting's own range{spread}."
+
+
+def warnings(study: StudyView) -> list[str]:
+    """Warnings for the reader: the scale, the study's own, the trials', failures, what is unfinished."""
+    result = [f"Scaled: {'; '.join(study.data.scaled)}."] if study.data.scaled else []
+    result += study.data.warnings
+    total = len(study.data.trials)
+    for text, count in warned(study.data.trials).values():
+        alike = "; figures of one of them" if count > 1 and _NUMBER.search(text) else ""
+        result.append(f"{text} ({_of(count, total, 'trial')}{alike})")
+    failed = sum(1 for trial in study.data.trials if trial.failed)
+    if failed:
+        result.append(f"{_of(failed, total, 'trial')} failed; see Failed trials.")
+    planned = study.data.planned
+    if planned is not None and total < planned:
+        result.append(f"Unfinished: {total} of {planned} trials are recorded.")
+    return [*result, *study.data.missing]
+
+
+def warned(trials: Sequence[Trial]) -> dict[str, tuple[str, int]]:
+    """The warnings of trials, the commonest first: an example of each, and in how many trials it stands.
+
+    Warnings that differ in their numbers only are one; the keys are what they have in common.
+    """
+    examples: dict[str, str] = {}
+    counted: Counter[str] = Counter()
+    for trial in trials:
+        local = {_NUMBER.sub("#", text): text for text in trial.warnings}
+        for kind, text in local.items():
+            examples.setdefault(kind, text)
+            counted[kind] += 1
+    return {kind: (examples[kind], count) for kind, count in counted.most_common()}
+
+
+def times(ratio: float) -> str:
+    """``2.31 times``."""
+    return "an unknown multiple of" if not math.isfinite(ratio) else f"{ratio:.3g} times"
+
+
+def gain_text(study: StudyView, point: PointTrials) -> str:
+    """How a point compares with the default, for a table; in brackets where it is within noise."""
+    default = study.default
+    if default is None or default.number not in study.scores or point.number not in study.scores:
+        return ""
+    if point.number == default.number:
+        return "1"
+    ratio = study.gain(point, default)
+    if not math.isfinite(ratio):
+        return ""
+    text = f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
+    return text if study.differ(point, default) or not study.repeated else f"({text})"
+
+
+def _listed(values: list[str]) -> str:
+    shown = values[:_MOST_NAMED]
+    text = ", ".join(shown[:-1]) + (" or " if len(shown) > 1 else "") + shown[-1]
+    return text if len(values) == len(shown) else f"{text} (of {len(values)})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _of(number: int, total: int, noun: str) -> str:
+    return f"all {_count(total, noun)}" if number == total and total > 1 else f"{number} of {_count(total, noun)}"

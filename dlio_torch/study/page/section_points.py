@@ -1,0 +1,271 @@
+"""The sections that every study has: key figures, the table of its settings, failed trials, all trials."""
+
+from __future__ import annotations
+
+from dlio_torch.analysis.repeats import Spread
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, UNKNOWN, Block, Folded, Notes, Section, Table, Text, Tiles
+from dlio_torch.report.html.theme import clean
+from dlio_torch.report.run_verdict import percent
+from dlio_torch.study.metrics import DEVICE_SHARE, STORAGE_LIMIT, STORAGE_RATE, STORAGE_SHARE, Metric
+from dlio_torch.study.model import NOT_APPLICABLE, Axis, Trial
+from dlio_torch.study.page.findings import LadderSummary
+from dlio_torch.study.page.page_sentences import gain_text, times, warnings
+from dlio_torch.study.page.points import PointTrials, StudyView
+from dlio_torch.study.values import NUMBER_UNITS, digits, number, span_text, text_of
+from dlio_torch.units import format_duration
+
+_MOST_CASES = 4
+_MOST_NOTES = 14
+_MOST_POINTS = 48
+_MOST_TRIALS = 1500
+_APART = (STORAGE_RATE.key, STORAGE_LIMIT.key, STORAGE_SHARE.key)  # shown where the storage is
+
+
+def overview(study: StudyView, description: str = "") -> Section:
+    """Description of the study if it is longer than a line, key figures, and warnings."""
+    blocks: list[Block] = [Text(clean(description))] if description else []
+    blocks += [Tiles(tiles)] if (tiles := _tiles(study)) else []
+    notes = [clean(note) for note in warnings(study)]
+    if len(notes) > _MOST_NOTES:
+        notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES} more"]
+    if notes:
+        blocks.append(Notes(notes))
+    return Section("overview", "", blocks)
+
+
+def _tiles(study: StudyView) -> list[tuple[str, str, str]]:
+    tiles: list[tuple[str, str, str]] = []
+    if study.data.ladder is not None:
+        tiles += _ladder_tiles(study.data.ladder)
+    # A search does not choose by the best median, which may be that of a single lucky run.
+    chosen = study.data.search.chosen if study.data.search is not None else None
+    for case in study.cases[:_MOST_CASES] if study.data.ladder is None else ():
+        first = study.by_number[chosen if chosen in study.scores else case.leaders[0]]
+        best = "best" if case.best is not None or not study.repeated else "best median"
+        value, unit = _tile(study, first)
+        subject = (
+            f"{best} {study.objective.label}" if chosen is None else f"{study.objective.label} of the chosen setting"
+        )
+        tiles.append((value, f"{subject}{unit}", study.label(first.settings)))
+        default = study.default
+        local = default is not None and default.number in study.scores and study.case_of(default) is case
+        if default is not None and local and default.number != first.number:
+            value, unit = _tile(study, default)
+            tiles.append((value, f"of the default{unit}", study.label(default.settings)))
+            noise = "beyond noise" if study.differ(first, default) else "within noise"
+            noise = noise if study.repeated else "noise not measured"
+            if study.data.confirmation is None:
+                tiles.append((f"{times(study.gain(first, default))}", "best over default", noise))
+    if study.data.confirmation is not None:
+        sure = study.data.confirmation.gain
+        interval = "one pair" if sure.low is None or sure.high is None else span_text(1 + sure.low, 1 + sure.high, "")
+        gained = sure.low is None or sure.low > 0
+        who, caption = ("recommended", "confirmed") if gained else ("chosen", "within noise")
+        tiles.append((times(1 + sure.gain), f"{who} over default", f"{caption}: {interval}"))
+    if study.data.trials:
+        done = sum(1 for trial in study.data.trials if not trial.failed)
+        failed = len(study.data.trials) - done
+        remark = f"{len(study.points)} settings" + (
+            f", {failed} trial{'' if failed == 1 else 's'} failed" if failed else ""
+        )
+        tiles.append((str(done), "finished trials", remark))
+        spent = [trial.wall_s for trial in study.data.trials if trial.wall_s is not None]
+        if spent:
+            tiles.append(
+                (format_duration(sum(spent)), "time in trials", f"{format_duration(sum(spent) / len(spent))} each")
+            )
+    shares = [spread for point in study.points if (spread := point.spreads.get(DEVICE_SHARE.key))]
+    if shares:
+        least = percent(min(share.median for share in shares))
+        tiles.append((least, "least share from the device", "of the bytes read; the rest came from memory"))
+    return tiles
+
+
+def _ladder_tiles(ladder: LadderSummary) -> list[tuple[str, str, str]]:
+    """The ends of a ladder."""
+    known = [(effect, effect.step) for effect in ladder.effects if effect.step is not None]
+    if len(known) < 2:
+        return []
+    (top, first), (foot, last) = known[0], known[-1]
+    label, unit = ladder.metric.label, ladder.metric.unit
+    tiles = [(text_of(step.median, unit), label, effect.rung.title) for effect, step in ((top, first), (foot, last))]
+    if foot.gain is None:
+        return tiles
+    return [*tiles, (times(foot.gain.ratio), "as good at the most", "the last rung over the first")]
+
+
+def _tile(study: StudyView, point: PointTrials) -> tuple[str, str]:
+    """A point's objective, and its unit where that stands with the label."""
+    unit = study.objective.unit
+    if unit in NUMBER_UNITS:
+        return text_of(study.scores[point.number].median, unit), ""
+    return digits(study.scores[point.number].median), f", {unit}"
+
+
+def point_section(study: StudyView) -> Section:
+    """The table of settings."""
+    shown = [point for point in study.points if point.number in study.scores]
+    # Over one option the eye follows its values; over several it looks for the best.
+    order = list(study.ranked)
+    sorted_by = f"best {study.objective.label} first" + (" for each workload" if len(study.cases) > 1 else "")
+    if len(study.swept) == 1 and study.data.kind == "sweep":
+        place = {value: index for index, value in enumerate(study.swept[0].values)}
+        order = sorted(shown, key=lambda point: place.get(point.settings.get(study.swept[0].key, ""), -1))
+        sorted_by = f"in the order of {clean(study.swept[0].key)}"
+    blocks: list[Block] = []
+    if not order:
+        return Section("points", "Settings", [Text("No setting has a figure.")])
+    blocks.append(_table(study, order[:_MOST_POINTS], sorted_by))
+    if len(order) > _MOST_POINTS:
+        rest = order[_MOST_POINTS:]
+        blocks.append(Folded(f"{len(rest)} further settings", [_table(study, rest, sorted_by, note=False)]))
+    return Section("points", "Settings", blocks)
+
+
+def _table(study: StudyView, points: list[PointTrials], sorted_by: str, *, note: bool = True) -> Table:
+    metrics = [metric for metric in study.metrics if metric.key not in _APART]
+    with_default = study.default is not None and study.default.number in study.scores
+    axis_heads = [_axis_head(study, axis) for axis in study.axes]
+    heads = ["<<", *axis_heads, "runs", *_heads(study, metrics[0], True)]
+    heads += ["over default"] if with_default else []
+    heads += [name for metric in metrics[1:] for name in _heads(study, metric, False)]
+    rows, emphasis = [], []
+    for point in points:
+        done, total = sum(1 for trial in point.trials if not trial.failed), len(point.trials)
+        row = [_mark(study, point)]
+        values = [point.settings.get(axis.key, NOT_APPLICABLE) for axis in study.axes]
+        row += [UNKNOWN if value == NOT_APPLICABLE else clean(value) for value in values]
+        row.append(str(done) if done == total else f"{done} of {total}")
+        row += _cells(point.spreads.get(metrics[0].key), metrics[0], study.repeated)
+        row += [gain_text(study, point)] if with_default else []
+        row += [cell for metric in metrics[1:] for cell in _cells(point.spreads.get(metric.key), metric, False)]
+        rows.append(row)
+        emphasis.append(point.number in study.best)
+    return Table("", tuple(heads), rows, _caption(study, metrics, sorted_by) if note else "", emphasis=emphasis)
+
+
+def _axis_head(study: StudyView, axis: Axis) -> str:
+    """Numbers to the right, words to the left, long texts in several lines."""
+    longest = max((len(value) for value in axis.values), default=0)
+    kind = "" if all(number(value) is not None for value in axis.values) else "<<" if longest <= 28 else "<"
+    return f"{kind}{study.names[axis.key]}"
+
+
+def _heads(study: StudyView, metric: Metric, spread: bool) -> list[str]:
+    unit = f" ({clean(metric.unit)})" if metric.unit not in ("", *NUMBER_UNITS) else ""
+    name = f"{clean(metric.label)}{unit}"
+    return [name, "smallest to largest"] if spread and study.repeated else [name]
+
+
+def _cells(spread: Spread | None, metric: Metric, with_range: bool) -> list[str]:
+    def text(value: float) -> str:
+        plain = metric.unit in NUMBER_UNITS
+        return text_of(value, metric.unit) if plain else digits(value)
+
+    if spread is None:
+        return [UNKNOWN, UNKNOWN] if with_range else [UNKNOWN]
+    if not with_range:
+        return [text(spread.median)]
+    return [text(spread.median), span_text(spread.low, spread.high, metric.unit) if spread.count > 1 else UNKNOWN]
+
+
+def _mark(study: StudyView, point: PointTrials) -> str:
+    marks = []
+    case = study.case_of(point)
+    if point.number in study.best:
+        marks.append("best")
+    elif study.repeated and case is not None and point.number in case.leaders and len(case.leaders) < case.count:
+        marks.append("first" if point.number == case.leaders[0] else "as good")
+    if study.default is not None and point.number == study.default.number:
+        marks.append("default")
+    given = study.data.recommendation
+    if given is not None and given.point == point.number:
+        marks.append("recommended")
+    return ", ".join(marks)
+
+
+def _caption(study: StudyView, metrics: list[Metric], sorted_by: str) -> str:
+    text = f"{'Medians of the repeats of a setting' if study.repeated else 'One run of each setting'}, {sorted_by}."
+    if study.repeated:
+        text += (
+            " “best” is marked only where it differs beyond noise from every other setting: their smallest to largest "
+            "values do not touch its own, and the medians differ by more than the scatter of all repeats explains "
+            "(Student's t, 5 %). Otherwise “first” is the best median, and “as good” are those that do not differ so "
+            "from it."
+        )
+    else:
+        text += " Nothing is marked as best, because the noise is not known."
+    if study.default is not None and study.default.number in study.scores:
+        text += " Over default: how many times as good as the default's median"
+        text += "; in brackets where noise could explain it, or a setting ran once." if study.repeated else "."
+    words = (
+        f"{clean(metric.label)} ({clean(metric.key)}) = {clean(metric.definition)}."
+        for metric in metrics
+        if metric.definition
+    )
+    return f"{text} {' '.join(words)}"
+
+
+def failed_section(study: StudyView) -> Section | None:
+    """The trials that failed and why; none where none did."""
+    failed = [trial for trial in study.data.trials if trial.failed]
+    if not failed:
+        return None
+    rows = [
+        [
+            clean(study.label(dict(trial.values))),
+            str(trial.repeat),
+            str(trial.exit_code),
+            clean(trial.error or "") or "no reason was recorded",
+            clean(trial.directory) or UNKNOWN,
+        ]
+        for trial in failed[:_MOST_TRIALS]
+    ]
+    heads = ("<<setting", "repeat", "exit code", "<error", "<<run directory")
+    note = (
+        "Exit codes: 1 failed, 2 bad configuration, 3 a precondition fails, 4 a threshold was missed; negative: "
+        "ended by that signal."
+    )
+    return Section("failed", "Failed trials", [Table("", heads, rows, note)])
+
+
+def trial_section(study: StudyView) -> Section:
+    """Every trial in the order of time, folded."""
+    metrics = study.metrics[:6]
+    heads = (
+        "trial",
+        "<<setting",
+        "repeat",
+        "start",
+        "took",
+        *(clean(metric.label) for metric in metrics),
+        "<<cache",
+        "<<run",
+    )
+    rows = [
+        _trial_row(study, index, trial, metrics)
+        for index, trial in enumerate(study.data.trials[:_MOST_TRIALS], start=1)
+    ]
+    left = len(study.data.trials) - len(rows)
+    note = "Start: from the start of the first trial." + (f" {left} later trials are left out." if left > 0 else "")
+    table = Table("", heads, rows, note)
+    return Section("trials", "All trials", [Folded(f"{len(study.data.trials)} trials in the order of time", [table])])
+
+
+def _trial_row(study: StudyView, index: int, trial: Trial, metrics: tuple[Metric, ...]) -> list[str]:
+    figures = [
+        "failed" if trial.failed and order == 0 else UNKNOWN if value is None else text_of(value, metric.unit)
+        for order, metric in enumerate(metrics)
+        for value in [trial.figures.get(metric.key)]
+    ]
+    started = study.started_s(trial)
+    return [
+        str(index),
+        study.label(dict(trial.values)),
+        str(trial.repeat),
+        UNKNOWN if started is None else format_duration(started),
+        NOT_MEASURED if trial.wall_s is None else format_duration(trial.wall_s),
+        *figures,
+        clean(trial.cache) or UNKNOWN,
+        clean(trial.directory) or UNKNOWN,
+    ]

@@ -1,0 +1,278 @@
+"""Whether measured points follow a published trend, told beyond the noise of the repeats.
+
+A trend is about the *performance* of a figure along one axis: ``improves`` means that a throughput grows or that a
+time shrinks.  Two points differ by the rule of the table of settings
+(:func:`dlio_torch.analysis.repeats.apart`); a single measurement never differs, because its noise is not known.
+Verdicts:
+
+``agrees``         the trend is there, beyond noise
+``partly``         the direction is right, the size or a part of the way is not
+``contradicts``    the points say the opposite, beyond noise
+``within noise``   the points do not differ enough to say anything
+``cannot be told`` points that decide were measured once
+``not measured``   a point that the trend needs is missing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from dlio_torch.analysis.repeats import Noise, Spread, apart
+from dlio_torch.study.axes import magnitude
+
+Better = Literal["higher", "lower"]
+Verdict = Literal["agrees", "partly", "contradicts", "within noise", "cannot be told", "not measured"]
+Values = Sequence[tuple[str, Spread]]
+
+FLAT = 1.1
+"""Points that differ by less are called flat, even where the noise is smaller still."""
+_ALIKE = 1.25  # factors that differ by less are called alike
+_EFFICIENCY = 0.8  # of strong scaling: what is called close to ideal where a study says nothing else
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A checkable statement.
+
+    Args:
+        kind: a name in :data:`TRENDS`.
+        value: of the axis: the optimum, or where a plateau begins.
+        start: value of the axis from which a factor counts, or points improve, worsen or are flat; ``""``: the first.
+        end: value to which it counts; ``""``: the last.
+        factor: published factor of improvement; of ``scales`` and ``falls_short`` the efficiency that divides them.
+    """
+
+    kind: str
+    value: str = ""
+    start: str = ""
+    end: str = ""
+    factor: float | None = None
+
+
+@dataclass(frozen=True)
+class TrendVerdict:
+    """A verdict on measured points, and a sentence with its figures."""
+
+    verdict: Verdict
+    words: str
+
+
+def check(trend: Trend, values: Values, better: Better, scatter: Noise | None = None) -> TrendVerdict:
+    """Hold points against a trend.
+
+    Args:
+        trend: what was published.
+        values: axis value and repeats of each measured point, in the order of the axis.
+        better: direction of the measured figure.
+        scatter: of single runs, of all points of the study together; by default that of the two that are compared.
+    """
+    known = [name for name, _ in values]
+    missing = [name for name in (trend.value, trend.start, trend.end) if name and name not in known]
+    if missing:
+        return TrendVerdict("not measured", f"No point at {listed(missing)} was measured.")
+    if len(_between(values, trend.start, "") if trend.kind != "factor" else values) < 2:
+        return TrendVerdict("not measured", "Fewer than two points were measured.")
+    return TRENDS[trend.kind](trend, values, better, scatter)
+
+
+def gain(a: Spread, b: Spread, better: Better) -> float:
+    """How many times better ``b`` is than ``a``; below 1: worse.  Both are positive."""
+    return b.median / a.median if better == "higher" else a.median / b.median
+
+
+def best(values: Values, better: Better) -> tuple[str, Spread]:
+    """The point of the best median; the first of equal ones."""
+    return min(values, key=lambda item: -item[1].median if better == "higher" else item[1].median)
+
+
+def worst(values: Values, better: Better) -> tuple[str, Spread]:
+    """The point of the worst median; the first of equal ones."""
+    return best(values, "lower" if better == "higher" else "higher")
+
+
+def differs(values: Values, better: Better, scatter: Noise | None = None) -> bool:
+    """Whether the best and the worst point differ beyond noise."""
+    return apart(best(values, better)[1], worst(values, better)[1], scatter)
+
+
+def undecided(*spreads: Spread) -> Verdict:
+    """Verdict on points that do not differ beyond noise: within it, or of unknown noise."""
+    return "within noise" if min(spread.count for spread in spreads) > 1 else "cannot be told"
+
+
+def reason(*spreads: Spread) -> str:
+    """Why points that do not differ beyond noise do not."""
+    if undecided(*spreads) == "within noise":
+        return "no more than the repeats scatter"
+    return "of single runs, whose noise is not known: repeats=3 would tell"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: ``a, b and c``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def times(factor: float) -> str:
+    """A factor for a sentence: ``3.1x``."""
+    return f"{factor:.3g}x"
+
+
+def changed(factor: float) -> str:
+    """A factor of improvement for a sentence: ``3.1x better``, ``2x worse``."""
+    return f"{times(factor)} better" if factor >= 1 else f"{times(1 / factor)} worse"
+
+
+def _improves(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
+    part = _between(values, trend.start, trend.end)
+    (first, a), (last, b) = part[0], part[-1]
+    size = f"From {first} to {last} it gets {changed(gain(a, b, better))}"
+    if not apart(a, b, scatter):
+        return TrendVerdict(undecided(a, b), f"{size}, {reason(a, b)}.")
+    if gain(a, b, better) < 1:
+        return TrendVerdict("contradicts", f"{size}, beyond noise.")
+    back = [
+        f"{name} is worse than {before}"
+        for (before, x), (name, y) in pairwise(part)
+        if apart(x, y, scatter) and gain(x, y, better) < 1
+    ]
+    if back:
+        return TrendVerdict("partly", f"{size}, but {listed(back)}, beyond noise.")
+    return TrendVerdict("agrees", f"{size}, beyond noise.")
+
+
+def _worsens(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
+    part = _between(values, trend.start, trend.end)
+    (first, a), (last, b) = part[0], part[-1]
+    outcome = _improves(Trend("improves"), list(reversed(part)), better, scatter)
+    size = f"From {first} to {last} it gets {changed(gain(a, b, better))}"
+    if outcome.verdict == "partly":
+        return TrendVerdict("partly", f"{size}, beyond noise, but not at every step.")
+    noise = "beyond noise" if apart(a, b, scatter) else reason(a, b)
+    return TrendVerdict(outcome.verdict, f"{size}, {noise}.")
+
+
+def _flat(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
+    part = _between(values, trend.start, trend.end)
+    (low, a), (high, b) = worst(part, better), best(part, better)
+    factor = gain(a, b, better)
+    location = f"From {part[0][0]} to {part[-1][0]}"
+    if undecided(a, b) == "cannot be told" or (factor >= FLAT and not apart(a, b, scatter)):
+        return TrendVerdict(undecided(a, b), f"{location} best and worst are {times(factor)} apart, {reason(a, b)}.")
+    if factor < FLAT:
+        return TrendVerdict("agrees", f"{location} best and worst are {times(factor)} apart.")
+    return TrendVerdict("contradicts", f"{location} {high} is {times(factor)} better than {low}, beyond noise.")
+
+
+def _optimum(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
+    here = dict(values)[trend.value]
+    name, top = best(values, better)
+    if not differs(values, better, scatter):
+        low = worst(values, better)[1]
+        factor = times(gain(low, top, better))
+        return TrendVerdict(undecided(low, top), f"{name} is best, {factor} better than the worst, {reason(low, top)}.")
+    if name != trend.value and undecided(top, here) == "cannot be told":
+        return TrendVerdict(
+            "cannot be told",
+            f"The best is {name}, {times(gain(here, top, better))} better than {trend.value}, {reason(top, here)}.",
+        )
+    if name == trend.value or not apart(top, here, scatter):
+        tied = [other for other, spread in values if other != trend.value and not apart(spread, top, scatter)]
+        also = f", tied with {listed(tied)}" if tied else ", beyond noise"
+        return TrendVerdict("agrees", f"{trend.value} is among the best{also}.")
+    lead = times(gain(here, top, better))
+    return TrendVerdict("contradicts", f"The best is {name}, {lead} better than {trend.value}, beyond noise.")
+
+
+def _plateau(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
+    names = [name for name, _ in values]
+    place = names.index(trend.value)
+    here = values[place][1]
+    later = [(name, spread) for name, spread in values[place + 1 :] if _beyond(here, spread, better, scatter)]
+    if later:
+        name, top = best(later, better)
+        return TrendVerdict("contradicts", f"{name} is {times(gain(here, top, better))} better still, beyond noise.")
+    rise = f"Up to {trend.value} it gets {changed(gain(values[0][1], here, better))}"
+    every = [spread for _, spread in values]
+    if undecided(*every) == "cannot be told":
+        return TrendVerdict("cannot be told", f"{rise}, {reason(*every)}.")
+    if not any(_beyond(spread, here, better, scatter) for _, spread in values[:place]):
+        return TrendVerdict("within noise", f"{rise}, but nothing before it is worse beyond noise: no rise ends there.")
+    return TrendVerdict("agrees", f"{rise}; nothing after it is better beyond noise.")
+
+
+def _factor(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
+    part = dict(values)
+    start, end = trend.start or values[0][0], trend.end or values[-1][0]
+    ours = gain(part[start], part[end], better)
+    theirs = trend.factor if trend.factor is not None else 1.0
+    words = f"From {start} to {end} it gets {changed(ours)} here, {changed(theirs)} in the publication"
+    if not apart(part[start], part[end], scatter):
+        verdict = undecided(part[start], part[end])
+        if verdict == "within noise" and all(1 / FLAT < name < FLAT for name in (ours, theirs)):
+            verdict = "agrees"  # neither is more than a few percent
+        return TrendVerdict(verdict, f"{words}; ours is {reason(part[start], part[end])}.")
+    if (ours > 1) != (theirs > 1):
+        return TrendVerdict("contradicts", f"{words}.")
+    alike = max(ours / theirs, theirs / ours) < _ALIKE
+    return TrendVerdict("agrees" if alike else "partly", f"{words}{'' if alike else ': the same direction'}.")
+
+
+def _scales(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
+    return _against_ideal(trend, values, better, above="agrees", below="contradicts")
+
+
+def _falls_short(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
+    return _against_ideal(trend, values, better, above="contradicts", below="agrees")
+
+
+def _against_ideal(trend: Trend, values: Values, better: Better, *, above: Verdict, below: Verdict) -> TrendVerdict:
+    """Whether the efficiency of scaling lies above or below a limit, with all that the repeats leave possible."""
+    (first, a), (last, b) = values[0], values[-1]
+    few, many = magnitude(first), magnitude(last)
+    if not few or not many or few == many:
+        return TrendVerdict("not measured", "The axis is no number of ranks.")
+    limit = trend.factor or _EFFICIENCY
+    speedup = gain(a, b, better)
+    ends = [Spread(item, item, item) for item in (a.low, a.high, b.low, b.high)]
+    efficiencies = sorted(gain(x, y, better) * few / many for x in ends[:2] for y in ends[2:])
+    words = (
+        f"{last} ranks do it {times(speedup)} as fast as {first}, an efficiency of {_percent(speedup * few / many)}; "
+        f"from {_percent(limit)} on it is called close to ideal"
+    )
+    if undecided(a, b) == "cannot be told":
+        return TrendVerdict("cannot be told", f"{words}. These are {reason(a, b)}.")
+    if efficiencies[0] < limit <= efficiencies[-1]:
+        span = f"{_percent(efficiencies[0])} to {_percent(efficiencies[-1])}"
+        return TrendVerdict("within noise", f"{words}. The repeats leave {span} possible.")
+    return TrendVerdict(above if efficiencies[0] >= limit else below, f"{words}.")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+TRENDS: dict[str, Callable[[Trend, Values, Better, Noise | None], TrendVerdict]] = {
+    "improves": _improves,
+    "worsens": _worsens,
+    "flat": _flat,
+    "optimum": _optimum,
+    "plateau": _plateau,
+    "factor": _factor,
+    "scales": _scales,
+    "falls_short": _falls_short,
+}
+"""Kind of a trend -> its check."""
+
+
+def _beyond(a: Spread, b: Spread, better: Better, scatter: Noise | None) -> bool:
+    return apart(a, b, scatter) and gain(a, b, better) > 1
+
+
+def _between(values: Values, start: str, end: str) -> Values:
+    names = [name for name, _ in values]
+    low = names.index(start) if start else 0
+    high = names.index(end) if end else len(names) - 1
+    return values[low : high + 1]

@@ -1,0 +1,1 @@
+"""Strategies of studies: which trial comes next, and what the trials say."""

@@ -1,0 +1,143 @@
+"""Sentences on a ladder: each names its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlio_torch.report.run_verdict import percent
+from dlio_torch.study.strategies.ladder.bottleneck import ends_low, is_bottleneck, listed, unclear
+from dlio_torch.study.strategies.ladder.effects import Effect
+from dlio_torch.study.strategies.ladder.gains import Gain, gain
+from dlio_torch.study.strategies.ladder.rungs import CONFIGURED, HAND_OVER, LADDER, LOADER, TRAINER
+from dlio_torch.units import format_duration
+
+_PARTS = {
+    "copy": "copying batches to the GPU",
+    "compute": "the emulated compute",
+    "allreduce": "the allreduce of the gradient",
+    "checkpoint": "saving checkpoints",
+    "between_epochs": "what lies between epochs",
+    "other": "the tool's own work",
+    "fetch": "handing over batches that are ready",
+}
+_ROUNDING = 1.01
+"""Sums that differ by less are told as equal."""
+
+
+def sentences(effects: Sequence[Effect]) -> tuple[str, ...]:
+    """The verdict first, then its evidence."""
+    by_name = {item.rung.name: item for item in effects}
+    first, last = by_name[CONFIGURED], by_name[HAND_OVER]
+    if last.gain is None:
+        missing = first if first.why else last
+        return (f"Whether the loader is the bottleneck was not measured: {missing.rung.title}: {missing.why}.",)
+    verdict = is_bottleneck(effects)
+    costs = [_costs(effects, last.gain), _unclear(effects)] if verdict else []
+    lines = [_verdict(verdict, last.gain, first, last), *costs, _sides(by_name)]
+    return tuple(line for line in lines if line)
+
+
+def _verdict(verdict: bool | None, whole: Gain, first: Effect, last: Effect) -> str:
+    evidence = ", ".join([_times(first, last), *_utilisation(first, last)])
+    if verdict:
+        return (
+            f"The loader is the bottleneck: without any of its cost the throughput is {whole.ratio:.3g} times as high "
+            f"({_interval(whole)}; {evidence})."
+        )
+    if verdict is False and not ends_low(whole):
+        waits = percent(first.shares.get("fetch", 0.0))
+        return (
+            f"The loader is not the bottleneck: a step waits for data for {waits} of its time, and what removing all "
+            f"of the loader's cost gains is within noise ({_interval(whole)}; {evidence}).{_instead(last)}"
+        )
+    if verdict is False:
+        gained = f"gains at most {100 * max((whole.high or 1) - 1, 0):.2g} % of throughput"
+        doubt = "" if whole.beyond_noise else ", nothing beyond noise"
+        return (
+            f"The loader is not the bottleneck: removing all of its cost {gained}{doubt} ({evidence}).{_instead(last)}"
+        )
+    return (
+        f"Whether the loader is the bottleneck cannot be told beyond noise: without any of its cost the throughput is "
+        f"{whole.ratio:.3g} times as high ({_interval(whole)}; {evidence}); more rounds (repeats=) or steps may tell."
+    )
+
+
+def _times(first: Effect, last: Effect) -> str:
+    if first.step_s is None or last.step_s is None:
+        return ""
+    before, after = format_duration(first.step_s), format_duration(last.step_s)
+    waits = f", {percent(first.shares['fetch'])} of it waiting for data" if "fetch" in first.shares else ""
+    return f"a step takes {before}{waits}, without the loader {after}"
+
+
+def _costs(effects: Sequence[Effect], whole: Gain) -> str:
+    """Which costs make up what the whole loader does."""
+    local = [(item.cost, item.rung.removed) for item in effects if item.cost is not None]
+    real = sorted(
+        ((item.seconds, name) for item, name in local if item.beyond_noise and item.seconds > 0), reverse=True
+    )
+    if not real:
+        return "No single one of its costs stands out from noise."
+    (most, name), *others = real
+    rest = "".join(f", {other}: {format_duration(seconds)}" for seconds, other in others)
+    hidden = [item.rung.removed for item in effects if item.rung.name in LADDER and _hidden(item)]
+    part = f", with {listed(hidden)} in what comes next" if hidden else ""
+    text = f"Removed one after the other, {name} gives most: {format_duration(most)} of each step{rest}{part}."
+    slower = [f"{format_duration(-item.seconds)} longer without {name}" for item, name in local if item.seconds < 0]
+    if slower and sum(seconds for seconds, _ in real) > _ROUNDING * whole.seconds:
+        text += (
+            f" That is more than the {format_duration(whole.seconds)} of the whole loader, because a step takes "
+            f"{listed(slower)}."
+        )
+    return text
+
+
+def _hidden(effect: Effect) -> bool:
+    """Whether a cost could not be removed by itself, and so is removed with the next one."""
+    return bool(effect.why and effect.rung.removed and not effect.costless)
+
+
+def _unclear(effects: Sequence[Effect]) -> str:
+    """Costs that may be large, and may be nothing."""
+    parts = [
+        f"{item.rung.removed} (at most {format_duration(item.cost.interval_s[1])})"
+        for item in unclear(effects)
+        if item.cost is not None and item.cost.interval_s is not None
+    ]
+    return f"Within noise by {'itself' if len(parts) == 1 else 'themselves'}: {listed(parts)}." if parts else ""
+
+
+def _sides(by_name: dict[str, Effect]) -> str:
+    """How fast loader and trainer are by themselves."""
+    loader, trainer = by_name[LOADER], by_name[TRAINER]
+    name = "compute alone"
+    if trainer.rate is None:
+        trainer, name = by_name[HAND_OVER], "the trainer without loader"
+    ratio = gain(trainer.times, loader.times)
+    if loader.rate is None or trainer.rate is None or ratio is None:
+        return ""
+    text = f"By themselves, the loader delivers {loader.rate:.4g} samples/s and {name} takes {trainer.rate:.4g}"
+    if not ratio.beyond_noise:
+        return f"{text} samples/s; which of the two is slower cannot be told beyond noise."
+    slower, factor = ("loader", 1 / ratio.ratio) if ratio.ratio < 1 else ("trainer", ratio.ratio)
+    location = " in the rounds that had both" if ratio.rounds < max(len(loader.times), len(trainer.times)) else ""
+    return f"{text} samples/s: the {slower} is the slower one, by a factor of {factor:.3g}{location}."
+
+
+def _utilisation(first: Effect, last: Effect) -> list[str]:
+    if first.au is None or last.au is None:
+        return []
+    return [f"accelerator utilisation {percent(first.au.median)}, without the loader {percent(last.au.median)}"]
+
+
+def _instead(last: Effect) -> str:
+    if not last.shares:
+        return ""
+    name = max(last.shares, key=lambda part: last.shares[part])
+    return f" What remains is {_PARTS[name]}, {percent(last.shares[name])} of the time."
+
+
+def _interval(whole: Gain) -> str:
+    if whole.low is None or whole.high is None:
+        return "a single round"
+    return f"95 %: {whole.low:.3g} to {whole.high:.3g}"

@@ -1,0 +1,236 @@
+"""The arguments of a study's verb: ``key=value`` arguments become a study."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from dlio_torch.config import resources
+from dlio_torch.config.compose import DEFAULT_SCALE, split_argument
+from dlio_torch.config.fields import lookup, nearest
+from dlio_torch.config.layers import COMMAND_LINE, unknown
+from dlio_torch.errors import ConfigError
+from dlio_torch.study import study_file, verb_keys
+from dlio_torch.study.axes import expand
+from dlio_torch.study.model import OBJECTIVE, RANKS, Axis, Study, last_of_each
+from dlio_torch.study.study_file import Definition
+from dlio_torch.units import parse_duration
+
+MOST_POINTS = 10_000
+_MOST = {"repeats": 1000, RANKS: 4096, "failures": 1000}
+_OWN = tuple(verb_keys.KEYS["sweep"])
+# The first run measures the storage, the others find the result stored.
+_STORAGE = "storage.limits=measure"
+
+
+def parse(
+    arguments: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    verb: str = "sweep",
+) -> tuple[Study, str | None]:
+    """The study that ``key=value`` arguments describe, and the directory that ``output=`` names.
+
+    A key of several values is an axis, one of a single value a setting.  What stands on the command line takes
+    the place of what a ``study=`` file says on the same key.
+
+    Args:
+        arguments: of the command line.
+        cwd: folder that relative paths start from; None: the current one.
+        environ: environment, of which ``DLIO_TORCH_PATH`` is read; None: this process's.
+        verb: whose keys may be among them.
+
+    Raises:
+        ConfigError: anything that is wrong with them, in one line.
+    """
+    pairs = [split_argument(argument) for argument in arguments]
+    given = dict(pairs)  # the last of a key counts, as in a run
+    places = resources.find(cwd or Path.cwd(), os.environ if environ is None else environ)
+    base = Definition(axes=()) if "study" not in given else study_file.load(given["study"], places)
+    if given.get("output") == "":
+        raise ConfigError("output= (command line): no folder", hint="write output=DIR, or leave it out")
+    if "output.dir" in given:
+        raise ConfigError(
+            f"output.dir={given['output.dir']} (command line): each run has a folder of its own",
+            hint="write output=DIR for the folder of the study",
+        )
+    labels = {axis.key: axis for axis in base.axes if axis.settings is not None}
+    check_keys(given, verb, labels)
+    options = {key: value for key, value in given.items() if key not in _OWN or key == RANKS}
+    refuse_second_axes([pair for pair in pairs if pair[0] in options])
+    values = {key: expand(key, text) for key, text in options.items()}
+    if len(values.get("scale", ())) > 1 and (base.scales or base.values_by_scale):
+        raise ConfigError(
+            f"scale={given['scale']} (command line): a study file has settings of its own for each scale",
+            hint="choose one scale",
+        )
+    scale = values["scale"][0] if "scale" in values else DEFAULT_SCALE
+    shared = [_STORAGE, *base.settings, *base.scales.get(scale, ())]
+    shared += [f"{key}={value[0]}" for key, value in values.items() if len(value) == 1 and key not in (RANKS, *labels)]
+    axes = []
+    for axis in base.axes:
+        chosen = values.get(axis.key)
+        if chosen is None:
+            axes.append(replace(axis, values=base.values_by_scale.get(scale, {}).get(axis.key, axis.values)))
+        elif len(chosen) > 1 or axis.key in labels:  # a single value of an option is a setting
+            axes.append(_chosen(axis, chosen, given[axis.key]))
+    known = {axis.key for axis in axes}
+    axes += [Axis(key, value) for key, value in values.items() if len(value) > 1 and key not in known]
+    ranks = [_count(RANKS, text) for axis in axes if axis.key == RANKS for text in axis.values]
+    return _limited(
+        Study(
+            name=_name(given, base, values),
+            title=base.title or given.get("name") or _titled(values),
+            settings=last_of_each(shared),
+            axes=tuple(_without(axis, set(options)) for axis in axes),
+            repeats=_count("repeats", given["repeats"]) if "repeats" in given else base.repeats,
+            ranks=1 if ranks else _count(RANKS, values[RANKS][0]) if RANKS in values else base.ranks,
+            timeout_s=_timeout(given["timeout"]) if "timeout" in given else base.timeout_s,
+            start=_start(given.get("start", "warm")),
+            failures=_count("failures", given.get("failures", "1")),
+            figures=base.figures or (OBJECTIVE,),
+            better=base.better,
+            description=base.description,
+            sources=base.sources,
+            definition=base.text,
+            written={argument: item for argument, item in base.written.items() if argument not in arguments},
+        )
+    ), given.get("output")
+
+
+def changed(study: Study, arguments: Sequence[str]) -> Study:
+    """``study`` with other ``repeats=``, ``failures=``, ``timeout=`` or ``start=``, which may change at a resume.
+
+    Raises:
+        ConfigError: another key, or a value that makes no sense.
+    """
+    for argument in arguments:
+        key, text = split_argument(argument)
+        if key == "timeout":
+            study = replace(study, timeout_s=_timeout(text))
+        elif key == "start":
+            study = replace(study, start=_start(text))
+        elif key == "repeats":
+            study = replace(study, repeats=_count(key, text))
+        elif key == "failures":
+            study = replace(study, failures=_count(key, text))
+        else:
+            raise ConfigError(
+                f"{argument} (command line): what a study asks cannot be changed while it is resumed",
+                hint="only repeats=, failures=, timeout= and start= can; start another study for the rest",
+            )
+    return study
+
+
+def _chosen(axis: Axis, values: tuple[str, ...], text: str) -> Axis:
+    for value in values:
+        if axis.settings is not None and value not in axis.settings:
+            raise ConfigError(
+                f"{axis.key}={text} (command line): the study has no {value!r}",
+                hint=f"its values are {', '.join(axis.settings)}",
+            )
+    return replace(axis, values=values)
+
+
+def _without(axis: Axis, keys: set[str]) -> Axis:
+    """A label axis leaves alone what the command line sets."""
+    if axis.settings is None:
+        return axis
+    kept = {
+        value: tuple(setting for setting in settings if split_argument(setting)[0] not in keys)
+        for value, settings in axis.settings.items()
+    }
+    return replace(axis, settings=kept)
+
+
+def _name(given: Mapping[str, str], base: Definition, values: Mapping[str, tuple[str, ...]]) -> str:
+    name = given.get("name")
+    if name is None:
+        recipe = values.get("recipe", ("",))
+        name = base.name or (Path(recipe[0]).stem if len(recipe) == 1 else "recipes") or "sweep"
+    elif not resources.is_name(name):
+        raise ConfigError(f"name={name} (command line): not a usable name", hint="use letters, digits, '_' and '-'")
+    return name
+
+
+def _titled(values: Mapping[str, tuple[str, ...]]) -> str:
+    varied = [key for key, value in values.items() if len(value) > 1]
+    return f"{', '.join(values.get('recipe', ('',)))}: {', '.join(varied) or 'repeated'}"
+
+
+def _limited(study: Study) -> Study:
+    count = math.prod(len(axis.values) for axis in study.axes)
+    if count > MOST_POINTS:
+        sizes = " x ".join(str(len(axis.values)) for axis in study.axes)
+        raise ConfigError(
+            f"{sizes} = {count} points (command line): more than {MOST_POINTS}", hint="take fewer values, or tune"
+        )
+    return study
+
+
+def _count(key: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 6 and 0 < int(text) <= _MOST[key]):
+        raise ConfigError(
+            f"{key}={text} (command line): expected a number from 1 to {_MOST[key]}", hint=f"write {key}=3"
+        )
+    return int(text)
+
+
+def _start(text: str) -> Literal["warm", "fresh"]:
+    if text not in ("warm", "fresh"):
+        raise ConfigError(f"start={text} (command line): expected warm or fresh", hint="write start=fresh")
+    return "fresh" if text == "fresh" else "warm"
+
+
+def _timeout(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(f"timeout={text} (command line): {error}", hint="write timeout=30min") from None
+    if seconds <= 0:
+        raise ConfigError(f"timeout={text} (command line): must be above 0", hint="write timeout=30min")
+    return seconds
+
+
+def check_keys(given: Mapping[str, str], verb: str, labels: Collection[str] = ()) -> None:
+    """Refuse keys that are neither options of a run nor keys of ``verb``.
+
+    Args:
+        given: key -> value of the command line.
+        verb: sweep, tune or headspace.
+        labels: axes of a study file that are no options.
+
+    Raises:
+        ConfigError: names the verb that the key belongs to, or the key that is meant.
+    """
+    for key, text in given.items():
+        if key in verb_keys.KEYS[verb] or key in labels or lookup(key.split(".")) is not None:
+            continue
+        problem = f"{key}={text} ({COMMAND_LINE})"
+        if verbs := verb_keys.verbs_of(key):
+            raise ConfigError(f"{problem}: not a key of {verb}", hint=f"it belongs to {', '.join(verbs)}")
+        likely = verb_keys.meant(key, verb) or "".join(nearest(key, list(verb_keys.KEYS[verb]), cutoff=verb_keys.ALIKE))
+        if likely:
+            raise ConfigError(f"{problem}: unknown key of {verb}", hint=f"did you mean {likely}? see explain {likely}")
+        raise unknown(tuple(key.split(".")), text, COMMAND_LINE)
+
+
+def refuse_second_axes(pairs: Sequence[tuple[str, str]]) -> None:
+    """A key that is given again takes the place of the first, which must not make an axis disappear.
+
+    Raises:
+        ConfigError: it would.
+    """
+    first: dict[str, str] = {}
+    for key, text in pairs:
+        if key in first and max(len(expand(key, item)) for item in (first[key], text)) > 1:
+            raise ConfigError(
+                f"{key}={first[key]} and {key}={text} ({COMMAND_LINE}): given twice",
+                hint=f"write all values in one argument: {key}=a,b,c",
+            )
+        first[key] = text

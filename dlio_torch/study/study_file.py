@@ -1,0 +1,251 @@
+"""A study file, ``conf/study/<name>.yaml``: a study that can be run by its name, beside what was published.
+
+The keys (those that are not read here belong to :mod:`dlio_torch.study.published.comparison`)::
+
+    title, description         words
+    sources                    publications, a list
+    recipe                     as on the command line
+    settings                   key=value arguments of every point, a list
+    scales                     <scale>: further arguments at that scale
+    ranks, repeats             numbers
+    timeout_s                  longest time of a run, a duration
+    axes                       a list of {key, values}; values are a list, or a mapping of labels to lists of arguments;
+                               compared: false where the values are different workloads, of which none is better
+    values_by_scale            <scale>: {<axis>: values at that scale}
+    figures                    dotted names in summary.json; points are ranked by the first
+    better                     higher | lower, of the first figure
+    published, statements, remarks, larger_than_memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dlio_torch.config.compose import split_argument
+from dlio_torch.config.fields import nearest
+from dlio_torch.config.resources import Resources, read_document
+from dlio_torch.config.yamlfile import Document
+from dlio_torch.errors import ConfigError
+from dlio_torch.study.axes import expand
+from dlio_torch.study.model import RANKS, Axis
+from dlio_torch.units import parse_duration
+
+GROUP = "study"
+KEYS = (
+    "title",
+    "description",
+    "sources",
+    "recipe",
+    "settings",
+    "scales",
+    "ranks",
+    "repeats",
+    "timeout_s",
+    "axes",
+    "values_by_scale",
+    "figures",
+    "better",
+    "published",
+    "statements",
+    "remarks",
+    "larger_than_memory",
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Content of a study file; the attributes are its keys.
+
+    Attributes:
+        name: of the study; empty without a file.
+        text: of the whole file.
+        written: argument -> file and line that it stands on.
+        values_by_scale: scale -> axis -> values.
+    """
+
+    axes: tuple[Axis, ...]
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    sources: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    scales: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    values_by_scale: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    ranks: int = 1
+    repeats: int = 3
+    timeout_s: float = 3600.0
+    figures: tuple[str, ...] = ()
+    better: Literal["higher", "lower"] = "higher"
+    text: str = ""
+    written: Mapping[str, str] = field(default_factory=dict)
+
+
+def load(name: str, places: Resources) -> Definition:
+    """The study file of a shipped or own name, or at a path (with a slash, or ending in .yaml).
+
+    Raises:
+        ConfigError: there is none, or it is malformed; names the line.
+    """
+    subject = f"study={name} (command line)"
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        path = _own_file(name, subject, places)
+        document, stem = read_document(path, subject, name), path.stem
+    else:
+        document, stem = places.fragment(GROUP, name, "command line"), name
+        path = places.choices(GROUP)[name]
+    return _StudyFileReader(document).read(stem, path.read_text(encoding="utf-8"))
+
+
+def _own_file(name: str, noun: str, places: Resources) -> Path:
+    try:
+        path = (places.cwd / Path(name).expanduser()).resolve()
+        is_file = path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
+        raise ConfigError(f"{noun}: not a usable path: {error}", hint="name a YAML file") from None
+    if is_file:
+        return path
+    if path.is_dir():
+        raise ConfigError(f"{noun}: is a folder", hint="name a YAML file in it")
+    if path.exists():
+        raise ConfigError(f"{noun}: is no regular file", hint="name a YAML file")
+    raise ConfigError(f"{noun}: no such file", hint=f"shipped studies are {', '.join(places.choices(GROUP))}")
+
+
+class _StudyFileReader:
+    """Turns a document into a :class:`Definition`; every error names the line."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.tree = document.tree
+        self.written: dict[str, str] = {}
+
+    def read(self, name: str, text: str) -> Definition:
+        for key in self.tree:
+            if key not in KEYS:
+                close = nearest(key, KEYS)
+                raise self.wrong((key,), "unknown key", f"did you mean {close[0]}?" if close else ", ".join(KEYS))
+        axes = self.axes()
+        better = self.words("better") or "higher"
+        if better not in ("higher", "lower"):
+            raise self.wrong(("better",), f"{better}: unknown", "write higher or lower")
+        recipe = self.words("recipe")
+        self.written[f"recipe={recipe}"] = self.document.location_of(("recipe",))
+        return Definition(
+            name=name,
+            title=self.words("title") or name,
+            description=" ".join(self.words("description").split()),
+            sources=self.list("sources"),
+            settings=((f"recipe={recipe}",) if recipe else ()) + self.arguments(("settings",), self.tree),
+            scales={scale: self.arguments((scale,), item, "scales") for scale, item in self.by_scale("scales")},
+            values_by_scale={
+                scale: self.values_at(scale, item, axes) for scale, item in self.by_scale("values_by_scale")
+            },
+            axes=axes,
+            ranks=self.number(RANKS, 1),
+            repeats=self.number("repeats", 3),
+            timeout_s=self.duration("timeout_s", 3600.0),
+            figures=self.list("figures"),
+            better="lower" if better == "lower" else "higher",
+            text=text,
+            written=self.written,
+        )
+
+    def axes(self) -> tuple[Axis, ...]:
+        result = self.tree.get("axes") or []
+        if not isinstance(result, list):
+            raise self.wrong(("axes",), "expected a list", "write '- key: ...' and 'values: [...]'")
+        axes: list[Axis] = []
+        for i, item in enumerate(result):
+            path = ("axes", str(i))
+            needed = {"key", "values"}
+            if not isinstance(item, dict) or set(item) - {"compared"} != needed or not isinstance(item["key"], str):
+                raise self.wrong(path, "expected key and values", "write '- key: ...' and 'values: [...]'")
+            if item["key"] in [axis.key for axis in axes]:
+                raise self.wrong(path, f"axis {item['key']} appears twice", "keep one of them")
+            compared = item.get("compared", "true")
+            if compared not in ("true", "false"):
+                raise self.wrong((*path, "compared"), "expected true or false", "write false, or leave it out")
+            axis = self.axis(item["key"], item["values"], (*path, "values"))
+            axes.append(replace(axis, compared=compared == "true"))
+        return tuple(axes)
+
+    def axis(self, key: str, values: Any, path: tuple[str, ...]) -> Axis:
+        if isinstance(values, dict) and values:
+            settings = {label: self.arguments((label,), values, *path) for label in values}
+            return Axis(key, tuple(settings), settings)
+        return Axis(key, self.values(key, values, path))
+
+    def values(self, key: str, values: Any, path: tuple[str, ...]) -> tuple[str, ...]:
+        texts = [values] if isinstance(values, str) else values
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+            raise self.wrong(path, f"{key}: expected a list of values", "put quotes around lists: '[1,2]'")
+        location = self.document.location_of(path)
+        result = tuple(value for text in texts for value in expand(key, text, location))
+        if len(set(result)) < len(result):
+            raise self.wrong(path, f"{key}: a value appears twice", "keep one of them")
+        self.written |= {f"{key}={value}": location for value in result}
+        return result
+
+    def values_at(self, scale: str, tree: Any, axes: tuple[Axis, ...]) -> dict[str, tuple[str, ...]]:
+        if not isinstance(tree, dict):
+            raise self.wrong(("values_by_scale", scale), "expected '<axis>: [values]'", "see the axes")
+        values: dict[str, tuple[str, ...]] = {}
+        for key, item in tree.items():
+            path = ("values_by_scale", scale, key)
+            axis = next((axis for axis in axes if axis.key == key), None)
+            if axis is None:
+                raise self.wrong(path, f"no axis {key}", f"axes are {', '.join(axis.key for axis in axes)}")
+            values[key] = self.values(key, item, path)
+            strange = [value for value in values[key] if axis.settings is not None and value not in axis.settings]
+            if strange:
+                raise self.wrong(path, f"{key} has no value {strange[0]!r}", f"values are {', '.join(axis.values)}")
+        return values
+
+    def by_scale(self, key: str) -> list[tuple[str, Any]]:
+        result = self.tree.get(key) or {}
+        if not isinstance(result, dict):
+            raise self.wrong((key,), "expected '<scale>: ...' lines", f"write '{key}: {{tiny: ...}}'")
+        return [(scale, result if key == "scales" else item) for scale, item in result.items()]
+
+    def arguments(self, key: tuple[str], tree: Mapping[str, Any], *path: str) -> tuple[str, ...]:
+        """The list of ``key=value`` arguments at ``path + key``."""
+        result, here = tree.get(key[0]) or [], (*path, *key)
+        if not isinstance(result, list) or not all(isinstance(item, str) and "=" in item for item in result):
+            raise self.wrong(here, "expected a list of key=value", "write [loader.num_workers=2, ...]")
+        for i, entry in enumerate(result):
+            split_argument(entry)
+            self.written[entry] = self.document.location_of((*here, str(i)))
+        return tuple(result)
+
+    def list(self, key: str) -> tuple[str, ...]:
+        result = self.tree.get(key) or []
+        if not isinstance(result, list) or not all(isinstance(item, str) for item in result):
+            raise self.wrong((key,), "expected a list", "write [...]")
+        return tuple(result)
+
+    def words(self, key: str) -> str:
+        result = self.tree.get(key) or ""
+        if not isinstance(result, str):
+            raise self.wrong((key,), "expected words", "write one line")
+        return result
+
+    def number(self, key: str, default: int) -> int:
+        text = self.words(key) or str(default)
+        if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= 1000):
+            raise self.wrong((key,), f"{text}: expected a number from 1 to 1000", f"write {key}: {default}")
+        return int(text)
+
+    def duration(self, key: str, default: float) -> float:
+        try:
+            seconds = parse_duration(self.words(key) or str(default))
+        except ValueError as error:
+            raise self.wrong((key,), str(error), f"write {key}: 300") from None
+        if seconds <= 0:
+            raise self.wrong((key,), "must be above 0", f"write {key}: 300")
+        return seconds
+
+    def wrong(self, path: tuple[str, ...], problem: str, hint: str) -> ConfigError:
+        return ConfigError(f"{'.'.join(path)} ({self.document.location_of(path)}): {problem}", hint=hint)

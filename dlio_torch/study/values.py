@@ -1,0 +1,133 @@
+"""Values of swept options and of metrics: when two are the same, their order, their places on an axis, their text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+from dlio_torch.report.html.page_blocks import NOT_MEASURED
+from dlio_torch.report.html.theme import clean, size_unit, time_unit
+from dlio_torch.report.run_verdict import percent
+from dlio_torch.study.metrics import Metric
+from dlio_torch.units import format_duration, format_rate, format_size, parse_duration, parse_size_float
+
+NUMBER_UNITS = ("s", "B", "B/s", "share")
+"""Units whose prefix depends on the size of the number, so that they stand behind each."""
+
+_SPECIAL = {"true": "true", "false": "false", "null": "null", "none": "null", "~": "null"}
+
+
+def number(text: str) -> float | None:
+    """The number in ``"256KiB"``, ``"5ms"`` or ``"4"``, ``None`` where it is none."""
+    parsers: tuple[Callable[[str], float], ...] = (parse_size_float, parse_duration)
+    for parse in parsers:
+        try:
+            return parse(text)
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def canonical(text: str) -> str:
+    """A text that is the same for all ways to write a value: ``256KiB`` and ``262144``, ``True`` and ``true``."""
+    plain = text.strip().strip("'\"")
+    result = number(plain)
+    if result is not None and math.isfinite(result):
+        return f"{result:.12g}"
+    return _SPECIAL.get(plain.lower(), plain)
+
+
+def ordered(values: Iterable[str]) -> tuple[str, ...]:
+    """Distinct values: numbers by size, before words by name."""
+
+    def place(text: str) -> tuple[bool, float, str]:
+        result = number(text)
+        return result is None, result or 0.0, text
+
+    distinct = {canonical(value): value for value in values}
+    return tuple(sorted(distinct.values(), key=place))
+
+
+def places(values: Sequence[str]) -> tuple[float, ...]:
+    """Positions of values on an axis: powers by their exponent, evenly spaced numbers so, all others side by side.
+
+    The distance of the closest two is 1.
+    """
+    result = [number(value) for value in values]
+    numbers = [value for value in result if value is not None]
+    side_by_side = tuple(float(index) for index in range(len(values)))
+    if len(values) < 3 or len(numbers) < len(values) or len(set(numbers)) < len(numbers):
+        return side_by_side
+    if all(value > 0 for value in numbers):
+        for base in (2.0, 10.0):
+            exponents = [math.log(value / numbers[0], base) for value in numbers]
+            if all(abs(exponent - round(exponent)) < 1e-9 for exponent in exponents):
+                whole = [float(round(exponent)) for exponent in exponents]
+                step = min(abs(b - a) for a, b in pairwise(whole))
+                return tuple(item / step for item in whole)
+    return side_by_side
+
+
+def powers(values: Sequence[str]) -> bool:
+    """Whether the axis of ``values`` is logarithmic."""
+    numbers = [number(value) for value in values]
+    if len(values) < 3 or not all(value is not None and value > 0 for value in numbers):
+        return False
+    known = [value for value in numbers if value is not None]
+    return any(
+        all(abs(math.log(value / known[0], base) - round(math.log(value / known[0], base))) < 1e-9 for value in known)
+        for base in (2.0, 10.0)
+    )
+
+
+def short_keys(keys: Sequence[str]) -> dict[str, str]:
+    """The shortest ends of dotted names that tell them apart."""
+    result = {}
+    for key in keys:
+        parts = key.split(".")
+        for length in range(1, len(parts) + 1):
+            end = ".".join(parts[-length:])
+            if sum(1 for other in keys if other == end or other.endswith(f".{end}")) == 1:
+                break
+        result[key] = clean(end)
+    return result
+
+
+def text_of(value: float | None, unit: str) -> str:
+    """A value with its unit, as people write it."""
+    if value is None or not math.isfinite(value):
+        return NOT_MEASURED
+    if unit == "s":
+        return format_duration(value)
+    if unit == "B/s":
+        return format_rate(value)
+    if unit == "B":
+        return format_size(value)
+    if unit == "share":
+        return percent(value)
+    return f"{digits(value)} {clean(unit)}".rstrip()
+
+
+def span_text(low: float, high: float, unit: str) -> str:
+    """``1,210 to 1,260``: the ends of a range; the unit only where it is part of the number."""
+    if unit in NUMBER_UNITS:
+        return f"{text_of(low, unit)} to {text_of(high, unit)}"
+    return f"{digits(low)} to {digits(high)}"
+
+
+def digits(value: float) -> str:
+    """Four significant digits, thousands apart."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def axis_unit(largest: float, metric: Metric) -> tuple[float, str]:
+    """Factor and unit for the values of an axis that reaches to ``largest``."""
+    if metric.unit == "s":
+        return time_unit(largest)
+    if metric.unit in ("B", "B/s"):
+        factor, unit = size_unit(largest)
+        return factor, unit + metric.unit[1:]
+    if metric.unit == "share":
+        return 100.0, "%"
+    return 1.0, clean(metric.unit)

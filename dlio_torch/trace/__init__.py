@@ -1,1 +1,0 @@
-"""What happened when: named intervals of every process and thread, and the traces made of them."""
