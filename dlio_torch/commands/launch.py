@@ -11,10 +11,10 @@ from dlio_torch.commands.common import composed, holds_study
 from dlio_torch.config import resources
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
-from dlio_torch.jobs import script
-from dlio_torch.jobs.job_content import launch_of, of_run, of_study
-from dlio_torch.jobs.job_request import parse
-from dlio_torch.jobs.submit import by_hand, submit
+from dlio_torch.launch import script
+from dlio_torch.launch.job_content import launch_of, of_run, of_study
+from dlio_torch.launch.job_request import parse
+from dlio_torch.launch.submit import by_hand, submit
 
 
 def main(command: Command, launch: Launch) -> int:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dlio_torch.config.resources import Resources
 from dlio_torch.errors import PreconditionError
-from dlio_torch.jobs.job_content import JobContent
-from dlio_torch.jobs.job_request import JobRequest
-from dlio_torch.jobs.template import Shell, Value, fill, find, with_variables
+from dlio_torch.launch.job_content import JobContent
+from dlio_torch.launch.job_request import JobRequest
+from dlio_torch.launch.template import Shell, Value, fill, find, with_variables
 from dlio_torch.ownership.job import last_line
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.study.process import environment

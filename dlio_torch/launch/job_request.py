@@ -10,7 +10,7 @@ from typing import Literal
 from dlio_torch.config.compose import split_argument
 from dlio_torch.config.fields import lookup, nearest
 from dlio_torch.errors import ConfigError
-from dlio_torch.jobs.key_values import choice, grace, job, line, memory, number, time_s, word, wrong
+from dlio_torch.launch.key_values import choice, grace, job, line, memory, number, time_s, word, wrong
 from dlio_torch.study import verb_keys
 
 Verb = Literal["run", "generate", "train", "sweep", "tune", "headspace"]

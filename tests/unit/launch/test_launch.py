@@ -17,8 +17,8 @@ from ranks import SUPPORT
 from dlio_torch import cli
 from dlio_torch.config.resources import find
 from dlio_torch.errors import ConfigError
-from dlio_torch.jobs import template
-from dlio_torch.jobs.job_request import LAUNCHERS
+from dlio_torch.launch import template
+from dlio_torch.launch.job_request import LAUNCHERS
 
 CLUSTER = SUPPORT / "cluster"
 HOW = [(scheduler, launcher) for scheduler, several in LAUNCHERS.items() for launcher in several]

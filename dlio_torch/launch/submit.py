@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from dlio_torch.errors import PreconditionError, RunFailed
-from dlio_torch.jobs.job_request import COMMANDS
+from dlio_torch.launch.job_request import COMMANDS
 
 
 def by_hand(scheduler: str, script: Path) -> str:

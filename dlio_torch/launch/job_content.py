@@ -14,7 +14,7 @@ from dlio_torch.data.engines.registry import facts, format_of
 from dlio_torch.dist.launcher import Launch, LauncherName
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError
-from dlio_torch.jobs.job_request import JobRequest
+from dlio_torch.launch.job_request import JobRequest
 from dlio_torch.run_directory.results_folder import check_results_folder, folder_name
 from dlio_torch.study.model import Point, Study
 from dlio_torch.study.resolve import Resolved, resolve, resolve_point
