@@ -8,30 +8,19 @@ saves below its own folder ``rank-<r>``.
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
-from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from dlio_torch.config.checkpoint_amount import start_bytes
-from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.files.atomic_file import fsync_path, renamed, temporary_name
+from dlio_torch.files.atomic_file import fsync_path
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.supervision.watchdog import Watchdog
-from dlio_torch.syserrors import refused, unreadable
-from dlio_torch.train.checkpoint_files import (
-    SHIFTS,
-    CheckpointFile,
-    cannot_write,
-    files_of,
-    payload,
-)
+from dlio_torch.syserrors import refused
+from dlio_torch.train.checkpoint_files import CheckpointFile, cannot_write, files_of
+from dlio_torch.train.checkpoint_reader import CheckpointReader
+from dlio_torch.train.checkpoint_writer import CheckpointWriter
 from dlio_torch.train.position import SavedPositions, TrainingPosition
-from dlio_torch.train.state import make_state
 from dlio_torch.train.tensorflow_saver import TensorFlowSaver
 from dlio_torch.units import format_size
 
@@ -39,13 +28,10 @@ from dlio_torch.units import format_size
 class Checkpointer:
     """Saves and restores the checkpoints of one rank.
 
-    A checkpoint of ``kind=files`` is the configured files, in their order.  Each is written with
-    write(2) calls of ``write_bytes`` from a buffer of random bytes that are never zero (so that
-    neither sparse files nor compression shrink them); where ``{step}`` is in the name, each checkpoint
-    is a file of its own, otherwise the file is replaced.
-
-    A checkpoint of ``kind=torch`` is ``checkpoint-<step>.pt``: ``torch.save`` of float32 parameters and
-    of an Adam optimizer's two moments, whose file has ``state_bytes`` within 1 % from 64 KiB on.
+    A checkpoint of ``kind=files`` is the configured files, in their order; where ``{step}`` is in the
+    name, each checkpoint is a file of its own, otherwise the file is replaced.  A checkpoint of
+    ``kind=torch`` is ``checkpoint-<step>.pt``.  See :class:`dlio_torch.train.checkpoint_writer.CheckpointWriter`
+    for their content, :class:`dlio_torch.train.checkpoint_reader.CheckpointReader` for how they are read.
 
     A checkpoint of ``kind=tensorflow`` is what TensorFlow's Saver writes: see
     :mod:`dlio_torch.train.tensorflow_saver`.
@@ -81,10 +67,11 @@ class Checkpointer:
         self.rank = rank
         self.saves = config.kind != "none" and (rank == 0 or config.ranks == "all")
         """Whether this rank saves at all."""
-        self.directory = Path(directory) / f"rank-{rank}" if config.ranks == "all" else Path(directory)
+        folder = f"rank-{rank}" if config.ranks == "all" else ""
+        self.directory = Path(directory) / folder
         self._recorder = NULL if recorder is None else recorder
         self._positions = positions
-        self._restores = restores
+        self._restores = None if restores is None else (restores[0] / folder, restores[1])
         self._kept: list[int] = []  # steps whose checkpoints lie in the folder, oldest first
         self._restorable: int | None = None
         self._files = files_of(config)
@@ -92,13 +79,10 @@ class Checkpointer:
         if not self.saves:
             return
         try:
-            if config.kind == "torch":
-                self._state = make_state(config.state_bytes, temporary_name(self._path(self._files[0], 0)).name)
-            else:
-                content = payload(max((file.call for file in self._files), default=0))
-                self._buffer = memoryview(content)
-                if config.kind == "tensorflow":
-                    self._tensorflow = TensorFlowSaver(config.tensorflow, config.state_bytes, self.directory, content)
+            self._writer = CheckpointWriter(config, self._files, self._recorder)
+            if config.kind == "tensorflow":
+                content = self._writer.content
+                self._tensorflow = TensorFlowSaver(config.tensorflow, config.state_bytes, self.directory, content)
         except OSError as error:
             raise refused("the size of a checkpoint cannot be tried out", error) from error
         except (MemoryError, RuntimeError) as error:
@@ -106,6 +90,7 @@ class Checkpointer:
                 f"a checkpoint of {format_size(sum(file.size for file in self._files))} does not fit into memory",
                 hint="lower checkpoint.state_bytes, or set checkpoint.files[].write_bytes",
             ) from error
+        self._reader = CheckpointReader(config, self._files, self._recorder, self._writer.state.keys())
 
     def due(self, epoch: int, step: int, last_of_epoch: bool) -> bool:
         """Whether this rank saves after this step.
@@ -197,22 +182,10 @@ class Checkpointer:
         # Pages that are not on the device yet cannot be dropped.
         self._save(0, fsync=True)
         self._restorable = 0
-        for file in self._files:
-            path = self._path(file, 0)
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                raise refused(f"checkpoint file {path} cannot be opened", error) from error
+        self._reader.drop_cached_pages(self.directory, 0)
 
     def restore(self) -> int:
         """Read the checkpoint of another run if one was named, else the prepared one, else the newest.
-
-        ``kind=files`` reads each file with read(2) calls of ``restore_read_bytes`` (0: the whole file);
-        ``kind=torch`` with ``torch.load(weights_only=True)``.
 
         Returns:
             Bytes read; 0 on a rank that does not save.
@@ -223,13 +196,11 @@ class Checkpointer:
         if not self.saves:
             return 0
         if self._restores is not None:
-            folder, saved = self._restores
-            folder = folder / f"rank-{self.rank}" if self.config.ranks == "all" else folder
-            return sum(self._read(folder / self._path(file, saved).name, file) for file in self._files)
+            return self._reader.read(*self._restores)
         step = self._restorable if self._restorable is not None else (self._kept[-1] if self._kept else None)
         if step is None:
             raise DataError(f"there is no checkpoint in {self.directory} to restore", hint="prepare or save one first")
-        return sum(self._read(self._path(file, step), file) for file in self._files)
+        return self._reader.read(self.directory, step)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -242,7 +213,7 @@ class Checkpointer:
             path = self._path(file, step)
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
-                total += self._write(path, file, step, fsync=fsync)
+                total += self._writer.write(path, file, step, fsync=fsync)
             except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
                 self._discard([file for file in done if file not in self._fixed()])
                 raise cannot_write(path, file.size, error) from error
@@ -284,75 +255,10 @@ class Checkpointer:
         surplus = max(0, len(steps) - self.config.keep) if self.config.keep else 0
         return steps[:surplus], steps[surplus:]
 
-    def _write(self, path: Path, file: CheckpointFile, step: int, *, fsync: bool) -> int:
-        with renamed(temporary_name(path), path) as temporary:
-            with self._recorder.span("write", step=step, file=str(path), bytes=file.size):
-                if self.config.kind == "torch":
-                    torch.save(self._state | {"step": step}, temporary)
-                    written = temporary.stat().st_size
-                else:
-                    written = self._write_calls(temporary, file)
-            if fsync:
-                with self._recorder.span("fsync", step=step, file=str(path), bytes=written):
-                    fsync_path(temporary)
-        return written
-
-    def _write_calls(self, path: Path, file: CheckpointFile) -> int:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
-            done = calls = 0
-            while done < file.size:
-                # Each call begins elsewhere in the buffer, so that storage with deduplication finds no equal blocks.
-                shift = calls * 997 % SHIFTS
-                done += os.write(descriptor, self._buffer[shift : shift + min(file.call, file.size - done)])
-                calls += 1
-        finally:
-            os.close(descriptor)
-        return done
-
-    # --- reading ----------------------------------------------------------------------------------
-
-    def _read(self, path: Path, file: CheckpointFile) -> int:
-        read: Callable[[Path, CheckpointFile], int] = self._load if self.config.kind == "torch" else self._read_calls
-        with self._recorder.span("read", file=str(path), bytes=file.size):
-            try:
-                return read(path, file)
-            except OSError as error:
-                raise unreadable(f"checkpoint file {path}", error) from error
-
-    def _read_calls(self, path: Path, file: CheckpointFile) -> int:
-        call = min(self.config.restore_read_bytes or file.size, file.size, LARGEST_CALL)
-        buffer = memoryview(bytearray(call))
-        done = 0
-        with open(path, "rb", buffering=0) as source:
-            while done < file.size:
-                count = source.readinto(buffer[: min(call, file.size - done)])
-                if not count:
-                    raise DataError(
-                        f"checkpoint file {path} ends after {done} of {file.size} bytes",
-                        hint="start without train.resume and checkpoint.restore",
-                    )
-                done += count
-        return done
-
-    def _load(self, path: Path, file: CheckpointFile) -> int:
-        try:
-            state = torch.load(path, weights_only=True)
-        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise DataError(
-                f"checkpoint file {path} is damaged: {str(error).splitlines()[0]}",
-                hint="start without train.resume and checkpoint.restore",
-            ) from error
-        if state.keys() != self._state.keys() | {"step"}:
-            raise DataError(
-                f"checkpoint file {path} holds another state", hint="start without train.resume and checkpoint.restore"
-            )
-        return path.stat().st_size
-
     # --- names ------------------------------------------------------------------------------------
 
     def _path(self, file: CheckpointFile, step: int) -> Path:
-        return self.directory / file.name.replace("{step}", str(step))
+        return file.path(self.directory, step)
 
     def _fixed(self) -> set[Path]:
         return {self._path(file, 0) for file in self._files if "{step}" not in file.name}

@@ -1,13 +1,10 @@
-"""Files of a checkpoint: names, sizes, content, and errors of writing them."""
+"""Files of a checkpoint: names, sizes, and errors of writing them."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from dlio_torch.config.checkpoint_amount import largest_write
 from dlio_torch.config.opt import LARGEST_CALL
@@ -17,9 +14,6 @@ from dlio_torch.ownership.names import literal, numbers
 from dlio_torch.storage.local.stored_paths import system_error
 from dlio_torch.syserrors import refused
 from dlio_torch.units import format_size
-
-SHIFTS = 64 * 1024
-"""Number of offsets in the content at which a write call may begin, bytes."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +29,10 @@ class CheckpointFile:
     name: str
     size: int
     call: int
+
+    def path(self, folder: Path, step: int) -> Path:
+        """Path of the file of the checkpoint of ``step`` in ``folder``."""
+        return folder / self.name.replace("{step}", str(step))
 
 
 def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
@@ -71,12 +69,6 @@ def file_names(config: CheckpointConfig) -> list[str]:
 def _entry(name: str) -> str:
     """The entry for a file of each step."""
     return numbers().join(map(literal, name.split("{step}")))
-
-
-def payload(call: int) -> Any:
-    """Random bytes without a zero, enough for a write call of ``call`` bytes at any shift."""
-    block = np.random.default_rng(1).integers(1, 256, size=4 * 1024 * 1024, dtype=np.uint8)
-    return np.resize(block, call + SHIFTS) if call + SHIFTS > block.size else block
 
 
 def cannot_write(path: Path, size: int, error: Exception) -> DlioError:

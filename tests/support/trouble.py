@@ -55,16 +55,16 @@ def shorten(comm: Any) -> None:
 def prepare(place: str, do: Callable[[], None]) -> None:
     from dlio_torch.data.dataset import generation as generate
     from dlio_torch.execution import summary
-    from dlio_torch.train import checkpoint, trainer
+    from dlio_torch.train import checkpoint_writer, trainer
 
     places: dict[str, tuple[Any, str, int]] = {
         "step": (trainer.Trainer, "_record", 3),
         "generate": (generate, "_write", 2),
-        "checkpoint": (checkpoint.os, "write", 2),  # between two write calls of a file
+        "checkpoint": (checkpoint_writer.os, "write", 2),  # between two write calls of a file
         "results": (summary, "write_results", 1),
     }
     if place == "checkpoint":  # and not those of the journal of steps
-        before(checkpoint.Checkpointer, "_write_calls", 1, lambda: before(*places[place], do))
+        before(checkpoint_writer.CheckpointWriter, "_write_calls", 1, lambda: before(*places[place], do))
     else:
         before(*places[place], do)
 

@@ -1,0 +1,104 @@
+"""Restores of checkpoints: the reads with which a restarted application loads its state."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Sequence, Set
+from pathlib import Path
+
+import torch
+
+from dlio_torch.config.opt import LARGEST_CALL
+from dlio_torch.config.schema import CheckpointConfig
+from dlio_torch.errors import DataError
+from dlio_torch.iotrace.recorder.spans import Recorder
+from dlio_torch.syserrors import refused, unreadable
+from dlio_torch.train.checkpoint_files import CheckpointFile
+
+
+class CheckpointReader:
+    """Reads the files of a checkpoint.
+
+    ``kind=torch`` reads its file with ``torch.load(weights_only=True)``; the others read each file with read(2) calls
+    of ``restore_read_bytes`` (0: the whole file).
+
+    Args:
+        config: what is saved, and how it is read.
+        files: files of a checkpoint.
+        recorder: records a span ``read`` per file.
+        state_keys: keys of the state that is saved with ``kind=torch``.
+    """
+
+    def __init__(
+        self, config: CheckpointConfig, files: Sequence[CheckpointFile], recorder: Recorder, state_keys: Set[str]
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._recorder = recorder
+        self._state_keys = state_keys
+
+    def drop_cached_pages(self, folder: Path, step: int) -> None:
+        """Drop the files of the checkpoint of ``step`` from the page cache.
+
+        Raises:
+            DlioError: a file cannot be opened (see :mod:`dlio_torch.syserrors`).
+        """
+        for file in self._files:
+            path = file.path(folder, step)
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise refused(f"checkpoint file {path} cannot be opened", error) from error
+
+    def read(self, folder: Path, step: int) -> int:
+        """Read the checkpoint of ``step`` in ``folder``.
+
+        Returns:
+            Bytes read.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        return sum(self._read(file.path(folder, step), file) for file in self._files)
+
+    def _read(self, path: Path, file: CheckpointFile) -> int:
+        read: Callable[[Path, CheckpointFile], int] = self._load if self._config.kind == "torch" else self._read_calls
+        with self._recorder.span("read", file=str(path), bytes=file.size):
+            try:
+                return read(path, file)
+            except OSError as error:
+                raise unreadable(f"checkpoint file {path}", error) from error
+
+    def _read_calls(self, path: Path, file: CheckpointFile) -> int:
+        call = min(self._config.restore_read_bytes or file.size, file.size, LARGEST_CALL)
+        buffer = memoryview(bytearray(call))
+        done = 0
+        with open(path, "rb", buffering=0) as source:
+            while done < file.size:
+                count = source.readinto(buffer[: min(call, file.size - done)])
+                if not count:
+                    raise DataError(
+                        f"checkpoint file {path} ends after {done} of {file.size} bytes",
+                        hint="start without train.resume and checkpoint.restore",
+                    )
+                done += count
+        return done
+
+    def _load(self, path: Path, file: CheckpointFile) -> int:
+        try:
+            state = torch.load(path, weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise DataError(
+                f"checkpoint file {path} is damaged: {str(error).splitlines()[0]}",
+                hint="start without train.resume and checkpoint.restore",
+            ) from error
+        if state.keys() != self._state_keys | {"step"}:
+            raise DataError(
+                f"checkpoint file {path} holds another state", hint="start without train.resume and checkpoint.restore"
+            )
+        return path.stat().st_size

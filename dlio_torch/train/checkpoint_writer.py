@@ -1,0 +1,96 @@
+"""Content of checkpoints, and the writes with which an application saves it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dlio_torch.config.schema import CheckpointConfig
+from dlio_torch.files.atomic_file import fsync_path, renamed, temporary_name
+from dlio_torch.iotrace.recorder.spans import Recorder
+from dlio_torch.train.checkpoint_files import CheckpointFile
+from dlio_torch.train.state import make_state
+
+_SHIFTS = 64 * 1024  # offsets in the content at which a write call may begin
+
+
+class CheckpointWriter:
+    """Writes files of ``kind=files`` and ``kind=torch``.
+
+    ``kind=torch`` is ``torch.save`` of float32 parameters and of an Adam optimizer's two moments, whose file has
+    ``state_bytes`` within 1 % from 64 KiB on.  Files of the other kinds are random bytes that are never zero, so that
+    neither sparse files nor compression shrink them; ``kind=files`` writes them with write(2) calls of
+    ``write_bytes``.
+
+    Args:
+        config: what is saved.
+        files: files of a checkpoint.
+        recorder: records a span ``write`` and a span ``fsync`` per file.
+
+    Raises:
+        OSError: the size of a saved state cannot be tried out.
+        MemoryError, RuntimeError: the content does not fit into memory.
+    """
+
+    def __init__(self, config: CheckpointConfig, files: Sequence[CheckpointFile], recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.state: dict[str, Any] = {}
+        """State of ``kind=torch``; empty for the other kinds."""
+        self.content: Any = b""
+        """Bytes of files, enough for the largest write call at any shift; empty for ``kind=torch``."""
+        if config.kind == "torch":
+            self.state = make_state(config.state_bytes, temporary_name(files[0].path(Path(), 0)).name)
+        else:
+            self.content = _random_bytes(max((file.call for file in files), default=0))
+        self._buffer = memoryview(self.content)
+
+    def write(self, path: Path, file: CheckpointFile, step: int, *, fsync: bool) -> int:
+        """Write one file of the checkpoint of ``step`` under a temporary name and rename it.
+
+        Args:
+            path: final name of the file.
+            file: size of the file and of its write calls.
+            step: training steps done since the run began.
+            fsync: whether the file is flushed to the device first.
+
+        Returns:
+            Bytes written.
+
+        Raises:
+            OSError, RuntimeError: the file cannot be written; torch's writer raises RuntimeError.
+        """
+        with renamed(temporary_name(path), path) as temporary:
+            with self._recorder.span("write", step=step, file=str(path), bytes=file.size):
+                if self.state:
+                    torch.save(self.state | {"step": step}, temporary)
+                    written = temporary.stat().st_size
+                else:
+                    written = self._write_calls(temporary, file)
+            if fsync:
+                with self._recorder.span("fsync", step=step, file=str(path), bytes=written):
+                    fsync_path(temporary)
+        return written
+
+    def _write_calls(self, path: Path, file: CheckpointFile) -> int:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            done = calls = 0
+            while done < file.size:
+                # Each call begins elsewhere in the buffer, so that storage with deduplication finds no equal blocks.
+                shift = calls * 997 % _SHIFTS
+                done += os.write(descriptor, self._buffer[shift : shift + min(file.call, file.size - done)])
+                calls += 1
+        finally:
+            os.close(descriptor)
+        return done
+
+
+def _random_bytes(call: int) -> Any:
+    """Random bytes without a zero, enough for a write call of ``call`` bytes at any shift."""
+    block = np.random.default_rng(1).integers(1, 256, size=4 * 1024 * 1024, dtype=np.uint8)
+    return np.resize(block, call + _SHIFTS) if call + _SHIFTS > block.size else block
