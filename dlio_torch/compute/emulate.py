@@ -94,6 +94,11 @@ class Emulator:
         self.close()
 
 
+def no_compute(step: int) -> int:
+    """Requested compute time of a step without emulated compute."""
+    return 0
+
+
 def make_emulator(
     config: ComputeConfig,
     *,

@@ -1,4 +1,4 @@
-"""Trainer stub: fetch -> copy to a GPU -> compute -> allreduce -> checkpoint, epoch by epoch, and evaluation.
+"""Trainer stub: fetch -> copy to a GPU -> compute -> allreduce -> checkpoint, epoch by epoch, with evaluations.
 
 A step costs a few clock readings and one record.  Spans of the trainer are made from these records after the loop.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from array import array
 from collections.abc import Callable
 
 import numpy as np
 
+from dlio_torch.compute.emulate import no_compute
 from dlio_torch.config.schema import TrainConfig
 from dlio_torch.data.engines.batch_loader import Batches
 from dlio_torch.dist.base import Communicator
@@ -19,14 +19,14 @@ from dlio_torch.environment.cores import idle_core_s
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.evaluation import Evaluation
 from dlio_torch.train.order import OrderChecksum
 from dlio_torch.train.position import TrainingPosition
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
-from dlio_torch.train.step_spans import record_spans
-from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP
+from dlio_torch.train.step_spans import StepSpans
+from dlio_torch.train.steps import TRAIN, WARMUP
 from dlio_torch.train.trainer_parts import Hooks, Instruments, LoopStart, Stages
 
-_ROOM = 256  # steps
 # Step of the epoch and of the run, readings of the clock, samples and bytes: what becomes a record; and the
 # number of the batch.
 _Step = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
@@ -57,13 +57,10 @@ class Trainer:
         self._config = config
         self._comm = comm
         self._loader = loader
-        self._eval_loader = stages.eval_loader if config.eval_ranks == "all" or comm.rank == 0 else None
         self._copies = stages.copies
         self._emulator = emulator
         # An emulator that is off gets no requests, so no time counts as requested.
-        off = emulator.mode == "none"
-        self._requested_ns = _nothing if off else emulator.requested_ns
-        self._requested_eval_ns = _nothing if off else emulator.requested_eval_ns
+        self._requested_ns = no_compute if emulator.mode == "none" else emulator.requested_ns
         self._checkpointer = stages.checkpointer
         self._log = instruments.log
         self._recorder = instruments.recorder
@@ -78,12 +75,11 @@ class Trainer:
         self._after_step = hooks.after_step
         self._before = (first[0] - 1) * len(loader) + first[1]
         self._done = self._before  # training steps of the whole run
-        # As long as spans are recorded: of each training step the number of its batch, and the end of its compute.
-        self._numbers, self._computed_ns = array("q"), array("q")
+        self._spans = StepSpans(self._recorder)
         self._order = OrderChecksum(comm.rank, comm.world_size)
-        self._room = 0  # steps for whose spans the recorder has kept room
+        eval_loader = stages.eval_loader if config.eval_ranks == "all" or comm.rank == 0 else None
+        self._evaluation = Evaluation(eval_loader, stages, self._log, self._spans, start.evaluated or (0, 0))
         self._evaluates_first = start.evaluated is not None
-        self._eval_epoch, self._eval_done = start.evaluated or (0, 0)
 
     def run(self) -> TrainResult:
         """Train all epochs.
@@ -103,10 +99,10 @@ class Trainer:
         except BaseException:
             # The spans so far are kept; the first error is the one that counts.
             with contextlib.suppress(DlioError):
-                record_spans(self._recorder, self._log.to_array(), self._numbers, self._computed_ns)
+                self._spans.record(self._log.to_array())
             raise
         result.steps = self._log.to_array()
-        record_spans(self._recorder, result.steps, self._numbers, self._computed_ns)
+        self._spans.record(result.steps)
         return result
 
     def _restore_checkpoint(self, result: TrainResult) -> None:
@@ -124,7 +120,9 @@ class Trainer:
     ) -> None:
         """Save before the first or after the last step."""
         began = time.perf_counter_ns()
-        checkpoints, written = save(self._done, TrainingPosition(*place, self._eval_epoch, self._eval_done))
+        checkpoints, written = save(
+            self._done, TrainingPosition(*place, self._evaluation.evaluations, self._evaluation.steps)
+        )
         result.checkpoints += checkpoints
         result.checkpoint_bytes += written
         if written:
@@ -143,12 +141,12 @@ class Trainer:
                 if epoch == self._first[0] and self._first[1]:
                     every_steps = self._config.eval_every_steps
                     if every_steps and self._evaluates_first and self._done % every_steps == 0:
-                        self._evaluate(epoch)
+                        self._evaluation.run(epoch)
                 if epoch > self._first[0] or self._first[1] < len(self._loader):
                     self._epoch(epoch, seen, result)
                 every = self._config.eval_every_epochs
                 if every and epoch % every == 0:
-                    self._evaluate(epoch)
+                    self._evaluation.run(epoch)
                 self._log.flush()
                 ended, idle_then, after = time.perf_counter_ns(), idle_core_s(), tree_counters()
                 self._recorder.add("epoch", began, ended)
@@ -213,7 +211,7 @@ class Trainer:
                 self._done += 1
                 saved = reduced
                 if due is not None and due(epoch, self._done, step == steps):
-                    place = TrainingPosition(epoch, step, self._eval_epoch, self._eval_done)
+                    place = TrainingPosition(epoch, step, self._evaluation.evaluations, self._evaluation.steps)
                     result.checkpoint_bytes += self._checkpointer.save(self._done, place)
                     result.checkpoints += 1
                     saved = clock()
@@ -226,7 +224,7 @@ class Trainer:
                 if eval_every and self._done % eval_every == 0:
                     done, last = last, None
                     self._record(epoch, done)
-                    self._evaluate(epoch)
+                    self._evaluation.run(epoch)
                 if after_step is not None:
                     after_step(epoch, step, self._done == total)
         finally:
@@ -250,17 +248,10 @@ class Trainer:
             samples=samples,
             bytes=size,
         )
-        self._keep_room()
-        if self._room:
-            self._numbers.append(n)
-            self._computed_ns.append(computed)
-
-    def _keep_room(self) -> None:
-        """Reserve space in the recorder for the spans of the step; for many steps at once, as it takes a lock."""
-        if self._room:
-            self._room -= 1
-        if not self._room and self._recorder.keep(_ROOM * len(TIMED)):
-            self._room = _ROOM
+        spans = self._spans
+        if spans.reserve():
+            spans.numbers.append(n)
+            spans.computed_ns.append(computed)
 
     def _fetch(self, batches: Batches) -> Callable[[], Batch]:
         """``next(batches)``, inside the annotation of the profiler if that is on."""
@@ -273,43 +264,3 @@ class Trainer:
                 return take()
 
         return annotated
-
-    def _evaluate(self, epoch: int) -> None:
-        if self._eval_loader is None:
-            return
-        clock = time.perf_counter_ns
-        start = clock()
-        batches = self._eval_loader.epoch(self._eval_epoch)
-        for step, batch in enumerate(batches, 1):
-            fetched = copied = clock()
-            if self._copies is not None:
-                self._copies.start(batch)
-                self._copies.finish()
-                copied = clock()
-            batches.read_on()
-            requested = self._requested_eval_ns(self._eval_done)
-            computed_ns = self._emulator.spend(requested)
-            self._eval_done += 1
-            self._keep_room()
-            self._log.append(
-                epoch,
-                step,
-                EVAL,
-                start_ns=start,
-                fetch_ns=fetched - start,
-                copy_ns=copied - fetched,
-                compute_ns=computed_ns,
-                requested_ns=requested,
-                allreduce_ns=0,
-                checkpoint_ns=0,
-                samples=len(batch[INDEX]),
-                bytes=batch_bytes(batch),
-            )
-            self._log.maybe_flush()
-            start = clock()
-        self._eval_epoch += 1
-
-
-def _nothing(step: int) -> int:
-    """Requested compute time of a step without emulated compute."""
-    return 0

@@ -18,7 +18,7 @@ from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
-from dlio_torch.train import trainer
+from dlio_torch.train import evaluation, trainer
 from dlio_torch.train.position import RunIdentity, SavedPositions, TrainingPosition, read
 
 SMALL = [
@@ -67,7 +67,8 @@ class Taken:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     found = Taken()
-    monkeypatch.setattr(trainer, "batch_bytes", found)
+    for module in (trainer, evaluation):
+        monkeypatch.setattr(module, "batch_bytes", found)
     return found
 
 
