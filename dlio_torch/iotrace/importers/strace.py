@@ -9,11 +9,10 @@ Calls on pipes, sockets and the like are left out.  strace slows each call down 
 
 from __future__ import annotations
 
-import heapq
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +22,9 @@ from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.importers import strace_calls, strace_lines
 from dlio_torch.iotrace.importers.event_rows import POSIX, TableBuilder, imported_process, in_range, small
 from dlio_torch.iotrace.importers.strace_files import TracedFile, TracedTasks, look_up
-from dlio_torch.iotrace.importers.text_logs import lines
+from dlio_torch.iotrace.importers.strace_times import StampedLines
 
-_PID = re.compile(r"\.(?P<pid>\d+)(?:\.gz)?$")
 _ENDS = re.compile(rb"(?:^|, )(\d{1,10})(?=[<,\]])")
-
-
 _COUNTED = strace_calls.MOVES | strace_calls.OPENS | strace_calls.ON_DESCRIPTOR | strace_calls.ON_PATH
 
 
@@ -42,9 +38,8 @@ def read_strace(path: Path, files: Sequence[Path]) -> Recording:
     Raises:
         DataError: a file cannot be read, has no times, or no call on files is in any of them.
     """
-    reader = _StraceReader(path)
-    streams = [_stamped(file, _pid(file), reader) for file in files]
-    reader.read(streams[0] if len(streams) == 1 else heapq.merge(*streams, key=lambda event: event[0]))
+    reader = _StraceReader(path, StampedLines(files))
+    reader.read()
     if not len(reader.builder):
         raise DataError(
             f"{path} holds no system call on a file" + (f" ({'; '.join(reader.notes())})" if reader.notes() else ""),
@@ -53,52 +48,22 @@ def read_strace(path: Path, files: Sequence[Path]) -> Recording:
     return reader.recording()
 
 
-def _pid(file: Path) -> int | None:
-    match = _PID.search(file.name)
-    return None if match is None else int(match["pid"])
-
-
-_Line = tuple[int, int | None, bytes]
-
-
-def _stamped(file: Path, pid: int | None, reader: _StraceReader) -> Iterator[_Line]:
-    """Time, thread and rest of each line; times made absolute."""
-    now, days, last_daily = 0, 0, None
-    for line in lines(file, reader.cut):
-        stamp, rest = strace_lines.stamp(line.rstrip(b"\r\n"))
-        if stamp.time_ns is None:
-            reader.timeless += not strace_lines.is_remark(rest)
-            continue
-        if stamp.relative:
-            now += stamp.time_ns
-            reader.relative = True
-        elif stamp.daily:
-            days += 0 if last_daily is None else strace_lines.following_day(last_daily, stamp.time_ns)
-            last_daily, now = stamp.time_ns, stamp.time_ns + days
-            reader.relative = True
-        else:
-            now = stamp.time_ns
-        yield now, stamp.tid if stamp.tid is not None else pid, rest
-
-
 class _StraceReader:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lines: StampedLines) -> None:
         self.path = path
+        self.lines = lines
         self.builder = TableBuilder()
         self.tasks = TracedTasks()
-        self.cut: list[str] = []
         self.left_out: Counter[str] = Counter()
-        self.timeless = 0
-        self.relative = False
         self.untimed = 0
         self._processes: dict[int, int] = {}
         self._seen: set[str] = set()
         self._main: int | None = None
 
-    def read(self, stream: Iterable[_Line]) -> None:
+    def read(self) -> None:
         """Reads all lines, in order of time."""
         waiting: dict[int, tuple[int, bytes]] = {}
-        for now, said, rest in stream:
+        for now, said, rest in self.lines:
             tid = self._thread(said, rest, waiting)
             start, whole = now, rest
             if (begun := strace_lines.is_begin(rest)) is not None:
@@ -248,9 +213,9 @@ class _StraceReader:
 
     def notes(self) -> list[str]:
         """Remarks on omitted lines."""
-        notes = list(self.cut)
-        if self.timeless:
-            notes.append(f"{self.timeless} lines have no time (strace -ttt writes it)")
+        notes = list(self.lines.cut)
+        if self.lines.timeless:
+            notes.append(f"{self.lines.timeless} lines have no time (strace -ttt writes it)")
         if self.left_out["damaged"]:
             notes.append(f"{self.left_out['damaged']} lines could not be understood")
         if self.left_out["half"]:
@@ -263,7 +228,7 @@ class _StraceReader:
         """The table, once all lines are read."""
         processes = [imported_process(0, small(pid), role=f"process {pid}") for pid in self._processes]
         events = self.builder.table(processes)
-        if self.relative:
+        if self.lines.relative:
             # The log does not tell the day.
             events = replace(events, anchor_time_ns=0)
         frame = events.frame
