@@ -14,14 +14,12 @@ import traceback
 from collections.abc import Sequence
 
 from dlio_torch import __version__
-from dlio_torch.commands.command_line import FLAGS, VERBS, Command, help_of, parse
+from dlio_torch.commands.command_line import Command, parse
 from dlio_torch.commands.paths import check_paths
 from dlio_torch.dist.launcher import Launch, detect, tell_torchrun
 from dlio_torch.errors import DEBUG_VARIABLE, ConfigError, DlioError, PreconditionError, RankFailed, debugging, one_line
 from dlio_torch.supervision.signals import kind_of, raising
 from dlio_torch.syserrors import BAD_NAME, NO_SPACE, no_memory, refused, silence_output
-
-__all__ = ["ENDED_BY_SIGNAL", "FLAGS", "VERBS", "main"]
 
 ENDED_BY_SIGNAL = (129, 130, 143)
 """Exit codes after SIGHUP, Ctrl-C and SIGTERM."""
@@ -83,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(command: Command, launch: Launch) -> int:
     if "--help" in command.flags:
+        from dlio_torch.commands.help_text import help_of
+
         print(help_of(command.verb), end="")
         return 0
     if "--version" in command.flags:

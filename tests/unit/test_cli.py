@@ -16,6 +16,7 @@ import pytest
 
 import dlio_torch
 from dlio_torch import cli
+from dlio_torch.commands.command_line import FLAGS, VERBS
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.resources import shipped
 from dlio_torch.errors import (
@@ -134,8 +135,8 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--help"], ["-h"], ["explain", "--help"], ["recipe=nonsense", "--help"]):
         assert cli.main(arguments) == 0
         text = capsys.readouterr().out
-        assert all(verb in text for verb in cli.VERBS)
-        assert all(flag in text for flag in cli.FLAGS)
+        assert all(verb in text for verb in VERBS)
+        assert all(flag in text for flag in FLAGS)
         assert "DLIO_TORCH_PATH" in text
         assert all(f"{code} " in text for code in (0, 1, 2, 3, 4, 130))
         assert max(map(len, text.splitlines())) <= 100
