@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from dlio_torch import __version__
 from dlio_torch.commands.command_line import Command, parse
-from dlio_torch.commands.paths import check_paths
 from dlio_torch.dist.launcher import Launch, detect, tell_torchrun
 from dlio_torch.errors import DEBUG_VARIABLE, ConfigError, DlioError, PreconditionError, RankFailed, debugging, one_line
 from dlio_torch.supervision.signals import kind_of, raising
@@ -88,6 +87,8 @@ def _dispatch(command: Command, launch: Launch) -> int:
     if "--version" in command.flags:
         print(f"dlio_torch {__version__}")
         return 0
+    from dlio_torch.commands.paths import check_paths
+
     check_paths(command)
     module = importlib.import_module(f"dlio_torch.commands.{_MODULES[command.verb]}")
     code: int = module.main(command, launch)

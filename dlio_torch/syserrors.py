@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import re
-import resource
+import resource  # here and not where it is used: without a free descriptor it cannot be imported
 import sys
 from pathlib import Path
 

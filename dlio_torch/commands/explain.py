@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from dlio_torch.analysis import summary_figures
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json, composed
 from dlio_torch.config.fields import lookup, nearest
@@ -36,6 +35,7 @@ def _ls(command: Command, launch: Launch) -> str:
 
 
 def _explain(command: Command, launch: Launch) -> str:
+    from dlio_torch.analysis import summary_figures
     from dlio_torch.config.explanation import explain, explain_data
 
     composed_run = composed(command, launch) if command.settings else None
@@ -57,6 +57,8 @@ def _explain(command: Command, launch: Launch) -> str:
 
 
 def _explain_figure(command: Command, key: str) -> str:
+    from dlio_torch.analysis import summary_figures
+
     text = summary_figures.explain(key)
     if text is None:
         close = nearest(

@@ -7,7 +7,6 @@ command line can use it before torch is loaded.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -99,6 +98,8 @@ def tell_torchrun(line: str) -> None:
     """
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
+        import json  # imported here: `--help` must be fast
+
         message = {"message": line, "extraInfo": {"timestamp": str(int(time.time()))}}
         with contextlib.suppress(OSError, ValueError), open(path, "x", encoding="utf-8") as file:
             json.dump({"message": message}, file)

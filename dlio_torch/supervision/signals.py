@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-from dlio_torch.environment.private_names import run_exit_handlers
-
 CLEANUP_S = 5.0
 """Seconds for the clean-up that the first signal began, before a further signal cuts it short."""
 EXIT_HANDLERS_S = 15.0
@@ -160,6 +158,9 @@ def exit_program(exit_code: int) -> NoReturn:
     deadline.daemon = True
     deadline.start()
     with contextlib.suppress(BaseException):
+        # Imported here: `--help` must be fast.
+        from dlio_torch.environment.private_names import run_exit_handlers
+
         run_exit_handlers()
     _end_at_once(exit_code)
 

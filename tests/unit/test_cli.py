@@ -352,20 +352,26 @@ def process(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+OF_CONFIG = ["omegaconf", "yaml", "numpy", "json", "importlib.metadata", "dlio_torch.config", "dlio_torch.storage"]
+"""Modules that only reading a configuration needs."""
+OF_RUNS = ["numpy", "fcntl", "glob", *(f"dlio_torch.{name}" for name in ("analysis", "environment", "files"))]
+"""Modules that only a run or its results need."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "absent"),
     [
-        (["--help"], ["omegaconf", "yaml", "numpy"]),
-        (["--version"], ["omegaconf", "yaml", "numpy"]),
-        (["ls"], ["numpy"]),
+        (["--help"], [*OF_CONFIG, "dlio_torch.environment"]),
+        (["--version"], [*OF_CONFIG, "dlio_torch.commands.help_text"]),
+        (["ls"], OF_RUNS),
         (["explain", "loader"], ["numpy"]),
-        (["show", "recipe=minimal"], ["numpy"]),
+        (["show", "recipe=minimal"], [*OF_RUNS, "dlio_torch.storage.base", "dlio_torch.storage.local"]),
         (["recipe=minimal", "loader.num_worker=1"], ["numpy"]),
-        (["tune", "--help"], ["omegaconf", "yaml", "numpy"]),
+        (["tune", "--help"], OF_CONFIG),
         (["sweep", "recipe=minimal", "loader.num_worker=1"], ["numpy", "pandas"]),
         (["tune", "recipe=minimal", "loader.num_workers=-1"], ["numpy", "pandas"]),
         (["headspace", "recipe=minimal", "output=/dev/null"], ["numpy", "pandas"]),
-        (["launch", "--help"], ["omegaconf", "yaml", "numpy"]),
+        (["launch", "--help"], OF_CONFIG),
         (["launch", "scheduler=pbs", "time=1h", "ranks_per_node=2", "recipe=nonsense"], ["numpy", "pandas"]),
         (["launch", "sweep", "scheduler=slurm", "time=1h", "recipe=minimal", "sead=1,2"], ["numpy", "pandas"]),
     ],
