@@ -31,11 +31,10 @@ def _end_at_once(number: int, frame: object) -> None:
 
 def main() -> int:
     """The program: returns the exit code, or ends the process where a signal has ended the work."""
-    from dlio_torch.cli import ENDED_BY_SIGNAL
-    from dlio_torch.cli import main as command_line
+    from dlio_torch import cli
 
-    code = command_line()
-    if code in ENDED_BY_SIGNAL:
+    code = cli.main()
+    if code in cli.ENDED_BY_SIGNAL:
         from dlio_torch.supervision.signals import exit_program
 
         exit_program(code)

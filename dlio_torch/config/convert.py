@@ -11,8 +11,15 @@ import re
 from typing import Any
 
 from dlio_torch.config.fields import Option, children, element, nearest
-from dlio_torch.units import SIZE_UNITS, TIME_UNITS, format_duration, format_size, parse_duration, parse_size
-from dlio_torch.units import parse_size_float as parse_size_mean
+from dlio_torch.units import (
+    SIZE_UNITS,
+    TIME_UNITS,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+    parse_size_float,
+)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}(?:_[0-9]{1,40})*")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
@@ -125,7 +132,7 @@ def _number(word: str, option: Option) -> int | float:
     if option.unit == "s":
         value = parse_duration(word)
     elif option.unit == "B":
-        value = parse_size_mean(word)
+        value = parse_size_float(word)
     elif _FLOAT.fullmatch(word):
         value = float(word)
     else:

@@ -15,7 +15,7 @@ from dlio_torch.config.compose import compose
 from dlio_torch.config.resources import find
 from dlio_torch.errors import ConfigError
 from dlio_torch.interop.dlio.files import read_workload
-from dlio_torch.study import study_file as studyfile
+from dlio_torch.study import study_file
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{after}: &{after} [{', '.join([f'*{before}'] * 9)}]\n" for before, after in zip("abcdefg", "bcdefgh", strict=True)
@@ -41,7 +41,7 @@ def refused(path: Path) -> list[str]:
     said = []
     for read in (
         lambda: compose([f"recipe=./{path.name}"], cwd=path.parent, environ={}),
-        lambda: studyfile.load(f"./{path.name}", places),
+        lambda: study_file.load(f"./{path.name}", places),
         lambda: read_workload(str(path)),
     ):
         try:

@@ -53,13 +53,13 @@ def shorten(comm: Any) -> None:
 
 
 def prepare(place: str, do: Callable[[], None]) -> None:
-    from dlio_torch.data.dataset import generation as generate
+    from dlio_torch.data.dataset import generation
     from dlio_torch.execution import summary
     from dlio_torch.train import checkpoint_writer, trainer
 
     places: dict[str, tuple[Any, str, int]] = {
         "step": (trainer.Trainer, "_record", 3),
-        "generate": (generate, "_write", 2),
+        "generate": (generation, "_write", 2),
         "checkpoint": (checkpoint_writer.os, "write", 2),  # between two write calls of a file
         "results": (summary, "write_results", 1),
     }

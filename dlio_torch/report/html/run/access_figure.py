@@ -10,11 +10,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dlio_torch.iotrace.events.call_names import CLASSES, class_codes
-from dlio_torch.iotrace.events.call_names import WRITE as WRITES
+from dlio_torch.iotrace.events import call_names
 from dlio_torch.report.html.svg import to_svg
-from dlio_torch.report.html.theme import READ, WRITE, canvas, clean, colour_of, legend, short, size_unit, time_axis
-from dlio_torch.report.html.theme import time_unit as unit_of_time
+from dlio_torch.report.html.theme import (
+    READ,
+    WRITE,
+    canvas,
+    clean,
+    colour_of,
+    legend,
+    short,
+    size_unit,
+    time_axis,
+    time_unit,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +90,7 @@ def access_figure(frame: pd.DataFrame, start_ns: int, end_ns: int, name: str = "
     groups, labels, colours, by = _groups(frame, rows)
     begin, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     span = max(end_ns - start_ns, 1)
-    factor, unit = unit_of_time(span * 1e-9)
+    factor, unit = time_unit(span * 1e-9)
     drawn = shown = 0
     with canvas(0.9 + (2.3 if len(panels) > 1 else 3.2) * len(panels), len(panels)) as (figure, plots):
         for axes, panel in zip(plots, panels, strict=True):
@@ -143,7 +152,7 @@ def _groups(frame: pd.DataFrame, rows: Ints) -> tuple[Ints, list[str], list[str]
         number = np.searchsorted(distinct, ranks).astype(np.int64)
         labels = [f"rank {rank}" for rank in distinct.tolist()]
         return number, labels, [colour_of(index, len(distinct)) for index in range(len(distinct))], "rank"
-    writes = class_codes(frame) == CLASSES.index(WRITES)
+    writes = call_names.class_codes(frame) == call_names.CLASSES.index(call_names.WRITE)
     return writes.astype(np.int64), ["read", "write"], [READ, WRITE], "direction"
 
 

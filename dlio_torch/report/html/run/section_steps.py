@@ -13,8 +13,7 @@ from dlio_torch.report.html.bar_figure import bar_figure
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
 from dlio_torch.report.html.run.step_figure import step_figure
 from dlio_torch.report.html.run.view import View
-from dlio_torch.report.html.theme import PARTS
-from dlio_torch.report.html.theme import time_unit as unit_of_time
+from dlio_torch.report.html.theme import PARTS, time_unit
 from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_duration
 
@@ -122,7 +121,7 @@ def _phase_figure(table: pd.DataFrame, stacked: list[str], status: str) -> Figur
     shown = table.dropna(subset=stacked, how="all").fillna(0.0)
     if len(shown) > _MOST_BARS:
         shown = shown.iloc[np.unique(np.linspace(0, len(shown) - 1, _MOST_BARS).round().astype(int))]
-    factor, unit = unit_of_time(float(shown[stacked].sum(axis=1).max()))
+    factor, unit = time_unit(float(shown[stacked].sum(axis=1).max()))
     svg = bar_figure(
         [f"rank {rank}" for rank in shown.index],
         {name: (shown[name] * factor).tolist() for name in stacked},

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ranks import SUPPORT
 
-from dlio_torch.data.engines import replay_reads as memory_reads
+from dlio_torch.data.engines import replay_reads
 from dlio_torch.errors import PreconditionError
 from dlio_torch.native.build import find_compiler
 
@@ -27,7 +27,7 @@ def test_every_way_of_reading_gives_the_bytes_of_the_file_without_read_calls(tmp
         (tmp_path / name).write_bytes(content)
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(tmp_path)],
-        env={**os.environ, **memory_reads.waiting_environment()},
+        env={**os.environ, **replay_reads.waiting_environment()},
         capture_output=True,
         text=True,
         check=False,
@@ -73,4 +73,4 @@ def run(folder: Path, replay: str) -> dict[str, Any]:
 
 def test_a_process_without_the_library_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError, match="when the process starts"):
-        memory_reads.serve([tmp_path])
+        replay_reads.serve([tmp_path])
