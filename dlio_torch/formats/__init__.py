@@ -1,4 +1,4 @@
-"""File formats: one subpackage a family, which writes and reads its files.
+"""File formats: each subpackage writes and reads the files of one family of formats.
 
 ``core`` has the contract and the registry of formats, ``testing`` the test suite that each format passes.  Families
 do not import each other, except those that are built on HDF5.

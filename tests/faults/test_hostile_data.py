@@ -84,7 +84,7 @@ def unknown_filter(file: h5py.File) -> None:
         (link_to_a_link, "link to another file"),
         (link_to_itself, "hdf5: |soft links|has no array"),
         (other_storage, "/etc/passwd"),
-        (virtual, "put together out of other files"),
+        (virtual, "is a virtual dataset of other files"),
         (huge, "more than a file of"),
         (huge_in_chunks, "more than a file of"),
         (huge_chunk, "a chunk of .* more than a file of"),
@@ -122,7 +122,7 @@ def crash(path: Path) -> FileInfo:
 def test_a_library_that_crashes_is_told_by_the_name_of_the_file() -> None:
     paths = [Path("/d/good"), Path("/d/bad"), Path("/d/good")]
     assert [info.num_samples for info in inspect_files(crash, paths[:1], apart=True)] == [4]
-    with pytest.raises(DataError, match=r"^/d/bad: the library that reads it crashed \(SIGSEGV\)"):
+    with pytest.raises(DataError, match=r"^/d/bad: the library that reads the file crashed \(SIGSEGV\)"):
         inspect_files(crash, paths, apart=True)
 
 
@@ -130,14 +130,14 @@ def test_a_chunk_that_inflates_to_more_than_it_holds() -> None:
     import zlib
 
     bomb = zlib.compress(os.urandom(300_000), 0)  # stored, and large enough to become 300 MiB
-    with pytest.raises(DataError, match=r"^x\.h5 inflates to more than its 1000 bytes"):
+    with pytest.raises(DataError, match=r"^x\.h5 decompresses to more than the expected 1000 bytes"):
         inflated(bomb, 1000, "x.h5")
 
 
 def test_an_index_whose_sums_wrap(tmp_path: Path) -> None:
     most = (1 << 63) - 1
     (tmp_path / "x.idx").write_text(f"0 {most}\n{most} {most}\n-2 102\n")
-    with pytest.raises(DataError, match="do not lie one after another"):
+    with pytest.raises(DataError, match="the records in the index are not adjacent"):
         read_index(tmp_path / "x")
 
 

@@ -119,7 +119,9 @@ def test_ranks_that_do_not_talk_over_mpi_are_refused() -> None:
 
 
 def test_a_format_without_extents_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.format='csv': MPI-IO reads .* a format that can: .*hdf5.*npy"):
+    with pytest.raises(
+        ConfigError, match=r"dataset\.format='csv', whose samples .* a format that MPI-IO can read: .*hdf5.*npy"
+    ):
         registry.create(DatasetConfig(format="csv"), 1, mpi_io=True)
 
 

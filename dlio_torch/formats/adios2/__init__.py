@@ -1,1 +1,1 @@
-"""ADIOS2: folders of BP4 and BP5."""
+"""Format ``adios2``: folders that ADIOS2 writes with its engines BP4 and BP5."""

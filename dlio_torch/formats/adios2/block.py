@@ -1,4 +1,4 @@
-"""A block of a variable of ADIOS2, as the indexes of BP4 and BP5 tell of it."""
+"""Block of an ADIOS2 variable, as the indexes of BP4 and BP5 folders record it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class Unread(Exception):
-    """The index says something that is not understood here; the message says what."""
+    """The index of a BP folder uses a feature that this reader does not support; the message names it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The index of BP4: for each step the characteristics of all blocks, in ``md.0``."""
+"""Parser of the BP4 index: ``md.0`` holds, for each step, the characteristics of all blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VALUE, _MIN, _MAX, _OFFSET, _DIMENSIONS, _PAYLOAD, _FILE, _TIME, _TRANSFORM, _M
 
 
 def read_bp4(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) -> dict[str, list[list[Block]]]:
-    """See ``bp_index.read_blocks``.
+    """Read the blocks of variables from a BP4 index; see :func:`~dlio_torch.formats.adios2.index.read_blocks`.
 
     Raises:
         Unread: it says something that is not understood.
@@ -41,24 +41,24 @@ def read_bp4(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) 
 
 
 class _Cursor:
-    """An extent of bytes that is read from its begin on."""
+    """Read position in a range of bytes."""
 
     def __init__(self, data: bytes, place: int, end: int) -> None:
         if not 0 <= place <= end <= len(data):
-            raise ValueError(f"bytes {place} to {end} of {len(data)}")
+            raise ValueError(f"an entry at bytes {place} to {end} does not fit into {len(data)} bytes of metadata")
         self.data, self.place, self.end = data, place, end
 
     def take(self, form: str) -> tuple[int, ...]:
         self.place += struct.calcsize(form)
         if self.place > self.end:
-            raise ValueError(f"it ends at byte {self.end}")
+            raise ValueError(f"an entry of the metadata is cut at byte {self.end}")
         return struct.unpack_from(form, self.data, self.place - struct.calcsize(form))
 
     def part(self, size: int) -> _Cursor:
-        """The next bytes, which are passed."""
+        """Returns a cursor over the next ``size`` bytes and skips them."""
         self.place += size
         if self.place > self.end:
-            raise ValueError(f"it ends at byte {self.end}")
+            raise ValueError(f"an entry of the metadata is cut at byte {self.end}")
         return _Cursor(self.data, self.place - size, self.place)
 
     def text(self) -> str:
@@ -68,13 +68,13 @@ class _Cursor:
 
 
 def _check_order(cursor: _Cursor) -> None:
-    """Raise unless arrays were written row by row: each process group says."""
+    """Raise unless every process group says that its arrays were written in row-major order."""
     count, _ = cursor.take("<QQ")
     for _ in range(count):
         group = cursor.part(*cursor.take("<H"))
         group.text()
         if group.take("<B") != (ord("n"),):
-            raise Unread("arrays were written column by column")
+            raise Unread("the arrays were written in column-major order")
 
 
 def _variable(cursor: _Cursor) -> tuple[str, list[tuple[_Cursor, int, int]]]:
@@ -92,9 +92,9 @@ def _variable(cursor: _Cursor) -> tuple[str, list[tuple[_Cursor, int, int]]]:
 
 
 def _block(cursor: _Cursor, number: int, kind: int, name: str) -> Block:
-    """One set of characteristics."""
+    """Parse the characteristics of one block."""
     if kind not in _TYPES:
-        raise Unread(f"{name} is of type {kind}")
+        raise Unread(f"variable {name} has the unsupported ADIOS2 type number {kind}")
     size = np.dtype(_TYPES[kind]).itemsize
     file = payload = None
     axes: list[tuple[int, ...]] = []
@@ -117,10 +117,10 @@ def _block(cursor: _Cursor, number: int, kind: int, name: str) -> Block:
             (parts,) = cursor.take("<H")
             cursor.part(2 * size + (9 + 2 * len(axes) + 2 * parts * size if parts > 1 else 0))
         elif characteristic == _TRANSFORM:
-            raise Unread(f"{name} is compressed")
+            raise Unread(f"variable {name} is compressed")
         else:
-            raise Unread(f"{name} has a characteristic of number {characteristic}")
+            raise Unread(f"variable {name} has the unsupported characteristic number {characteristic}")
     if cursor.place != cursor.end or file is None or payload is None or not axes:
-        raise ValueError(f"the characteristics of {name} do not fit together")
+        raise ValueError(f"the characteristics of variable {name} contradict each other")
     lengths, shape, start = zip(*axes, strict=True)
     return Block(shape, start, lengths, _TYPES[kind], file, payload)

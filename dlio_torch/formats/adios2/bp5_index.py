@@ -1,4 +1,4 @@
-"""The index of BP5: metadata that are records of FFS, whose fields ``mmd.0`` describes."""
+"""Parser of the BP5 index: metadata are FFS records, whose fields ``mmd.0`` describes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from dlio_torch.formats.adios2.block import Block, Unread
 
 _HEADER = 64  # bytes of the index before its records
-_MINOR, _COLUMNS = 38, 40  # bytes in it: minor version, and whether arrays were written column by column
+_MINOR, _COLUMNS = 38, 40  # bytes in it: minor version, and whether the arrays were written in column-major order
 _DESCRIPTIONS = "mmd.0"
 _ID = 12  # bytes of the name of a description
 _BEFORE = 24  # bytes before the content of a record: name of its description, length, padding
@@ -50,7 +50,7 @@ class _Field:
 
 
 def read_bp5(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) -> dict[str, list[list[Block]]]:
-    """See ``bp_index.read_blocks``.
+    """Read the blocks of variables from a BP5 index; see :func:`~dlio_torch.formats.adios2.index.read_blocks`.
 
     Raises:
         Unread: it says something that is not understood.
@@ -58,21 +58,21 @@ def read_bp5(folder: Path, index: bytes, metadata: bytes, names: Sequence[str]) 
         struct.error, LookupError, ValueError: it is damaged.
     """
     if index[_MINOR] != 2:
-        raise Unread(f"it is of BP5's minor version {index[_MINOR]}, which says more of each step")
+        raise Unread(f"the BP5 index has minor version {index[_MINOR]}; only minor version 2 is supported")
     if index[_COLUMNS] != ord("n"):
-        raise Unread("arrays were written column by column")
+        raise Unread("the arrays were written in column-major order")
     descriptions = dict(_described((folder / _DESCRIPTIONS).read_bytes()))
     blocks_by_name: dict[str, list[list[Block]]] = {name: [] for name in names}
     for step in _steps(index):
         total, size, _ = struct.unpack_from("<3Q", metadata, step.begin)
         if total != step.size - 8:
-            raise ValueError(f"a step has {step.size - 8} bytes of metadata, not {total}")
+            raise ValueError(f"a step has {step.size - 8} bytes of metadata but states {total} bytes")
         first = step.begin + 3 * 8
         record = metadata[first : first + size]
         (length,) = struct.unpack_from("<Q", record, _ID)
         end = length + _BEFORE
         if not 0 <= size - end < _ALIGNED or len(record) != size:
-            raise ValueError(f"a record has {size} bytes, not {end}")
+            raise ValueError(f"a metadata record has {size} bytes but its content states {end} bytes")
         for name, blocks in _variables(record[_BEFORE:end], descriptions[record[:_ID]], step.data, names):
             blocks_by_name[name].append(blocks)
     return blocks_by_name
@@ -85,11 +85,14 @@ def _steps(index: bytes) -> Iterator[_Step]:
         numbers = struct.unpack_from(f"<{size // 8}Q", index, place + 9)
         place += 9 + size
         if kind == ord("w") and (numbers[0] != 1 or numbers[2] != 1):
-            raise Unread(f"{numbers[0]} processes wrote it to {numbers[2]} files")
+            raise Unread(
+                f"{numbers[0]} processes wrote the folder to {numbers[2]} data files; only one process and one file "
+                "are supported"
+            )
         if kind == ord("s"):
             begin, length, flushes, data = numbers[:4]
             if flushes:
-                raise Unread("a step was written in several parts")
+                raise Unread("a step was written in several flushes; only one flush per step is supported")
             yield _Step(begin, length, data)
 
 
@@ -101,19 +104,22 @@ def _described(content: bytes) -> Iterator[tuple[bytes, dict[str, list[_Field]]]
         begin = place + 16 + named
         place = begin + size
         if place > len(content):
-            raise ValueError(f"{_DESCRIPTIONS} ends at byte {len(content)}")
+            raise ValueError(f"{_DESCRIPTIONS} is cut at byte {len(content)}")
         yield content[begin - named : begin], dict(_parts(content[begin:place]))
 
 
 def _parts(body: bytes) -> Iterator[tuple[str, list[_Field]]]:
     _, order, version, others, _, _ = _FORMAT.unpack_from(body)
     if order != 0 or version != 2:
-        raise Unread(f"its metadata are of byte order {order}, version {version}")
+        raise Unread(
+            f"the FFS metadata have byte order {order} and version {version}; only byte order 0 and version 2 are "
+            "supported"
+        )
     place = _FORMAT.size
     for number in range(others + 1):
         low, _, _, name, count, _, pointer, _, _, _, _, _, high, _ = _PART.unpack_from(body, place)
         if pointer != 8:
-            raise Unread(f"addresses of {pointer} bytes in its metadata")
+            raise Unread(f"the FFS metadata have addresses of {pointer} bytes; only 8 bytes are supported")
         part = body[place:]
         fields = [_FIELD.unpack_from(part, _PART.size + _FIELD.size * i) for i in range(count)]
         converted = [
@@ -130,10 +136,10 @@ def _text(part: bytes, place: int) -> str:
 def _variables(
     record: bytes, parts: dict[str, list[_Field]], data: int, names: Sequence[str]
 ) -> Iterator[tuple[str, list[Block]]]:
-    """Name and blocks of each of these global arrays that a record has."""
+    """Name and blocks of each requested global array that a record contains."""
     fields = parts[""]
     if tuple(field.name for field in fields[:3]) != _OWN:
-        raise Unread("its metadata begin with other fields")
+        raise Unread("the FFS metadata begin with unknown fields")
     words, bits, size = struct.unpack_from("<3Q", record)
     present = int.from_bytes(_numbers_bytes(record, bits, words), "little")
     for number, field in enumerate(fields[3:]):
@@ -142,10 +148,13 @@ def _variables(
             continue
         name = matched[3]
         if _PLAIN.fullmatch(field.kind) is None:
-            raise Unread(f"{name} is stored as {field.kind}: compressed, or made of other variables")
+            raise Unread(f"variable {name} is stored as {field.kind} (compressed, or derived from other variables)")
         kind = _TYPES.get(int(matched[2]))
         if kind is None or np.dtype(kind).itemsize != int(matched[1]):
-            raise Unread(f"{name} is of type {matched[2]}, {matched[1]} bytes an element")
+            raise Unread(
+                f"variable {name} has the unsupported ADIOS2 type number {matched[2]} with {matched[1]} bytes per "
+                "element"
+            )
         inner = {member.name: member.offset for member in parts[field.kind]}
         yield name, list(_blocks(record, field.offset, inner, kind, data, size))
 
@@ -153,7 +162,7 @@ def _variables(
 def _blocks(record: bytes, begin: int, inner: dict[str, int], kind: str, data: int, size: int) -> Iterator[Block]:
     dims, blocks, both, *places = (struct.unpack_from("<Q", record, begin + inner[name])[0] for name in _WANTED)
     if not dims or both != dims * blocks or 0 in places:
-        raise ValueError("the counts of a variable do not fit together")
+        raise ValueError("the counts in the metadata of a variable contradict each other")
     if _LIMITS in inner:  # least and greatest element of each block; the library looks there without a check
         (place,) = struct.unpack_from("<Q", record, begin + inner[_LIMITS])
         _numbers_bytes(record, place, 2 * blocks * np.dtype(kind).itemsize // 8)
@@ -165,12 +174,16 @@ def _blocks(record: bytes, begin: int, inner: dict[str, int], kind: str, data: i
         of = slice(number * dims, (number + 1) * dims)
         length = math.prod(counts[of]) * np.dtype(kind).itemsize
         if offset + length > size:
-            raise ValueError(f"a block of {length} bytes lies at byte {offset} of {size}")
+            raise ValueError(
+                f"a block of {length} bytes at byte {offset} goes beyond the {size} data bytes of its step"
+            )
         yield Block(shape, starts[of], counts[of], kind, 0, data + offset)
 
 
 def _numbers_bytes(record: bytes, place: int, count: int) -> bytes:
-    """``count`` numbers of 8 bytes."""
+    """Returns the bytes of ``count`` numbers of 8 bytes each."""
     if count > len(record) // 8 or place + 8 * count > len(record):
-        raise ValueError(f"{count} numbers at byte {place} of {len(record)}")
+        raise ValueError(
+            f"{count} numbers of 8 bytes at byte {place} go beyond a metadata record of {len(record)} bytes"
+        )
     return record[place : place + 8 * count]

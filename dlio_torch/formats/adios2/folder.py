@@ -21,11 +21,11 @@ _ROW = 64  # bytes of a step in BP4's index
 _TIME = 48  # place of the time of writing in such a row
 _NUMBERS = 3  # of a record of BP5's index, before those of each writer
 _DATA_SIZE = 40  # place of the size of a step's data in BP5's metadata of a writer
-_HINT = "generate or fetch it again"
+_HINT = "generate or fetch the folder again"
 
 
 def check_complete(folder: Path) -> None:
-    """Raise unless the folder holds all that its own index speaks of.
+    """Raise unless the folder's files hold all the bytes that its index lists.
 
     Raises:
         DataError: missing, no folder of BP4 or BP5, or incomplete.
@@ -33,29 +33,33 @@ def check_complete(folder: Path) -> None:
     if not folder.exists():
         raise open_error(folder, FileNotFoundError())
     if not folder.is_dir():
-        raise DataError(f"{folder} is a file, BP4 and BP5 are folders", hint="correct dataset.path")
+        raise DataError(
+            f"{folder} is a file; dataset.format=adios2 reads BP4 and BP5 folders", hint="correct dataset.path"
+        )
     try:
         index = (folder / INDEX).read_bytes()
         if len(index) < _HEADER or not index.startswith(b"ADIOS-BP") or index[37] not in (4, 5):
-            raise DataError(f"{folder}/{INDEX} is no index of BP4 or BP5", hint=_HINT)
+            raise DataError(f"{folder}/{INDEX} is not an index of ADIOS2's BP4 or BP5", hint=_HINT)
         if index[_ENDIAN] != (sys.byteorder == "big"):
-            raise DataError(f"{folder} was written in the other byte order, which ADIOS2 does not read", hint=_HINT)
+            raise DataError(
+                f"{folder} was written on a machine of the other byte order, which ADIOS2 cannot read here", hint=_HINT
+            )
         with (folder / METADATA).open("rb") as metadata:
             ends = _ends_bp4(folder, index, metadata) if index[37] == 4 else _ends_bp5(index, metadata)
         for name, end in ends.items():
             size = (folder / name).stat().st_size
             if size < end:
-                raise DataError(f"{folder}/{name} has {size} bytes of {end}: it is incomplete", hint=_HINT)
+                raise DataError(f"{folder}/{name} is incomplete: it has {size} of {end} bytes", hint=_HINT)
     except OSError as error:
         if not isinstance(error, FileNotFoundError):
             raise unreadable(error.filename or folder, error) from error
         raise DataError(f"{folder} is incomplete: {error.strerror}: {error.filename}", hint=_HINT) from error
     except (struct.error, LookupError, OverflowError, ValueError) as error:
-        raise DataError(f"{folder}/{INDEX} is damaged or cut", hint=_HINT) from error
+        raise DataError(f"{folder}/{INDEX} is damaged or truncated", hint=_HINT) from error
 
 
 def _ends_bp4(folder: Path, index: bytes, metadata: BinaryIO) -> dict[str, int]:
-    """Bytes that the files must have: the index names the metadata of each step, they the step's data."""
+    """Least bytes of each file: the index points to the metadata of each step, which point to the step's data."""
     if len(index) % _ROW or len(index) == _HEADER:
         raise ValueError("part of a row")
     have = _size(metadata)
@@ -74,7 +78,7 @@ def _ends_bp4(folder: Path, index: bytes, metadata: BinaryIO) -> dict[str, int]:
 
 
 def _ends_bp5(index: bytes, metadata: BinaryIO) -> dict[str, int]:
-    """Bytes that the files must have; of the data only where one writer wrote them in one piece."""
+    """Least bytes of each file; the data file is included only if one writer wrote it without extra flushes."""
     place, writers, have = _HEADER, 0, _size(metadata)
     step: tuple[int, ...] = ()
     while place < len(index):
@@ -120,7 +124,7 @@ def _number(file: BinaryIO, place: int) -> int:
 
 
 def make_repeatable(folder: Path) -> None:
-    """Take times out of a folder that was just written: equal content gives equal bytes."""
+    """Remove timestamps from a folder that was just written, so that equal content gives equal bytes."""
     (folder / "profiling.json").unlink(missing_ok=True)
     path = folder / INDEX
     index = bytearray(path.read_bytes())

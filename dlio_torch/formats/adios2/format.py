@@ -1,4 +1,4 @@
-"""ADIOS2: folders of BP4 or BP5, written step by step, each step with the arrays of some samples.
+"""Format ``adios2``: BP4 or BP5 folders, written step by step; each step holds the arrays of several samples.
 
 A fixed-length field ``f`` is a global array of shape (samples of the step, *shape).  A variable-length one has
 shape (rows of the step, *shape), and beside it lies ``f_extents`` of shape (samples of the step, 2): first row in
@@ -65,7 +65,8 @@ class Adios2Format(FieldFormat):
         for spec in self._specs:
             if spec.name in tables:
                 raise ConfigError(
-                    f"dataset.fields: {spec.name!r} is the table of extents of another array", hint="rename it"
+                    f"dataset.fields: name={spec.name!r} is reserved for the extents of a variable-length array",
+                    hint="rename it",
                 )
 
     def is_there(self, path: Path) -> bool:
@@ -116,7 +117,7 @@ class Adios2Format(FieldFormat):
         make_repeatable(path)
 
     def _step(self, first: int, count: int, pool: Executor) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-        """Names and content of the variables of a step."""
+        """Names and content of the variables that one step stores."""
         for number, spec in enumerate(self._specs):
             if spec.variable:
                 yield spec.name + EXTENTS_SUFFIX, table_of(self.rows(number, first, count))
@@ -124,7 +125,7 @@ class Adios2Format(FieldFormat):
             yield spec.name, content.view(stored_type(spec.dtype))
 
     def stored_bytes(self) -> float:
-        """Bytes of a file over its samples: trials of one and of two steps tell what a step takes beside its data."""
+        """Mean bytes of a sample in a file; trial files of one and two steps give the overhead of a step."""
         options, samples = self.options, self.config.samples_per_file
         metadata_bytes = []
         with temporary_folder() as folder, ThreadPoolExecutor(1) as pool:

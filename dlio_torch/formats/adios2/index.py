@@ -24,12 +24,12 @@ from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.syserrors import unreadable
 
 OTHER_WAY = "set loader.engine=dataloader, which reads through the ADIOS2 library"
-_HINT = "generate or fetch it again"
+_HINT = "generate or fetch the folder again"
 _VERSION, _ENDIAN = 37, 36  # bytes of the header
 
 
 def read_blocks(folder: Path, names: Sequence[str]) -> dict[str, list[list[Block]]]:
-    """The blocks of variables, by steps in which there are any.
+    """The blocks of each variable, step by step, without the steps that lack the variable.
 
     Args:
         folder: complete, as ``bp_folder.check_complete`` says.
@@ -45,7 +45,7 @@ def read_blocks(folder: Path, names: Sequence[str]) -> dict[str, list[list[Block
 
 
 def check_index(folder: Path, names: Sequence[str]) -> None:
-    """Raise if the index is damaged, as far as it is understood here: ADIOS2 trusts it, and crashes or never ends.
+    """Raise if the index is damaged; ADIOS2 does not check its index and would crash or hang.
 
     Args:
         folder: complete, as ``bp_folder.check_complete`` says.
@@ -67,18 +67,19 @@ def check_index(folder: Path, names: Sequence[str]) -> None:
             length = math.prod(block.count) * np.dtype(block.kind).itemsize
             if any(start + count > whole for start, count, whole in parts) or block.offset + length > size:
                 raise DataError(
-                    f"{folder}: its index is damaged: a block of {name} lies outside of its array or of {path.name}",
+                    f"{folder}: the index is damaged: a block of variable {name} lies outside of its array or "
+                    f"outside of {path.name}",
                     hint=_HINT,
                 )
 
 
 def _read(folder: Path, names: Sequence[str]) -> dict[str, list[list[Block]]]:
-    """As :func:`read_blocks`; raises Unread where that says that only the library understands."""
+    """Same as :func:`read_blocks`, but raises Unread for an index that only the ADIOS2 library can read."""
     try:
         index = (folder / INDEX).read_bytes()
         metadata = (folder / METADATA).read_bytes()
         if index[_ENDIAN]:
-            raise Unread("it was written in the other byte order")
+            raise Unread("the folder was written on a machine of the other byte order")
         read = read_bp4 if index[_VERSION] == 4 else read_bp5
         return read(folder, index, metadata, names)
     except OSError as error:
@@ -86,4 +87,4 @@ def _read(folder: Path, names: Sequence[str]) -> dict[str, list[list[Block]]]:
             raise unreadable(error.filename or folder, error) from error
         raise DataError(f"{folder} is incomplete: {error.strerror}: {error.filename}", hint=_HINT) from error
     except (struct.error, LookupError, ValueError, OverflowError, MemoryError) as error:
-        raise DataError(f"{folder}: its index is damaged: {error}", hint=_HINT) from error
+        raise DataError(f"{folder}: the index is damaged: {error}", hint=_HINT) from error

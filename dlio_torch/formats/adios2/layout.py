@@ -1,4 +1,4 @@
-"""The layout of a BP folder, from its index; read without ADIOS2, which trusts a damaged index."""
+"""Layout of a BP folder, read from its index without ADIOS2, which does not check for damage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXTENT = np.dtype(np.int64)
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of a variable.
+    """Rows of one variable and the bytes where they lie.
 
     Attributes:
         path: the data file.
@@ -47,7 +47,7 @@ class _Rows:
 
 
 def folder_layout(folder: Path, specs: Sequence[ArraySpec]) -> FileLayout:
-    """The layout of a folder.
+    """The layout of a BP folder.
 
     Args:
         folder: of BP4 or BP5.
@@ -65,7 +65,10 @@ def folder_layout(folder: Path, specs: Sequence[ArraySpec]) -> FileLayout:
     samples = {name: extents.get(name, array).steps for name, array in arrays.items()}
     count = agreed({name: sum(steps) for name, steps in samples.items()}, folder)
     if len({tuple(steps) for steps in samples.values()}) > 1:
-        raise DataError(f"{folder}: arrays have other samples in a step", hint="correct dataset.fields")
+        raise DataError(
+            f"{folder}: the arrays of dataset.fields differ in the number of samples per step",
+            hint="correct dataset.fields",
+        )
     layouts: dict[str, ArrayLayout] = {}
     for name, array in arrays.items():
         known = _extents(folder, name, array, extents[name]) if name in extents else None
@@ -82,7 +85,7 @@ def _rows(
 ) -> _Rows:
     """The rows of all steps of a variable, one after another."""
     if not blocks_by_name[name]:
-        raise DataError(f"{folder} has no variable {name!r} that is a global array", hint="correct dataset.fields")
+        raise DataError(f"{folder} has no global array named {name!r}", hint="correct dataset.fields")
     steps, rows, offsets = [], [], []
     size = math.prod(row_shape) * dtype.itemsize
     wanted = f"{dtype}[{', '.join(['n', *map(str, row_shape)])}]"
@@ -91,34 +94,45 @@ def _rows(
         kind, shape = min(shapes, default=("nothing", (0,)))
         if len(shapes) != 1 or kind != dtype.name or shape[1:] != row_shape:
             raise DataError(
-                f"{folder}: {name} is {kind}{list(shape)}, expected {wanted}", hint="correct dataset.fields"
+                f"{folder}: variable {name} is {kind}{list(shape)}, but dataset.fields expect {wanted}",
+                hint="correct dataset.fields",
             )
         row = 0
         for block in sorted(blocks, key=lambda other: other.start[0]):
             if block.count[1:] != row_shape or any(block.start[1:]) or block.start[0] != row:
                 raise DataError(
-                    f"{folder}: the blocks of {name} are cut along other axes than the first, overlap or leave gaps",
+                    f"{folder}: the blocks of variable {name} overlap, leave gaps or are split along an axis other "
+                    "than the first",
                     hint=OTHER_WAY,
                 )
             rows.append(block.count[0])
             offsets.append(block.offset)
             row += block.count[0]
         if row != shape[0]:
-            raise DataError(f"{folder}: {row} of {shape[0]} rows of {name} were written in a step", hint=OTHER_WAY)
+            raise DataError(
+                f"{folder}: a step holds only {row} of the {shape[0]} rows of variable {name}", hint=OTHER_WAY
+            )
         steps.append(row)
     files = {block.file for blocks in blocks_by_name[name] for block in blocks}
     if len(files) > 1:
-        raise DataError(f"{folder}: the data of {name} lie in {len(files)} files", hint=OTHER_WAY)
+        raise DataError(
+            f"{folder}: the data of variable {name} lie in {len(files)} files; the decoupled engine reads variables "
+            "in one file",
+            hint=OTHER_WAY,
+        )
     path = folder / f"data.{files.pop()}"
     with os_errors(path):
         length = path.stat().st_size
     if any(offset > length or count > (length - offset) // size for offset, count in zip(offsets, rows, strict=True)):
-        raise DataError(f"{path} has {length} bytes, {name} does not fit into it", hint="generate or fetch it again")
+        raise DataError(
+            f"{path} has {length} bytes, which is too few for variable {name}",
+            hint="generate or fetch the folder again",
+        )
     return _Rows(path, size, steps, rows, offsets)
 
 
 def _exactly(descriptor: int, offset: int, size: int) -> bytes:
-    """``size`` bytes at ``offset``, or less where the file ends."""
+    """Reads ``size`` bytes at ``offset``; fewer at the end of the file."""
     content = os.pread(descriptor, size, offset)
     while len(content) < size and (more := os.pread(descriptor, size - len(content), offset + len(content))):
         content += more
@@ -126,23 +140,25 @@ def _exactly(descriptor: int, offset: int, size: int) -> bytes:
 
 
 def _read(array: _Rows) -> npt.NDArray[np.int64]:
-    """All rows of a small table: (rows, 2)."""
+    """Reads all rows of a small table; shape ``(rows, 2)``."""
     parts = []
     with os_errors(array.path), array.path.open("rb") as file:
         for offset, count in zip(array.offsets, array.rows, strict=True):
             parts.append(_exactly(file.fileno(), offset, count * array.size))
     content = b"".join(parts)
     if len(content) != sum(array.rows) * array.size:
-        raise DataError(f"{array.path} ended while it was read", hint="generate or fetch it again")
+        raise DataError(
+            f"{array.path} became shorter while a table of extents was read", hint="generate or fetch the folder again"
+        )
     return np.frombuffer(content, _EXTENT).reshape(-1, 2)
 
 
 def _extents(folder: Path, name: str, array: _Rows, table: _Rows) -> RowExtents:
-    """First row among those of all steps, and number of rows, of each sample; -1 rows: beyond its step."""
+    """First row (counted over all steps) and number of rows of each sample; -1 rows mark extents beyond their step."""
     if len(array.steps) != len(table.steps):
         raise DataError(
-            f"{folder}: {name} has {len(array.steps)} steps, its extents {len(table.steps)}",
-            hint="the folder does not fit its own index; generate or fetch it again",
+            f"{folder}: variable {name} has {len(array.steps)} steps, but its table of extents has {len(table.steps)}",
+            hint="the folder is inconsistent; generate or fetch the folder again",
         )
     extents = _read(table)
     first, count = extents[:, 0], extents[:, 1]

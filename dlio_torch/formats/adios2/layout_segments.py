@@ -12,7 +12,7 @@ from dlio_torch.formats.core.layout_rows import RowExtents, counted, within
 
 
 class Segmented(ArrayLayout):
-    """Samples of such an array.
+    """Layout of one array whose rows lie in several segments of a file.
 
     Args:
         path: the file.

@@ -1,4 +1,4 @@
-"""An open BP folder: one selection of a step for each array of a sample, or of the samples of a step."""
+"""Reader of BP folders: reads each array by one selection per step."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowEr
 
 
 def stored_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type of the same size that elements are stored as."""
+    """The ADIOS2-compatible element type of the same size that elements are stored as."""
     return _STAND_INS.get(dtype.name, dtype)
 
 
 class _Steps:
-    """A variable that is read by rows of a step."""
+    """Variable of an open folder, read by rows of one step."""
 
     def __init__(self, engine: adios.Engine, variable: adios.Variable, dtype: np.dtype[Any]) -> None:
         self._engine = engine
@@ -54,15 +54,17 @@ class _Steps:
         self.row_shapes = {tuple(shape[1:]) for shape in shapes}
 
     def ask(self, step: int, first: int, out: npt.NDArray[Any]) -> None:
-        """Have rows ``first`` to ``first + len(out) - 1`` of a step read into ``out`` by the next perform."""
+        """Queue a read of ``len(out)`` rows of a step from ``first`` on into ``out`` for the next ``PerformGets``."""
         self._variable.SetStepSelection([step, 1])
         self._variable.SetSelection([[first, *(0 for _ in out.shape[1:])], list(out.shape)])
         self._engine.Get(self._variable, out.view(stored_type(self._dtype)), _mode("Deferred"))
 
     def read(self, step: int, first: int, count: int, row_shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Rows of a step, in a new array."""
+        """Read rows of one step into a new array."""
         if first < 0 or count < 0 or first + count > self.rows[step]:
-            raise ValueError(f"step {step} has {self.rows[step]} rows, {first} to {first + count - 1} were asked for")
+            raise ValueError(
+                f"step {step} has {self.rows[step]} rows, but rows {first} to {first + count - 1} were requested"
+            )
         out = np.empty((count, *row_shape), self._dtype)
         self.ask(step, first, out)
         self._engine.PerformGets()
@@ -70,7 +72,7 @@ class _Steps:
 
 
 class Adios2Reader(Reader):
-    """The samples of a folder.
+    """Reader of the samples of one BP folder.
 
     Args:
         path: the folder.
@@ -106,7 +108,10 @@ class Adios2Reader(Reader):
             samples = {name: self._extents.get(name, array).rows for name, array in self._arrays.items()}
             self.num_samples = agreed({name: sum(rows) for name, rows in samples.items()}, path)
             if len({tuple(rows) for rows in samples.values()}) > 1:
-                raise DataError(f"{path}: arrays have other samples in a step", hint="correct dataset.fields")
+                raise DataError(
+                    f"{path}: the arrays of dataset.fields differ in the number of samples per step",
+                    hint="correct dataset.fields",
+                )
             self._ends = np.cumsum([0, *next(iter(samples.values()))])
         except BaseException:
             self.close()
@@ -117,23 +122,26 @@ class Adios2Reader(Reader):
         there: Mapping[str, Any] = self._io.AvailableVariables()
         if name not in there or variable is None:
             names = ", ".join(list(there)[:8]) or "none"
-            raise DataError(f"{self._path} has no variable {name!r}; it has {names}", hint="correct dataset.fields")
+            raise DataError(
+                f"{self._path} has no variable {name!r}; its variables are {names}", hint="correct dataset.fields"
+            )
         wanted = TYPES[stored_type(dtype).name]
         if variable.Type() not in (wanted, _OTHER_NAMES.get(wanted)):
             raise DataError(
-                f"{self._path}: {name} holds {variable.Type()}, expected {wanted}", hint="correct dataset.fields"
+                f"{self._path}: variable {name} holds {variable.Type()}, but dataset.fields expect {wanted}",
+                hint="correct dataset.fields",
             )
         steps = _Steps(self._engine, variable, dtype)
         if steps.row_shapes != {row_shape} or -1 in steps.rows:
             shape = ", ".join(["n", *map(str, row_shape)])
             raise DataError(
-                f"{self._path}: {name} has shape {variable.Shape(0)}, expected [{shape}]",
+                f"{self._path}: variable {name} has shape {variable.Shape(0)}, but dataset.fields expect [{shape}]",
                 hint="correct dataset.fields",
             )
         return steps
 
     def describe(self) -> dict[str, Any]:
-        """Engine, steps, and the samples of the first one."""
+        """Engine that wrote the folder, number of steps, and samples of the first step."""
         steps = len(self._ends) - 1
         first = int(self._ends[1]) if steps else 0
         return {"engine": self._engine.Type(), "steps": steps, "samples_of_first_step": first}
@@ -152,7 +160,7 @@ class Adios2Reader(Reader):
                     self._engine.PerformGets()
 
     def _parts(self, first: int, count: int) -> Iterator[tuple[int, int, int, int]]:
-        """The samples of a run by steps: step, first sample in it, samples, place in the run."""
+        """Splits a run of samples by steps: step, first sample in the step, number of samples, position in the run."""
         number, end = first, first + count
         while number < end:
             step = int(np.searchsorted(self._ends, number, "right")) - 1
@@ -189,7 +197,7 @@ def _mode(name: str) -> Any:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Errors of ADIOS2, which are long and coloured, as one line for the folder."""
+    """Turn the long, coloured errors of ADIOS2 into one-line errors that name the folder."""
     try:
         yield
     except DlioError:

@@ -32,8 +32,9 @@ class FieldFormat(Format):
         for field in config.fields:
             if field.select:
                 raise ConfigError(
-                    f"dataset.fields: {field.name}: select={field.select} with dataset.format={self.name}",
-                    hint="files of this format are read whole; leave select out",
+                    f"dataset.fields: {field.name}: select={field.select} cannot be used with "
+                    f"dataset.format={self.name}, whose files are read whole",
+                    hint="remove select from the field",
                 )
         lengths = [(field.length_mean, field.length_stdev) for field in config.fields]
         self._streams = [lengths.index(pair) for pair in lengths]
@@ -46,7 +47,7 @@ class FieldFormat(Format):
         return {spec.name: self.content(number, sample, 1)[0] for number, spec in enumerate(self._specs)}
 
     def rows(self, number: int, first: int, count: int) -> npt.NDArray[np.int64]:
-        """Rows that field ``number`` has in each of ``count`` samples from ``first`` on; 1 of a fixed-length field."""
+        """Rows of field ``number`` in each of ``count`` samples from ``first`` on; 1 for a fixed-length field."""
         field = self.config.fields[number]
         if field.length_mean <= 0:
             return np.ones(count, np.int64)

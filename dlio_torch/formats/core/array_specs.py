@@ -1,4 +1,4 @@
-"""Specifications of a sample's arrays from ``dataset.fields``, checked, for formats of plain arrays."""
+"""Checked specifications of a sample's arrays, made from ``dataset.fields`` for formats of plain arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES = (
 
 
 def specs_of(fields: Sequence[FieldConfig]) -> list[ArraySpec]:
-    """The arrays of a sample.
+    """Specifications of the arrays of a sample, made from ``dataset.fields``.
 
     Raises:
         ConfigError: no field, a name that cannot be used or comes twice, a dtype that torch does not
@@ -35,8 +35,8 @@ def specs_of(fields: Sequence[FieldConfig]) -> list[ArraySpec]:
         inside = [other for other in names if other.startswith(name + "/")]
         if inside:
             raise ConfigError(
-                f"dataset.fields: {name!r} is an array and cannot hold {inside[0]!r}",
-                hint="a name with slashes makes groups; rename one of the two",
+                f"dataset.fields: name={name!r} is an array and cannot also be the group of {inside[0]!r}",
+                hint="rename one of the two fields (a slash in a name makes a group)",
             )
     return specs
 
@@ -45,18 +45,27 @@ def _spec_of(field: FieldConfig) -> ArraySpec:
     key = f"dataset.fields: {field.name}"
     if not all(part not in ("", ".", "..") for part in field.name.split("/")):
         raise ConfigError(
-            f"dataset.fields: name={field.name!r} is no path inside a file", hint="for example data, or climate/data"
+            f"dataset.fields: name={field.name!r} is not a valid path inside a file",
+            hint="use a name such as data or climate/data",
         )
     if field.name == INDEX or field.name.endswith(LENGTHS):
-        raise ConfigError(f"dataset.fields: name={field.name!r} has a meaning of its own in a batch", hint="rename it")
+        raise ConfigError(
+            f"dataset.fields: name={field.name!r} is reserved for an entry that dlio_torch adds to each batch",
+            hint="rename it",
+        )
     try:
         dtype = np.dtype(field.dtype)
     except TypeError as error:
-        raise ConfigError(f"{key}: dtype={field.dtype!r} is no NumPy type", hint="for example float32") from error
+        raise ConfigError(
+            f"{key}: dtype={field.dtype!r} is not a NumPy type", hint="use a NumPy type, for example float32"
+        ) from error
     if dtype.name not in DTYPES or not dtype.isnative:
         raise ConfigError(
-            f"{key}: dtype={field.dtype!r} is no element type of tensors", hint=f"one of {', '.join(DTYPES)}"
+            f"{key}: dtype={field.dtype!r} is not an element type of torch tensors",
+            hint=f"use one of {', '.join(DTYPES)}",
         )
     if any(length < 1 for length in field.shape):
-        raise ConfigError(f"{key}: shape={field.shape} has an axis below 1", hint="lengths are 1 or more")
+        raise ConfigError(
+            f"{key}: shape={field.shape} has an axis of length 0 or less", hint="use lengths of 1 or more"
+        )
     return ArraySpec(field.name, dtype, tuple(field.shape), variable=field.length_mean > 0)

@@ -1,4 +1,4 @@
-"""The batch: named tensors made of the bytes that were read, built without a collation copy.
+"""Batches: named tensors on the memory that readers filled, so that no collation copy is needed.
 
 A reader fills a :class:`BatchBuffer`; :meth:`BatchBuffer.finish` gives the :data:`Batch`.  Arrays of
 fixed shape are allocated once for the whole batch and read in place.  Arrays of variable length
@@ -45,7 +45,7 @@ class ArraySpec:
 
 
 def as_tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
-    """A tensor on the same memory; structured records become bytes (torch has no records)."""
+    """Makes a tensor on the same memory; structured records become bytes because torch has no record type."""
     import torch
 
     if array.dtype.fields is not None:
@@ -54,7 +54,7 @@ def as_tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
 
 
 def concatenate(pieces: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
-    """``numpy.concatenate`` along the first axis that keeps the padding of structured types.
+    """Concatenates arrays along the first axis like ``numpy.concatenate``, but keeps padding of structured types.
 
     NumPy's own gives a packed type, which moves every byte and no longer matches the file's.
     """
@@ -85,11 +85,11 @@ class BatchBuffer:
         }
 
     def put(self, name: str, position: int, rows: npt.NDArray[np.generic]) -> None:
-        """Take the rows of a variable-length array of the sample at ``position`` (not copied)."""
+        """Store the rows of a variable-length array of the sample at ``position``, without a copy."""
         self._pieces[name][position] = rows
 
     def finish(self) -> Batch:
-        """The tensors of the batch; ``index`` holds the samples' numbers.
+        """Returns the tensors of the batch; ``index`` holds the sample numbers.
 
         Raises:
             KeyError: a reader left out a variable-length array of a sample.
@@ -102,14 +102,16 @@ class BatchBuffer:
         for name, pieces in self._pieces.items():
             present = [piece for piece in pieces if piece is not None]
             if len(present) != len(pieces):
-                raise KeyError(f"{name}: {len(pieces) - len(present)} of {len(pieces)} samples were not read")
+                raise KeyError(
+                    f"array {name}: {len(pieces) - len(present)} of {len(pieces)} samples of the batch were not read"
+                )
             batch[name] = as_tensor(concatenate(present))
             batch[name + LENGTHS] = torch.tensor([len(piece) for piece in present], dtype=torch.int64)
         return batch
 
 
 def collated(specs: Sequence[ArraySpec], records: Sequence[tuple[int, Sample]]) -> Batch:
-    """The batch of samples that lie apart in memory: they are copied into it one after the other.
+    """Makes a batch of samples that lie in separate memory, by copying them one after another.
 
     Args:
         specs: arrays of a sample.

@@ -1,4 +1,4 @@
-"""Python's own buffered files and NumPy's headers, as ``numpy.load`` uses them.
+"""Buffered file access and parsing of NumPy headers, with the same calls as ``numpy.load``.
 
 ``open()`` takes its buffer from the file's ``st_blksize``: 4 KiB on ext4, 4 MiB on Lustre.  With the buffer
 of another file system the same library code makes the system calls that it makes there.
@@ -28,7 +28,7 @@ PARSING = library_lock()
 
 
 def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.BufferedReader:
-    """A file as ``open(path, "rb")`` gives it on a file system with blocks of ``buffer_bytes``; 0: of this one.
+    """Opens a file as ``open(path, "rb")`` does, with a buffer of ``buffer_bytes``; 0: block size of the file system.
 
     Args:
         path: the file.
@@ -51,7 +51,7 @@ def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn whatever Python's and NumPy's readers raise for a bad file into a DataError.
+    """Turn errors of Python's and NumPy's readers for a damaged file into a DataError.
 
     Raises:
         DataError: one line that names the file.
@@ -64,8 +64,8 @@ def refusing(path: Path) -> Iterator[None]:
         if "pickle" not in str(error):
             raise open_error(path, error) from error
         raise DataError(
-            f"{path} holds pickled objects, or is of another format; pickles are never loaded",
-            hint="store plain arrays",
+            f"{path} holds pickled objects, which dlio_torch never loads, or is not a NumPy file",
+            hint="store plain arrays in the file",
         ) from error
     except Exception as error:
         # zipfile, zlib, struct, tokenize...: which one depends on the byte that is damaged.
@@ -73,12 +73,12 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def load(file: io.BufferedReader) -> Any:
-    """``numpy.load`` of an open file; objects are refused."""
+    """Loads an open file by ``numpy.load``; raises for pickled objects."""
     return np.load(file, allow_pickle=False)
 
 
 def load_direct(file: io.BufferedReader, path: Path) -> npt.NDArray[Any]:
-    """``numpy.load`` of a single-array file that was opened for direct reads.
+    """Loads a single-array file that was opened for direct reads, as ``numpy.load`` does.
 
     The C library's buffer, which NumPy reads the elements through, is not aligned: the file is read in one call
     instead, unless Python's buffer has all of it.
@@ -118,7 +118,7 @@ class Header:
 
 
 def read_header(file: IO[bytes], size: int, path: Path, name: str) -> Header:
-    """The header at the position of ``file``, checked against the bytes that there are.
+    """Reads the header at the position of ``file`` and checks its size against the bytes in the file.
 
     Args:
         file: positioned at the magic.
@@ -134,23 +134,29 @@ def read_header(file: IO[bytes], size: int, path: Path, name: str) -> Header:
     version = np.lib.format.read_magic(file)
     known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in known:
-        raise DataError(f"{path}: {name} has a header of version {version}", hint="plain arrays have 1.0 or 2.0")
+        raise DataError(
+            f"{path}: array {name} has an unsupported NPY header version {version}",
+            hint="store the array with version 1.0 or 2.0 of the NPY format",
+        )
     with PARSING:
         shape, fortran_order, dtype = known[version](file)
     header = Header(shape, fortran_order, dtype, file.tell() - start)
     if dtype.hasobject:
-        raise DataError(f"{path}: {name} holds pickled objects, which are never loaded", hint="store plain arrays")
+        raise DataError(
+            f"{path}: array {name} holds pickled objects, which dlio_torch never loads",
+            hint="store plain arrays in the file",
+        )
     promised = header.bytes + math.prod(shape) * dtype.itemsize
     if any(length < 0 for length in shape) or promised != size:
         raise DataError(
-            f"{path}: {name} has {size} bytes, its header of {dtype}{list(shape)} promises {promised}",
-            hint="the file is damaged or incomplete",
+            f"{path}: array {name} has {size} bytes, but its header ({dtype}{list(shape)}) requires {promised}",
+            hint="the file is damaged or incomplete; generate or fetch the file again",
         )
     return header
 
 
 def companion_path(path: Path, suffix: str, other: str) -> Path:
-    """The file that belongs to ``path``: its name with ``other`` in place of ``suffix``.
+    """Path of the companion file of ``path``: the same name with ``other`` in place of ``suffix``.
 
     The additions of a temporary name (``.NAME_x.npy.123.part``) are left out: a file that is
     written beside another gets its final name first.

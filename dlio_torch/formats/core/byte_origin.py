@@ -1,4 +1,4 @@
-"""Which byte of which file a byte of a sample comes from, as far as the format can tell."""
+"""Location of a sample's byte in its file, as far as the format knows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Extents, FileLay
 
 
 def locate_byte(fmt: Format, path: Path, row: int, array: str, byte: int) -> str | None:
-    """The place of a sample's byte in its file, in words; reads the layout of the file again.
+    """Describes where a byte of a sample lies in its file; reads the layout of the file again.
 
     Args:
         fmt: knows the files.

@@ -1,4 +1,4 @@
-"""Calls of Python libraries as text to copy."""
+"""Formatting of Python library calls as text that users can copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CodeText(str):
 
 
 def call_text(name: str, arguments: Sequence[str], keywords: dict[str, Any]) -> str:
-    """A call, on one line if that is short enough.
+    """Formats a call as Python code, on one line if it is short enough.
 
     Args:
         name: of the function.
@@ -28,7 +28,7 @@ def call_text(name: str, arguments: Sequence[str], keywords: dict[str, Any]) -> 
 
 
 def literal(value: Any) -> str:
-    """A value as Python code, strings in double quotes."""
+    """Formats a value as Python code, with strings in double quotes."""
     if isinstance(value, CodeText):
         return str(value)
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else repr(value)

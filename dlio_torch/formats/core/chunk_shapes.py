@@ -13,7 +13,7 @@ _CHUNK_LIMIT = 1 << 32
 
 
 def chunk_shape(rows: int, shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> tuple[int, ...]:
-    """A chunk of about ``chunk_bytes`` (never more, but at least one element) that fits the array.
+    """Chooses a chunk shape of at most ``chunk_bytes`` (but at least one element) that fits the array.
 
     Whole samples if one fits; else a sample is cut along its leading axes first, as the applications'
     row-wise chunks are.
@@ -33,7 +33,7 @@ def chunk_shape(rows: int, shape: tuple[int, ...], itemsize: int, chunk_bytes: i
 
 
 def field_chunk(field: FieldConfig, rows: int, chunk_bytes: int) -> tuple[int, ...] | None:
-    """Chunk of the array of a field, ``rows`` rows along its first axis; ``None``: none was asked for.
+    """Chunk shape of the array of a field with ``rows`` rows; ``None`` if the field sets no chunk.
 
     Args:
         field: its ``chunk`` wins over ``chunk_bytes``.
@@ -48,8 +48,9 @@ def field_chunk(field: FieldConfig, rows: int, chunk_bytes: int) -> tuple[int, .
     if field.chunk is not None:
         if len(field.chunk) != len(shape) or any(length < 1 for length in field.chunk):
             raise ConfigError(
-                f"dataset.fields: {field.name}: chunk={field.chunk} does not fit an array of {len(shape)} axes",
-                hint="give one positive length per axis, rows first",
+                f"dataset.fields: {field.name}: chunk={field.chunk} does not fit the stored array, which has "
+                f"{len(shape)} axes",
+                hint="set one positive length per axis, the number of rows first",
             )
         chunk = tuple(min(a, b) for a, b in zip(field.chunk, shape, strict=True))
     elif chunk_bytes > 0:
@@ -58,7 +59,8 @@ def field_chunk(field: FieldConfig, rows: int, chunk_bytes: int) -> tuple[int, .
         return None
     if math.prod(chunk) * itemsize >= _CHUNK_LIMIT:
         raise ConfigError(
-            f"dataset.fields: {field.name}: a chunk of {math.prod(chunk) * itemsize} bytes is more than HDF5 takes",
-            hint="chunks are below 4 GiB",
+            f"dataset.fields: {field.name}: a chunk has {math.prod(chunk) * itemsize} bytes; HDF5 allows less than 4 "
+            "GiB",
+            hint="set a smaller chunk, below 4 GiB",
         )
     return chunk

@@ -1,4 +1,4 @@
-"""Decoding chunks outside of HDF5's lock: deflate, the byte shuffle, the checksum behind a chunk, the byte order.
+"""Decoders of HDF5 chunks that run outside of the HDF5 lock: deflate, shuffle, Fletcher checksum and byte order.
 
 Inflating releases the interpreter lock.  python-isal (extra ``fast``) does it two to three times as fast as the
 standard library; both give the same bytes.
@@ -17,9 +17,9 @@ from dlio_torch.errors import DataError
 
 DEFLATE, SHUFFLE, FLETCHER32 = "gzip", "shuffle", "fletcher32"
 TURNED = "other byte order"
-"""Elements are stored in the other byte order; no filter of HDF5, but undone behind them."""
+"""Marks elements of the other byte order; not an HDF5 filter, but undone after the filters."""
 KNOWN = {1: DEFLATE, 2: SHUFFLE, 3: FLETCHER32}
-"""Filters that can be undone here, by HDF5's numbers."""
+"""HDF5 filters that this module can undo, by HDF5's filter numbers."""
 
 _MODULUS = 65535
 _WORDS = 1 << 16  # numbers that are summed at a time
@@ -41,7 +41,7 @@ else:
 
 
 def inflated(stored: Any, size: int, label: str, *, bare: bool = False) -> Any:
-    """The bytes of a deflate stream, outside of the interpreter lock.
+    """Decompresses a deflate stream outside of the interpreter lock.
 
     Args:
         stored: the stream.
@@ -58,31 +58,33 @@ def inflated(stored: Any, size: int, label: str, *, bare: bool = False) -> Any:
         return _inflate(stored, wbits=-zlib.MAX_WBITS if bare else zlib.MAX_WBITS, bufsize=max(1, size))
     except _DAMAGE as error:
         raise DataError(
-            f"{label} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
+            f"{label} cannot be decompressed: {error}", hint="the file is damaged; generate or fetch the file again"
         ) from error
 
 
 def _inflated_up_to(stored: Any, size: int, label: str, wbits: int) -> bytes:
-    """As :func:`inflated`, without ever holding more than it should give."""
+    """Same as :func:`inflated`, but never holds more memory than the expected size."""
     engine = _inflater(wbits)
     try:
         content: bytes = engine.decompress(stored, size + 1)
     except _DAMAGE as error:
         raise DataError(
-            f"{label} cannot be inflated: {error}", hint="the file is damaged; generate or fetch it again"
+            f"{label} cannot be decompressed: {error}", hint="the file is damaged; generate or fetch the file again"
         ) from error
     if len(content) > size or not engine.eof:
         problem = (
-            f"inflates to more than its {size} bytes" if len(content) > size else "is cut within its deflate stream"
+            f"decompresses to more than the expected {size} bytes"
+            if len(content) > size
+            else "is truncated within its deflate stream"
         )
-        raise DataError(f"{label} {problem}", hint="the file is damaged; generate or fetch it again")
+        raise DataError(f"{label} {problem}", hint="the file is damaged; generate or fetch the file again")
     return content
 
 
 def decoded(
     stored: memoryview, filters: tuple[str, ...], skipped: int, size: int, itemsize: int, label: str
 ) -> npt.NDArray[np.uint8]:
-    """The bytes of a chunk.
+    """Decodes the bytes of a chunk.
 
     Args:
         stored: as it is in the file.
@@ -110,27 +112,28 @@ def decoded(
     content = np.frombuffer(data, np.uint8)
     if len(content) != size:
         raise DataError(
-            f"{label} has {len(content)} bytes, expected {size}", hint="the file is damaged; generate or fetch it again"
+            f"{label} has {len(content)} bytes after decoding, expected {size}",
+            hint="the file is damaged; generate or fetch the file again",
         )
     return content
 
 
 def _checked(data: memoryview, label: str) -> memoryview:
-    """The content of a chunk without its checksum, which is compared."""
+    """Verifies the checksum at the end of a chunk and returns the content before it."""
     content, stored = data[:-4], bytes(data[-4:])
     # Libraries up to 1.6.2 stored the bytes of each half in the other order on little-endian machines.
     known = (stored, bytes([stored[1], stored[0], stored[3], stored[2]])) if len(stored) == 4 else ()
     checksum = fletcher32(content)
     if not any(_halves(int.from_bytes(variant, "little")) == checksum for variant in known):
         raise DataError(
-            f"{label} has another checksum than is stored with it",
-            hint="the file is damaged; generate or fetch it again",
+            f"{label} does not match its stored checksum",
+            hint="the file is damaged; generate or fetch the file again",
         )
     return content
 
 
 def fletcher32(content: memoryview) -> tuple[int, int]:
-    """Fletcher's checksum of 16-bit numbers, high byte first (HDF5's H5checksum.c): its halves modulo 65535."""
+    """Computes Fletcher's checksum over big-endian 16-bit numbers, as HDF5's H5checksum.c does."""
     words = np.frombuffer(content[: len(content) // 2 * 2], ">u2")
     first = second = 0
     for low in range(0, len(words), _WORDS):
@@ -148,7 +151,7 @@ def _halves(stored: int) -> tuple[int, int]:
 
 
 def _turned(data: npt.NDArray[np.uint8], itemsize: int) -> npt.NDArray[np.uint8]:
-    """The same elements with their bytes the other way round."""
+    """Swaps the byte order of elements."""
     whole = len(data) // itemsize * itemsize
     swapped = np.dtype(f"u{itemsize}").newbyteorder()
     turned: npt.NDArray[np.uint8] = data[:whole].view(swapped).astype(swapped.newbyteorder()).view(np.uint8)
@@ -156,7 +159,7 @@ def _turned(data: npt.NDArray[np.uint8], itemsize: int) -> npt.NDArray[np.uint8]
 
 
 def _unshuffled(data: npt.NDArray[np.uint8], itemsize: int) -> npt.NDArray[np.uint8]:
-    """First bytes of all elements, then second ones ...: back to element after element."""
+    """Undoes the shuffle filter: groups of equal byte positions become whole elements."""
     whole = len(data) // itemsize * itemsize
     out = np.empty_like(data)
     out[:whole].reshape(-1, itemsize)[:] = data[:whole].reshape(itemsize, -1).T

@@ -1,4 +1,4 @@
-"""One field of consecutive samples: its elements made in pieces, in parallel, in the memory that is written."""
+"""Generator of one field of consecutive samples: threads fill pieces of the memory that is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.ordered_map import in_order
 
 PIECE_BYTES = 1 << 20
-"""Content that one thread makes at a time; a multiple of what :func:`payload.fill` can begin at."""
+"""Bytes of content that one thread generates at a time; a multiple of the alignment of :func:`payload.fill`."""
 
 _AHEAD_BYTES = 8 << 20  # made before the first of it is written
 
@@ -25,7 +25,7 @@ Octets = npt.NDArray[np.uint8]
 
 
 class Piece(NamedTuple):
-    """A stretch of a field's elements.
+    """Contiguous range of a field's elements.
 
     Attributes:
         first: its first sample.
@@ -68,7 +68,7 @@ class Column:
         return math.prod(self.spec.shape)
 
     def content(self, first: int, count: int) -> list[npt.NDArray[Any]]:
-        """The field of ``count`` samples from ``first`` on; parts of one memory."""
+        """The field's content in ``count`` samples from ``first`` on, as views of one memory block."""
         sizes = self._sizes(first, count)
         ends = np.cumsum(sizes)
         flat = self.elements(first, count)
@@ -76,13 +76,13 @@ class Column:
         return [flat[end - size : end].reshape(shape) for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
 
     def elements(self, first: int, count: int) -> npt.NDArray[Any]:
-        """The elements of ``count`` samples from ``first`` on, one after another, of shape ``(elements,)``."""
+        """The elements of ``count`` samples from ``first`` on in one array of shape ``(elements,)``."""
         return self._values(Piece(first, self._sizes(first, count), 0))
 
     def blocks(
         self, first: int, count: int, pool: Executor, block_bytes: int = PIECE_BYTES
     ) -> Iterator[npt.NDArray[Any]]:
-        """The field of ``count`` samples from ``first`` on, samples along the first axis.
+        """The field's content in ``count`` samples from ``first`` on, with samples along the first axis.
 
         Yields:
             The rows of some consecutive samples, about ``block_bytes`` or one sample; made by the threads of ``pool``.
@@ -94,7 +94,7 @@ class Column:
         return in_order(pool, shaped, self._groups(first, count, block_bytes), max(3, 2 * _AHEAD_BYTES // block_bytes))
 
     def pieces(self, first: int, count: int, pool: Executor) -> Iterator[Octets]:
-        """The bytes of the field of ``count`` samples from ``first`` on, about 1 MiB at a time.
+        """Yields the field's bytes in ``count`` samples from ``first`` on, about 1 MiB at a time.
 
         Yields:
             uint8; the memory is used again when the next piece is asked for.
@@ -132,13 +132,13 @@ class Column:
         return self.rows(first, count) * self._row
 
     def _groups(self, first: int, count: int, group_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-        """Consecutive samples of about ``group_bytes`` together; at least one."""
+        """Groups consecutive samples into about ``group_bytes``; each group has at least one sample."""
         step = max(1, int(group_bytes // max(1.0, self.mean_bytes)))
         for low in range(first, first + count, step):
             yield Piece(low, self._sizes(low, min(step, first + count - low)), 0)
 
     def _cut(self, first: int, count: int) -> Iterator[Piece]:
-        """The same, a large sample in several pieces."""
+        """Same as ``_groups``, but splits a large sample into several pieces."""
         room = PIECE_BYTES // self.spec.dtype.itemsize
         for group in self._groups(first, count):
             size = int(group.sizes[0])

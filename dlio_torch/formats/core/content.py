@@ -1,4 +1,4 @@
-"""Limits and errors of looking into a file that is not to be trusted."""
+"""Limits and exceptions for the inspection of untrusted files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST = 1000
-"""Arrays, members or columns that are listed at most."""
+"""Maximum number of arrays, members or columns that a listing shows."""
 DAMAGE = (EOFError, ValueError, LookupError, struct.error, zlib.error, zipfile.BadZipFile, RuntimeError)
-"""Errors that libraries raise over damaged files, beside ``OSError``."""
+"""Exceptions, besides ``OSError``, that libraries raise for damaged files."""
 
 
 def least(content: Mapping[str, Any]) -> str:
-    """``at least `` where the file was not read to its end."""
+    """Returns the prefix ``at least `` if the file was not read to its end, else an empty string."""
     return "" if content.get("complete", True) else "at least "

@@ -34,7 +34,7 @@ def first_difference(expected: Sample, got: Sample) -> Difference | None:
     for name, array in expected.items():
         other = got[name]
         if other.shape != array.shape or other.dtype != array.dtype:
-            text = f"got {other.dtype}{list(other.shape)}, expected {array.dtype}{list(array.shape)}"
+            text = f"the array is {other.dtype}{list(other.shape)}, expected {array.dtype}{list(array.shape)}"
             return Difference(name, None, text)
         if other.tobytes() != array.tobytes():
             flat = np.frombuffer(other.tobytes(), np.uint8) != np.frombuffer(array.tobytes(), np.uint8)

@@ -1,4 +1,4 @@
-"""Reading past the page cache (``O_DIRECT``).
+"""Direct reads, which bypass the page cache (``O_DIRECT``).
 
 Direct reads begin and end on blocks and go to aligned memory: a request is widened to whole blocks, and what was
 asked for is copied out.  Requests that are aligned already keep their size.
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BLOCK = max(4096, mmap.PAGESIZE)
-"""Bytes to which reads are widened: a multiple of the logical block of nearly every device and file system."""
+"""Alignment of direct reads in bytes: a multiple of the logical block size of nearly every device and file system."""
 
 
 def open_direct(path: Path) -> int:
-    """A descriptor for direct reads.
+    """Opens a file for direct reads and returns its descriptor.
 
     Raises:
         DataError: the file system does not permit them.
@@ -37,7 +37,7 @@ def open_direct(path: Path) -> int:
 
 @contextlib.contextmanager
 def _permitted(path: Path) -> Iterator[None]:
-    """Say what it means where the system finds an argument of a direct read invalid."""
+    """Turn EINVAL from a direct read into the error that the file system does not permit direct reads."""
     try:
         yield
     except OSError as error:
@@ -49,8 +49,8 @@ def _permitted(path: Path) -> Iterator[None]:
 def not_permitted(path: Path) -> DataError:
     """The one-line error where direct reads of ``path`` are refused."""
     return DataError(
-        f"{path}: its file system does not permit direct reads (in whole blocks of {BLOCK} bytes)",
-        hint="set dataset.direct_io=false, or choose another place",
+        f"{path}: the file system does not permit direct reads (O_DIRECT, blocks of {BLOCK} bytes)",
+        hint="set dataset.direct_io=false, or move the data to another file system",
     )
 
 
@@ -62,7 +62,7 @@ class DirectReads:
         self._memory = mmap.mmap(-1, BLOCK)
 
     def __call__(self, descriptor: int, size: int, offset: int) -> bytes:
-        """As ``os.pread``: ``size`` bytes from ``offset`` on, fewer at the end of the file.
+        """Reads ``size`` bytes from ``offset`` on as ``os.pread`` does; fewer at the end of the file.
 
         Raises:
             DataError: the file system does not permit direct reads of whole blocks.
@@ -88,7 +88,7 @@ class DirectReads:
 
 
 class DirectRaw(io.RawIOBase):
-    """The raw file below a buffered one, as ``io.FileIO`` is; each read of it is one direct read.
+    """Unbuffered file like ``io.FileIO``, each of whose reads is one direct read; meant for use below a buffered file.
 
     Raises:
         DataError: the file system does not permit direct reads.
@@ -104,15 +104,15 @@ class DirectRaw(io.RawIOBase):
         self._descriptor = open_direct(path)
 
     def readable(self) -> bool:
-        """It is."""
+        """The file is readable."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """The file is seekable."""
         return True
 
     def fileno(self) -> int:
-        """The descriptor, which wants aligned reads."""
+        """The file descriptor, which accepts only aligned reads."""
         return self._descriptor
 
     def tell(self) -> int:
@@ -120,7 +120,7 @@ class DirectRaw(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set where the next read begins."""
+        """Set the offset of the next read."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
         if start is None:
             start = os.fstat(self._descriptor).st_size
@@ -136,7 +136,7 @@ class DirectRaw(io.RawIOBase):
         return got
 
     def readall(self) -> bytes:
-        """The rest of the file, in one call where the system gives it."""
+        """Reads the rest of the file, in one call if the system returns all of it."""
         size = os.fstat(self._descriptor).st_size
         pieces = []
         while self._position < size:
@@ -148,7 +148,7 @@ class DirectRaw(io.RawIOBase):
         return b"".join(pieces)
 
     def whole(self) -> memoryview:
-        """The content of the file in memory of its own: one call, or more for over 2 GiB."""
+        """Reads the whole file into new memory: by one call, or by several if the file has more than 2 GiB."""
         size = os.fstat(self._descriptor).st_size
         memory = memoryview(mmap.mmap(-1, max(1, -(-size // BLOCK)) * BLOCK))
         done = 0

@@ -1,4 +1,4 @@
-"""Facts about a format that need no file: its options, and figures that follow from them.
+"""Facts about a format that need no open file: its options and the quantities derived from them.
 
 Configuration, tuning, advice and reports know formats by this protocol alone.  Each format subclasses
 :class:`FormatFacts` in its ``facts.py`` and overrides what is different for it; the registry names that class.
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
 
 Axis = tuple[str, tuple[str, ...]]
-"""A key, and the values that are worth trying, as the command line takes them."""
+"""Option key and the values to try, in command-line syntax."""
 
 Call = tuple[str, str]
-"""Title and text of a call of a library."""
+"""Title and code of a library call."""
 
-NO_LIBRARY_CALLS = "it makes no calls of the HDF5 library to read samples"
-OWN_TRANSFERS = "its requests are of loader.transfer_size at the most"
-WHOLE_FILES = "it reads such a file whole"
+NO_LIBRARY_CALLS = "the engine reads samples without the HDF5 library"
+OWN_TRANSFERS = "the engine limits its requests by loader.transfer_size"
+WHOLE_FILES = "the engine reads each file whole"
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Unused:
 
     @property
     def advice(self) -> str:
-        """The change of the configuration that makes it valid."""
+        """The change of a setting that makes the configuration valid."""
         return self.remedy or f"set {self.key}={json.dumps(self.accepted[0]).strip(chr(34))}"
 
 
 @dataclass(frozen=True)
 class LayoutAdvice:
-    """A change of layout that reads fewer bytes for a sample.
+    """Change of the file layout that lowers the bytes read for a sample.
 
     Attributes:
         key: option to change.
@@ -113,11 +113,11 @@ class FormatFacts:
         return self.group or self.name
 
     def key(self, option: str) -> str:
-        """The whole key of one of the format's options: ``dataset.<group>.<option>``."""
+        """Full key of one of the format's options: ``dataset.<group>.<option>``."""
         return f"dataset.{self.option_group}.{option}"
 
     def check_options(self, config: Config, fail: Fail) -> None:
-        """Refuse values that are never right, whatever the format of the recipe.
+        """Raise if an option has a value that is invalid in every recipe, whatever its format.
 
         Args:
             config: a complete configuration.
@@ -125,7 +125,7 @@ class FormatFacts:
         """
 
     def check(self, config: Config, fail: Fail) -> None:
-        """Refuse what no file of this format can be made of, or be read from; called for the recipe's format.
+        """Raise if no file of this format can be written or read with these options; called for the recipe's format.
 
         Args:
             config: a complete configuration.
@@ -135,7 +135,7 @@ class FormatFacts:
     # --- its files, when the decoupled engine reads their bytes itself ---
 
     def check_decoupled(self, config: Config, fail: Fail) -> None:
-        """Refuse what the decoupled engine cannot read of this format.
+        """Raise if the decoupled engine cannot read this format with these options.
 
         Args:
             config: a complete configuration.
@@ -143,26 +143,26 @@ class FormatFacts:
         """
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        """Options of calls that the decoupled engine does not make."""
+        """Options that the decoupled engine does not use, because it does not make the library calls that they set."""
         return ()
 
     def ranges_past_cache(self, config: Config) -> bool:
-        """Whether byte ranges of its files can be read by ``O_DIRECT``."""
+        """Whether byte ranges of this format's files can be read with ``O_DIRECT``."""
         return True
 
     # --- its files, as the kernel sees them ---
 
     def maps_files(self, config: Config) -> bool:
-        """Whether samples come by page faults of mapped files rather than by read calls."""
+        """Whether samples are read by page faults on memory-mapped files instead of read calls."""
         return self.unmapped is not None and bool(self.value(config, self.unmapped[0]) != self.unmapped[1])
 
     # --- a smaller experiment ---
 
     def scale(self, work: Scaler) -> None:
-        """Make generated files smaller where amounts of files and samples cannot; the shape of the I/O stays."""
+        """Make generated files smaller where fewer files and samples do not suffice; the I/O pattern stays the same."""
 
     def first_touch(self, work: Scaler, before: Config, samples: int) -> None:
-        """Limit caches of the library, so that a small file is read as the published one is.
+        """Limit the library's caches so that reads of a small file behave like reads of the full-size file.
 
         Args:
             work: takes the changes.
@@ -173,15 +173,15 @@ class FormatFacts:
     # --- tuning and advice ---
 
     def axes(self, config: Config) -> Iterator[Axis]:
-        """Options of reading that are worth trying; none of them changes the data set."""
+        """Read options to try in a study; none of them changes the data set."""
         return iter(())
 
     def calls(self, config: Config) -> Iterator[Call]:
-        """Calls of the library that write and open such files."""
+        """Library calls that write and open files of this format."""
         return iter(())
 
     def layout_advice(self, config: Config, amplification: float) -> LayoutAdvice | None:
-        """The option that makes reads of samples touch more than they need; ``None``: none is known.
+        """Change of an option by which reads of samples touch fewer unneeded bytes; ``None`` if none is known.
 
         Args:
             config: of the run.
@@ -190,7 +190,7 @@ class FormatFacts:
         return None
 
     def larger_transfers(self, config: Config, wanted: int, most: int) -> tuple[str, int, int] | None:
-        """The option that makes read calls larger.
+        """Option that makes read calls larger.
 
         Args:
             config: of the run.
@@ -211,7 +211,7 @@ class FormatFacts:
     # --- what a file holds ---
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """Whether a file without the format's magic bytes is of this format, by more than the end of its name.
+        """Whether a file without magic bytes has this format, judged by its content and not only by its suffix.
 
         Args:
             path: of a regular file.
@@ -220,5 +220,5 @@ class FormatFacts:
         return False
 
     def content_text(self, content: Mapping[str, Any]) -> str:
-        """A summary of the keys that ``content`` added; empty: it added none."""
+        """Summary of the keys that reading the content added; empty if there are none."""
         return ""

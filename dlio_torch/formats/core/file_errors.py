@@ -1,4 +1,4 @@
-"""Errors of opening and reading a file, as one line for the user."""
+"""One-line error messages for files that cannot be opened or read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRIED = 1 << 20  # bytes
 
 @contextmanager
 def os_errors(path: Path) -> Iterator[None]:
-    """Turn what the system refuses (OSError) into the one-line error for the file.
+    """Turn an OSError into the one-line error that names the file.
 
     Raises:
         DataError: one line that names the file.
@@ -26,11 +26,13 @@ def os_errors(path: Path) -> Iterator[None]:
 
 
 def open_error(path: Path, error: Exception) -> DataError:
-    """The one-line error for a file that a library refused."""
+    """Returns the one-line error for a file that a library could not open or read."""
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} does not exist", hint="generate the data, or correct dataset.path")
     if isinstance(error, PermissionError):
-        return DataError(f"{path} cannot be opened: permission denied", hint="correct its permissions")
+        return DataError(
+            f"{path} cannot be opened: permission denied", hint="make the file readable for this user (chmod)"
+        )
     if isinstance(error, IsADirectoryError):
         return DataError(f"{path} is a folder, not a file", hint="correct dataset.path")
     if not is_damage(error):
@@ -39,12 +41,12 @@ def open_error(path: Path, error: Exception) -> DataError:
         return unreadable(path, refusal)
     return DataError(
         f"{path} cannot be read: {str(error) or type(error).__name__}",
-        hint="the file is damaged, incomplete or of another format",
+        hint="the file is damaged, incomplete or of another format; replace it or correct dataset.format",
     )
 
 
 def _refusal(path: Path) -> OSError | None:
-    """Why the system does not give a file, if it does not."""
+    """The system's error when it reads the file; ``None`` if the file is readable."""
     if not path.is_file():
         return None
     try:

@@ -1,4 +1,4 @@
-"""The Format contract.
+"""Contract of file formats: base class ``Format``.
 
 A format is a folder with a :class:`Format`, a :class:`Reader` and, in ``facts.py``, a
 :class:`~dlio_torch.formats.core.facts.FormatFacts`, which ``registry.py`` or an entry point of group
@@ -31,7 +31,7 @@ from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import literal
 
 MpiIo = Literal["no", "extents", "library"]
-"""How a format is read by MPI-IO: not at all, as extents of bytes, or by its own library."""
+"""Ways of MPI-IO support in a format: none, as byte extents, or by the format's own library."""
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ class Format(ABC):
 
     @abstractmethod
     def expected(self, sample: int) -> Sample:
-        """Content of generated sample ``sample``: a function of the seed and this number alone."""
+        """Content of the generated sample number ``sample``, which depends only on the seed and this number."""
 
     def parameters(self) -> dict[str, float]:
-        """Numbers found while writing that the content depends on; kept in the manifest."""
+        """Parameters of the content that were computed when the files were written; the manifest stores them."""
         return {}
 
     def use_parameters(self, parameters: Mapping[str, float]) -> None:  # noqa: B027 - most formats have none
-        """Take the numbers of an existing data set, so that ``expected`` gives its content.
+        """Use the parameters of an existing data set, so that ``expected`` returns its content.
 
         Raises:
             ValueError: they are others than :meth:`parameters` has; the manifest is damaged.
@@ -110,7 +110,7 @@ class Format(ABC):
 
     @abstractmethod
     def sample_bytes(self) -> float:
-        """Mean bytes of a sample as the trainer gets it."""
+        """Mean bytes of a sample in the trainer's memory."""
 
     @abstractmethod
     def stored_bytes(self) -> float:
@@ -119,26 +119,26 @@ class Format(ABC):
     # --- writing ---
 
     def layout_options(self) -> dict[str, Any]:
-        """Options that change the bytes of a file; they name the data set on disk."""
+        """Options that the bytes of a file depend on; the name of the data set on disk is derived from them."""
         from dataclasses import asdict
 
         config = asdict(self.config)
         return {"format": self.name, "fields": config["fields"], **config.get(self.name, {})}
 
     def files_per_sample(self) -> int:
-        """Files that must be open to read one sample."""
+        """Number of files that must be open to read one sample."""
         return 1
 
     def companions(self) -> tuple[str, ...]:
-        """Suffixes of the additional files that ``write`` creates, each after the name of the file."""
+        """Suffixes of the companion files that ``write`` creates; each is appended to the name of the file."""
         return ()
 
     def companion_files(self, path: str) -> Sequence[str]:
-        """Paths of the other files that are read for the samples of ``path``; whether there or not."""
+        """Paths of the companion files that the samples of ``path`` need; they need not exist."""
         return [path + suffix for suffix in self.companions()]
 
     def listed(self, name: str) -> list[str]:
-        """Entries (:mod:`dlio_torch.ownership.names`) for all that ``write`` leaves of files called ``name``.
+        """Entries (see :mod:`dlio_torch.ownership.names`) that cover every file which ``write`` creates for ``name``.
 
         Args:
             name: an entry, without the suffix.
@@ -150,15 +150,15 @@ class Format(ABC):
         return [f"{name}{literal(path.name.removeprefix(stem))}" for path in written]
 
     def files(self, path: Path) -> list[Path]:
-        """Every file that is read for the samples of ``path``, itself among them; whether there or not."""
+        """Paths of ``path`` and its companion files, all of which are read for its samples; they need not exist."""
         return [path, *map(Path, self.companion_files(os.fspath(path)))]
 
     def is_there(self, path: Path) -> bool:
-        """Whether there is a file of this format; what some libraries call a file is a folder."""
+        """Whether the file exists; for some libraries a "file" is a folder."""
         return path.is_file()
 
     def stored_size(self, path: str) -> int | None:
-        """Bytes of the file ``path`` and of its companions, by one ``stat`` of each.
+        """Bytes of the file ``path`` and its companion files, from one ``stat`` call per file.
 
         Returns:
             ``None`` unless all of them are regular files and ``path`` is not empty.  A crash may leave an empty file
@@ -189,7 +189,7 @@ class Format(ABC):
 
     @abstractmethod
     def inspect(self, path: Path) -> FileInfo:
-        """Check that ``path`` has this format's layout, and count its samples.
+        """Check that ``path`` is a file of this format and count its samples.
 
         Raises:
             DataError: missing, damaged, or of another layout; the message names what does not fit.
@@ -204,7 +204,7 @@ class Format(ABC):
         """
 
     def look_at_shapes(self, path: Path) -> None:
-        """Open ``path``, ask for the shapes of its arrays, and close it, as an application that sizes its network does.
+        """Open ``path``, query the shapes of its arrays and close it, as an application does to size its network.
 
         Raises:
             DataError: the file cannot be opened, or has another layout.
@@ -226,39 +226,41 @@ class Format(ABC):
             reader.read(0, count, BatchBuffer(self.specs(), range(count)), 0)
 
     def layout(self, path: Path) -> FileLayout:
-        """The layout of ``path``: for engines that read its samples without this format's own library.
+        """The layout of ``path``, for engines that read samples without this format's library.
 
         Raises:
             ConfigError: this format cannot tell.
             DataError: the file is missing or damaged, or is stored in a way that only its library reads.
         """
         raise ConfigError(
-            f"dataset.format={self.name}: the format gives no extents (offset, length) of its samples",
+            f"dataset.format={self.name} provides no extents (offset, length) of its samples",
             hint="set loader.engine=dataloader",
         )
 
     def check_shared(self) -> None:  # noqa: B027 - most formats have no library for that
-        """Check that :meth:`open_shared` can work here.
+        """Check that :meth:`open_shared` is usable in this installation.
 
         Raises:
             MissingPackageError: the library was built without MPI.
         """
 
     def open_shared(self, path: Path, ranks: Ranks) -> SharedFile:
-        """Open ``path`` on several ranks together, where the format's own library reads by MPI-IO.
+        """Open ``path`` collectively on several ranks, if the format's own library reads by MPI-IO.
 
         Raises:
             DataError: the file cannot be opened, or has another layout.
         """
-        raise NotImplementedError(f"{self.name} has no library that reads by MPI-IO")
+        raise NotImplementedError(f"format {self.name} has no library that reads by MPI-IO")
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
-        """The samples of an open file in their order, read as a pipeline reads the file from start to end.
+        """Yields the samples of an open file in order, read as a pipeline reads a file from start to end.
 
         A format whose application reads whole transfer buffers overrides this; here it is one read a sample.
         """
         if reader.num_samples is None:
-            raise TypeError(f"{self.name}: a format whose files do not count their samples brings its own stream()")
+            raise TypeError(
+                f"format {self.name}: files do not store a sample count, so the format class must override stream()"
+            )
         specs = self.specs()
         for row in range(reader.num_samples):
             buffer = BatchBuffer(specs, [row])
@@ -266,11 +268,11 @@ class Format(ABC):
             yield from (sample for _, sample in samples_of(buffer.finish(), specs))
 
     def difference(self, sample: int, got: Sample) -> Difference | None:
-        """The first difference of a sample's content from what was generated; ``None`` if there is none."""
+        """The first difference between a sample that was read and its generated content; ``None`` if they are equal."""
         return first_difference(self.expected(sample), got)
 
     def differences(self, sample: int, got: Sample) -> str | None:
-        """As :meth:`difference`, in words."""
+        """Same as :meth:`difference`, as text."""
         difference = self.difference(sample, got)
         return None if difference is None else f"{difference.array}: {difference.text}"
 

@@ -1,4 +1,4 @@
-"""File layout: which bytes of a file are a sample, as arrays of numbers.
+"""File layouts: the byte extents of each sample in a file, as integer arrays.
 
 A format that can tell gives a :class:`FileLayout` for each of its files.  Nothing here reads samples: an engine
 plans a whole batch by NumPy, and reads all of its extents in one native call.
@@ -23,7 +23,7 @@ AnyInts = npt.NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True)
 class Extents:
-    """Extents of a file that go to memory as they are; int64 of ``(extents,)`` each.
+    """Extents of a file that are copied to memory unchanged; int64 arrays of shape ``(extents,)``.
 
     Attributes:
         offsets: first byte in the file.
@@ -45,7 +45,7 @@ class Extents:
 
 
 def join_extents(extents: Sequence[Extents]) -> Extents:
-    """All extents, one after another; at least one of the sequence."""
+    """Concatenates a non-empty sequence of extents."""
     if len(extents) == 1:
         return extents[0]
     names = ("offsets", "lengths", "to")
@@ -89,7 +89,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Copies:
-    """Extents that are in memory already; int64 of ``(extents,)`` each.
+    """Extents that are already in memory; int64 arrays of shape ``(extents,)``.
 
     Attributes:
         sources: addresses, valid as long as the layout that gave them.
@@ -104,7 +104,7 @@ class Copies:
 
 @dataclass(frozen=True)
 class Records:
-    """Records of a file that hold all arrays of a sample, and are taken apart when they are read.
+    """Records of a file, each with all arrays of one sample; reading a record separates its arrays.
 
     Attributes:
         offsets: first byte of each record; int64 of ``(records,)``, ascending.
@@ -122,7 +122,7 @@ class Records:
 
 
 class RecordLayout(ABC):
-    """The layout of a file of records, each of them all arrays of a sample.
+    """Layout of a file of records, each of which holds all arrays of one sample.
 
     Attributes:
         path: the file.
@@ -149,7 +149,7 @@ class RecordLayout(ABC):
 
     @abstractmethod
     def read(self, records: Records, low: int, high: int, base: int, request: int) -> None:
-        """Read records ``low`` to ``high`` of a plan of this file.
+        """Read records ``low`` to ``high`` of a plan for this file.
 
         Args:
             records: the plan.
@@ -164,7 +164,7 @@ class RecordLayout(ABC):
 
 
 class ArrayLayout(ABC):
-    """The layout of one array: which bytes of a file each of its samples is.
+    """Layout of one array: the bytes of the file that hold each sample.
 
     Attributes:
         path: the file.
@@ -197,7 +197,7 @@ class ArrayLayout(ABC):
 
 @dataclass(frozen=True)
 class FileLayout:
-    """The layout of a file: which of its bytes each sample is.
+    """Layout of a file: the bytes that hold each sample.
 
     Attributes:
         num_samples: samples in the file; ``None`` if only reading it all would tell.
@@ -217,7 +217,7 @@ class FileLayout:
 
 
 class StridedLayout(ArrayLayout):
-    """Samples of equal size at equal distances.
+    """Layout of samples of equal size at equal distances.
 
     Args:
         path: the file.
@@ -249,7 +249,7 @@ class StridedLayout(ArrayLayout):
 
 
 class Listed(ArrayLayout):
-    """Samples at listed offsets.
+    """Layout of samples at listed offsets.
 
     Args:
         path: the file.
@@ -276,11 +276,11 @@ class Listed(ArrayLayout):
         wrong |= sizes % self._row_bytes != 0 if self._variable else sizes != self._row_bytes
         if wrong.any():
             bad = int(wrong.argmax())
-            expected = f"rows have {self._row_bytes}" if self._variable else f"expected {self._row_bytes}"
+            expected = f"rows have {self._row_bytes} bytes" if self._variable else f"expected {self._row_bytes}"
             raise DataError(
                 f"{self.path}: sample {int(rows[bad])} has {int(sizes[bad])} bytes from byte {int(starts[bad])} on, "
-                f"{expected}; the file has {self._limit}",
-                hint="the file is damaged, or dataset.fields is another data set's",
+                f"{expected}; the file has {self._limit} bytes",
+                hint="replace the damaged file, or correct dataset.fields to describe this data set",
             )
         return sizes
 
@@ -289,6 +289,6 @@ class Listed(ArrayLayout):
 
 
 def by_lengths(path: Path, first: int, lengths: Ints, row_bytes: int, limit: int) -> Listed:
-    """Variable-length samples one after another, of ``lengths`` rows each, from byte ``first`` on."""
+    """Layout of adjacent variable-length samples of ``lengths`` rows each, from byte ``first`` on."""
     sizes = lengths * row_bytes
     return Listed(path, first + np.cumsum(sizes) - sizes, sizes, row_bytes, variable=True, limit=limit)

@@ -1,4 +1,4 @@
-"""Samples that are in memory as long as their file would be open."""
+"""Layouts of samples that stay in memory for as long as their file would be open."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Held(ArrayLayout):
 
 
 class HeldRows(ArrayLayout):
-    """Samples of some consecutive rows each of an array that is in memory.
+    """Samples of several consecutive rows each, in an array that is in memory.
 
     Args:
         path: the file.
@@ -92,7 +92,7 @@ def held_rows(path: Path, array: npt.NDArray[np.generic], ends: Ints) -> Held:
 
 
 def held_together(path: Path, parts: Sequence[Held]) -> Held:
-    """The samples of all parts, one after another, where they are."""
+    """Joins the samples of all parts without copying them."""
     nothing = np.zeros(0, np.int64)
     starts = np.concatenate([nothing, *(part.starts for part in parts)])
     lengths = np.concatenate([nothing, *(part.lengths for part in parts)])
@@ -102,7 +102,7 @@ def held_together(path: Path, parts: Sequence[Held]) -> Held:
 def held_samples(
     path: Path, specs: Sequence[ArraySpec], samples: Iterable[Sample]
 ) -> tuple[dict[str, ArrayLayout], int]:
-    """The layout of samples that come one after another, and their number."""
+    """Returns the layout of samples that an iterator yields, and the number of samples."""
     columns: dict[str, list[npt.NDArray[np.generic]]] = {spec.name: [] for spec in specs}
     for sample in samples:
         for name, column in columns.items():

@@ -1,4 +1,4 @@
-"""Samples that are some consecutive rows of an array, whose rows lie at equal distances."""
+"""Layouts of samples that are several consecutive rows of an array with equally spaced rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RowExtents = tuple[Ints, Ints]
 
 
 def within(extents: RowExtents, samples: Ints, rows: int, name: str, path: Path) -> RowExtents:
-    """The extents of these samples, all of them inside an array.
+    """Returns the row extents of the given samples after checking that they lie inside the array.
 
     Args:
         extents: of all samples.
@@ -32,15 +32,15 @@ def within(extents: RowExtents, samples: Ints, rows: int, name: str, path: Path)
     if wrong.any():
         bad = int(wrong.argmax())
         raise DataError(
-            f"{path}: {name} has {rows} rows, rows {int(first[bad])} to {int(first[bad]) + int(count[bad]) - 1} were "
-            "asked for",
-            hint="the file does not fit its own index; generate or fetch it again",
+            f"{path}: array {name} has {rows} rows, but rows {int(first[bad])} to "
+            f"{int(first[bad]) + int(count[bad]) - 1} were requested",
+            hint="the file contradicts its own index; generate or fetch the file again",
         )
     return first, count
 
 
 def counted(counts: Ints) -> Ints:
-    """0, 1, ... for each of the counts, one after another."""
+    """Concatenates ``range(count)`` for each of the counts."""
     ends = np.cumsum(counts)
     return np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64) - np.repeat(ends - counts, counts)
 
@@ -69,7 +69,7 @@ class Spaced:
 
 
 class SpacedRows(ArrayLayout):
-    """Samples of such an array.
+    """Layout of samples that are rows of a :class:`Spaced` array.
 
     Args:
         array: the array.

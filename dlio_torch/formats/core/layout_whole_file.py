@@ -1,4 +1,4 @@
-"""Files that are read whole, and small ones by one call."""
+"""Reading of whole files, with one call for a small file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import IO
 
 SMALL = 64 << 10
-"""Bytes of a file up to which one more copy costs less than calls for its parts."""
+"""File size in bytes up to which one read of the whole file is cheaper than several reads of its parts."""
 
 HEAD = 1024
-"""Bytes before the elements of a file, as a rule."""
+"""Usual size in bytes of the header before the elements of a file."""
 
 _SLACK = 4096
 _LONG_HEAD = 16 << 10  # more than NumPy accepts
@@ -22,7 +22,7 @@ _MOST = 1 << 30  # bytes of one call; the system gives 2 GiB at most
 
 
 class Begun:
-    """A file whose begin, or all of it, has been read.
+    """File of which the first bytes, or all bytes, have been read.
 
     Attributes:
         path: the file.
@@ -36,7 +36,7 @@ class Begun:
 
     @contextmanager
     def file(self) -> Iterator[IO[bytes]]:
-        """The file, to read what stands before its elements."""
+        """File object for reading the header before the elements."""
         if self.descriptor is None:
             yield io.BytesIO(self.data)
         else:
@@ -44,7 +44,7 @@ class Begun:
                 yield file
 
     def head(self) -> IO[bytes]:
-        """The first bytes alone, as many as the header of a NumPy array has."""
+        """File object over the first bytes only, as many as the header of a NumPy array takes."""
         if self.descriptor is not None and int.from_bytes(self.data[8:10], "little") + 16 > len(self.data):
             self.data = os.pread(self.descriptor, _LONG_HEAD, 0)
         return io.BytesIO(self.data)
@@ -57,7 +57,7 @@ class Begun:
 
 
 def begin(path: Path, expected: float, head: int = HEAD) -> Begun:
-    """Open a file and read it whole by one call, if it is small; else its begin, and leave it open.
+    """Open a file and read it whole by one call if it is small; otherwise read its first bytes and leave it open.
 
     Args:
         path: the file.
@@ -82,12 +82,12 @@ def begin(path: Path, expected: float, head: int = HEAD) -> Begun:
 
 
 def opened(files: Sequence[Begun]) -> dict[Path, int]:
-    """The descriptors of those that are open."""
+    """Descriptors of the files that are still open."""
     return {file.path: file.descriptor for file in files if file.descriptor is not None}
 
 
 def read_whole(path: Path, expected: float) -> bytes:
-    """All bytes of a file: by one call, if it is not much larger than expected.
+    """Reads all bytes of a file, by one call if the file is not much larger than expected.
 
     Raises:
         OSError: it cannot be read.

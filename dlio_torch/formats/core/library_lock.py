@@ -1,4 +1,4 @@
-"""Locks around libraries that are not made for threads."""
+"""Locks for libraries that are not thread-safe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Lock = AbstractContextManager[bool]
 
 
 def library_lock() -> Lock:
-    """A lock for the calls of one library in this process.
+    """Returns the lock that serializes the calls of one library in this process.
 
     A thread that has it may take it again: between two calls, a file that nobody refers to may be collected and closed.
     A process that is forked meanwhile must not find the library in the middle of something: forking waits for it.

@@ -1,4 +1,4 @@
-"""Files that a format's own library reads by MPI-IO, opened by several ranks together."""
+"""Contract of files that several ranks open collectively and a format's library reads by MPI-IO."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dlio_torch.formats.core.layout import Ints
 
 
 class Ranks(Protocol):
-    """Who reads a file, and how.
+    """The ranks that read a shared file, and their MPI-IO settings.
 
     Attributes:
         comm: mpi4py's communicator of those that open it together.
@@ -29,7 +29,7 @@ class Ranks(Protocol):
 
 
 class SharedFile(ABC):
-    """An open file.
+    """File that several ranks opened collectively.
 
     Attributes:
         num_samples: samples in it.
@@ -39,7 +39,7 @@ class SharedFile(ABC):
 
     @abstractmethod
     def read(self, rows: Ints, positions: Ints, buffer: BatchBuffer) -> int:
-        """Read samples, by the same library calls on every rank, whether this one asks for any or not.
+        """Read samples; every rank must make the same library calls, even if it needs no sample.
 
         Args:
             rows: positions in the file; int64.
@@ -55,4 +55,4 @@ class SharedFile(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close it, together with the other ranks."""
+        """Close the file collectively with the other ranks."""

@@ -1,4 +1,4 @@
-"""Work that threads do in advance; its results come in order."""
+"""Ordered parallel map: threads compute results ahead of their use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """``pool.map`` that holds at most ``ahead`` results; a single item is worked on by the caller itself."""
+    """Same as ``pool.map``, but holds at most ``ahead`` results; the caller itself computes a single item."""
     coming = iter(items)
     head = list(itertools.islice(coming, 2))
     if len(head) < 2:

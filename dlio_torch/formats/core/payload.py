@@ -23,7 +23,7 @@ _BLOCK = 512  # bytes over which compressibility is spread evenly
 
 
 def rng(seed: int, sample: int, stream: int = 0) -> np.random.Generator:
-    """The generator of one stream of one sample; ``sample`` is below 2**47, ``stream`` below 2**16."""
+    """Random generator of one stream of one sample; ``sample`` is below 2**47 and ``stream`` below 2**16."""
     return np.random.Generator(_philox(seed, (sample << 16) | stream))
 
 
@@ -36,7 +36,7 @@ def fill(
     compressibility: float = 0.0,
     start: int = 0,
 ) -> None:
-    """Make the elements of samples, one sample after another; without the interpreter lock.
+    """Generates the elements of samples, one sample after another, without the interpreter lock.
 
     Args:
         into: where they go; contiguous, of a plain integer, floating-point or boolean type.
@@ -65,14 +65,14 @@ def fill(
 
 
 def _kept(dtype: np.dtype[Any], compressibility: float) -> int:
-    """Elements of each 512 bytes that are random."""
+    """Number of random elements in each block of 512 bytes."""
     return round(_BLOCK // dtype.itemsize * (1 - compressibility)) if compressibility > 0 else _BLOCK // dtype.itemsize
 
 
 def array(
     generator: np.random.Generator, shape: Sequence[int], dtype: np.dtype[np.generic], compressibility: float = 0.0
 ) -> npt.NDArray[np.generic]:
-    """Random elements of any plain dtype; floating-point values are finite and in [0, 1).
+    """Generates random elements of any plain dtype; floating-point values are finite and in [0, 1).
 
     Args:
         generator: source of randomness; advanced.
@@ -115,7 +115,7 @@ def lengths(seed: int, stream: int, first: int, count: int, mean: float, stdev: 
 def document_lengths(
     seed: int, stream: int, first: int, count: int, mean: float, stdev: float, bounds: tuple[int, int]
 ) -> npt.NDArray[np.int64]:
-    """Tokens of documents ``first`` to ``first + count - 1``: log-normally distributed, many short ones, few long.
+    """Tokens of documents ``first`` to ``first + count - 1``, which are log-normally distributed.
 
     Each document's length depends on the seed and its own number alone.
 

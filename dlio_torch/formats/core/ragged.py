@@ -1,4 +1,4 @@
-"""Variable-length samples in a stored array: where each one's rows lie, and cutting them out of one read."""
+"""Variable-length samples in a stored array: tables of their rows, and splitting one read into samples."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
 
 EXTENTS_SUFFIX = "_extents"
-"""Suffix of the table of an array: first row and number of rows of each sample."""
+"""Suffix of the name of an array's table of extents (first row and number of rows of each sample)."""
 
 
 def table_of(rows: npt.NDArray[np.int64], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-    """First row and number of rows of samples that lie one after another: shape (samples, 2)."""
+    """Makes the table of first row and number of rows of adjacent samples; shape ``(samples, 2)``."""
     starts = np.concatenate([[0], np.cumsum(rows)[:-1]])
     return np.stack([starts, rows], axis=1).astype(dtype)
 
@@ -33,7 +33,7 @@ def read_pieces(
     first: int,
     path: Path,
 ) -> None:
-    """Read the rows of consecutive samples in one call, and give each sample its piece.
+    """Read the rows of consecutive samples in one call and split them into samples.
 
     Args:
         read: gives a number of rows from a first one on, in a new array.
@@ -52,8 +52,9 @@ def read_pieces(
     for start, length in zip(starts, lengths, strict=True):
         if start != end:
             raise DataError(
-                f"{path}: samples {first} to {first + len(starts) - 1} of {name} do not lie one after another",
-                hint="read them with access.unit=sample",
+                f"{path}: samples {first} to {first + len(starts) - 1} of array {name} are not adjacent, so that one "
+                "call cannot read them",
+                hint="set access.unit=sample",
             )
         end += length
     rows = read(begin, end - begin)

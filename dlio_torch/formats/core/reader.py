@@ -1,4 +1,4 @@
-"""An open file of a format: the contract of readers."""
+"""Contract of readers: base class ``Reader``, an open file of a format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dlio_torch.formats.core.batch import BatchBuffer
 
 
 class Reader(ABC):
-    """An open file.  Kept open by the dataset; used by one thread at a time, unless threads share it (see the format).
+    """Open file of a data set; used by one thread at a time, unless the format lets threads share it.
 
     Attributes:
         num_samples: samples in the file, as its own tables say; ``None`` if only reading it all would tell.
@@ -35,4 +35,4 @@ class Reader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file; the reader is not used afterwards."""
+        """Close the file; the reader must not be used afterwards."""

@@ -1,4 +1,4 @@
-"""Names of formats, and where the facts about each are.
+"""Registry of formats: names, facts and creation.
 
 The table holds strings so that listing the formats imports none of them.  An installed package adds
 a format through the entry point group ``dlio_torch.formats``: ``name = "package.module:Class"``, where the class is
@@ -40,15 +40,15 @@ BUILTIN: dict[str, str] = {
     "silo": "dlio_torch.formats.silo.facts:SiloFacts",
     "synthetic": "dlio_torch.formats.synthetic.facts:SyntheticFacts",
 }
-"""Name -> class of its facts.  The options of the formats are listed in this order."""
+"""Format name -> class of its facts, in the order in which the formats' options are listed."""
 
 DEFAULT = next(iter(BUILTIN))
-"""The format of a recipe that names none."""
+"""Default format of a recipe."""
 
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """Options of formats, a group below ``dataset``.
+    """Group of format options below ``dataset``.
 
     Attributes:
         options: frozen dataclass of the options.
@@ -60,19 +60,19 @@ class OptionGroup:
 
 
 def available() -> dict[str, str]:
-    """Every format: name -> ``module:Class``; a built-in one wins over an entry point of its name."""
+    """All formats, name -> ``module:Class``; a built-in format hides an entry point of the same name."""
     plugins = {point.name: point.value for point in entry_points(group="dlio_torch.formats")}
     return {**plugins, **BUILTIN}
 
 
 def read_content(about: FormatFacts, path: Path, content: dict[str, Any]) -> None:
-    """Add what a file of a format holds to ``content``; nothing where the format does not tell."""
+    """Add a description of the file's content to ``content``, if the format can describe it."""
     if about.content:
         _loaded(about.name, about.content)(path, content)
 
 
 def option_groups() -> dict[str, OptionGroup]:
-    """Options of every format by the name of their group; those of built-in formats come first."""
+    """Option groups of all formats by name, built-in formats first."""
     groups: dict[str, OptionGroup] = {}
     for about in all_facts():
         group, options = about.option_group, about.options
@@ -84,7 +84,7 @@ def option_groups() -> dict[str, OptionGroup]:
 
 
 def facts(name: str) -> FormatFacts:
-    """Facts about a format.
+    """Facts about the format of the given name.
 
     Raises:
         ConfigError: no such format.
@@ -100,7 +100,7 @@ def facts(name: str) -> FormatFacts:
 
 
 def all_facts() -> list[FormatFacts]:
-    """Facts about every format, built-in ones first; a broken package from outside is left out.
+    """Facts about every format, built-in formats first; third-party formats that cannot be imported are left out.
 
     Its own use names what is broken about it.
     """
@@ -112,7 +112,7 @@ def all_facts() -> list[FormatFacts]:
 
 
 def create(config: DatasetConfig, seed: int, *, layout: bool = False, mpi_io: bool = False) -> Format:
-    """The format that ``dataset.format`` names.
+    """Creates the format that ``dataset.format`` names.
 
     Args:
         config: the options of ``dataset``.
@@ -131,25 +131,28 @@ def create(config: DatasetConfig, seed: int, *, layout: bool = False, mpi_io: bo
     cls: type[Format] = _loaded(config.format, about.format)
     if about.options is not None and not config.has(about.options):
         raise PreconditionError(
-            f"dataset.format={config.format!r}: its options are dataset.{about.option_group}, a name that is taken",
-            hint=f"the package that adds the format sets {type(about).__qualname__}.group; correct it there",
+            f"dataset.format={config.format!r}: the format's option group dataset.{about.option_group} is already "
+            "used by dlio_torch or another format",
+            hint=f"change {type(about).__qualname__}.group in the package that adds the format",
         )
     if config.direct_io and cls.needs_files and not cls.reads_direct:
         raise ConfigError(
-            f"dataset.direct_io=true with dataset.format={config.format!r}: its library reads through the page cache",
-            hint="set dataset.direct_io=false and cache=cold, or a format that can: "
+            f"dataset.direct_io=true cannot be used with dataset.format={config.format!r}, whose library reads "
+            "through the page cache",
+            hint="set dataset.direct_io=false and cache=cold, or choose a format with direct reads: "
             + ", ".join(_that("reads_direct")),
         )
     if layout and not cls.has_layout:
         raise ConfigError(
-            f"loader.engine=decoupled with dataset.format={config.format!r}: "
-            "the format gives no extents (offset, length) of its samples",
-            hint=f"set loader.engine=dataloader, or a format that can: {', '.join(_that('has_layout'))}",
+            f"loader.engine=decoupled cannot read dataset.format={config.format!r}, which provides no extents "
+            "(offset, length) of its samples",
+            hint=f"set loader.engine=dataloader, or choose a format with extents: {', '.join(_that('has_layout'))}",
         )
     if mpi_io and cls.mpi_io == "no":
         raise ConfigError(
-            f"access.io with dataset.format={config.format!r}: MPI-IO reads extents of bytes, not its samples",
-            hint=f"set access.io=posix, or a format that can: {', '.join(_that('mpi_io'))}",
+            f"access.io (MPI-IO) cannot read dataset.format={config.format!r}, whose samples are not contiguous byte "
+            "ranges",
+            hint=f"set access.io=posix, or choose a format that MPI-IO can read: {', '.join(_that('mpi_io'))}",
         )
     return cls(config, seed)
 
@@ -163,13 +166,13 @@ def _target(name: str) -> str:
         return table[name]
     near = difflib.get_close_matches(name, table, n=1)
     raise ConfigError(
-        f"dataset.format={name!r} is no known format",
+        f"dataset.format={name!r} is not a known format",
         hint=(f"did you mean {near[0]!r}? " if near else "") + f"known formats: {', '.join(sorted(table))}",
     )
 
 
 def _loaded(name: str, target: str) -> Any:
-    """The class ``module:Class`` that belongs to format ``name``."""
+    """Imports the class ``module:Class`` of format ``name``."""
     module_name, _, attribute = target.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -181,14 +184,14 @@ def _loaded(name: str, target: str) -> Any:
     loaded = getattr(module, attribute, None)
     if loaded is None:
         raise PreconditionError(
-            f"dataset.format={name!r}: {module_name} has no {attribute!r}",
-            hint=f"the package that adds the format names {target!r} in its entry point; correct it there",
+            f"dataset.format={name!r}: module {module_name} has no class {attribute!r}",
+            hint=f"correct the entry point {target!r} in the package that adds the format",
         )
     return loaded
 
 
 def _that(ability: str) -> list[str]:
-    """Formats that have an ability (an attribute of :class:`Format`), of those that can be imported here."""
+    """Names of the importable formats whose given class attribute of :class:`Format` is true."""
     names = []
     for name in sorted(available()):
         with contextlib.suppress(MissingPackageError, PreconditionError):

@@ -1,4 +1,4 @@
-"""How the arrays of samples lie in NumPy's files: one sample as it is, or several along an axis."""
+"""Layout of samples in NumPy files: one unstacked sample, or several samples stacked along an axis."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dlio_torch.formats.core.reader import Reader
 
 LENGTHS_SUFFIX = "_lengths"
 HEADER_BYTES = 128
-"""Bytes to which NumPy pads the header of an array of few axes."""
+"""Size in bytes to which NumPy pads the header of an array with few axes."""
 
 
 def is_stacked(config: DatasetConfig) -> bool:
-    """Whether files hold several samples; a data set of one-sample files stores the arrays as they are."""
+    """Whether files hold several samples, stacked along an axis."""
     return max(config.samples_per_file, config.samples_per_file_eval) > 1
 
 
 def write_header(file: IO[bytes], dtype: np.dtype[np.generic], shape: Sequence[int]) -> None:
-    """The header that ``numpy.save`` writes for a C-ordered array."""
+    """Write the header that ``numpy.save`` writes for a C-ordered array."""
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": tuple(shape)}
     np.lib.format.write_array_header_1_0(file, described)
 
@@ -44,7 +44,7 @@ class Stacking:
     last: bool = False
 
     def shape(self, spec: ArraySpec, samples: int, rows: int) -> tuple[int, ...]:
-        """Shape of the stored array of ``samples`` samples, which have ``rows`` rows together if variable."""
+        """Shape of the stored array of ``samples`` samples; variable-length samples have ``rows`` rows in total."""
         if spec.variable:
             return (rows, *spec.shape)
         if not self.stacked:
@@ -52,7 +52,7 @@ class Stacking:
         return (*spec.shape, samples) if self.last else (samples, *spec.shape)
 
     def count(self, spec: ArraySpec, dtype: np.dtype[np.generic], shape: tuple[int, ...], path: Path) -> int:
-        """Samples in an array of this type and shape; of a variable-length one, its rows.
+        """Number of samples in an array of this type and shape; for a variable-length array, its number of rows.
 
         Raises:
             DataError: it is no array of such samples.
@@ -67,15 +67,15 @@ class Stacking:
         if dtype != spec.dtype or shape != wanted:
             shown = self.shape(spec, -1, -1)
             raise DataError(
-                f"{path}: {spec.name} is {dtype}{list(shape)}, expected "
+                f"{path}: array {spec.name} is {dtype}{list(shape)}, but dataset.fields expect "
                 f"{spec.dtype}[{', '.join('n' if length < 0 else str(length) for length in shown)}]",
-                hint="correct dataset.fields, or dataset.samples_per_file (1: arrays are not stacked)",
+                hint="correct dataset.fields, or dataset.samples_per_file (1: files hold one unstacked sample)",
             )
         return count
 
 
 class Columns:
-    """The arrays of a file in memory, samples along an axis.
+    """Arrays of a file in memory, with samples stacked along an axis.
 
     Args:
         stacking: where the samples lie.
@@ -122,7 +122,7 @@ class Columns:
 
 
 class StackedReader(Reader):
-    """Samples that were read whole when their file was opened.
+    """Reader of a file whose samples were all read when it was opened.
 
     Args:
         columns: the samples.
@@ -141,7 +141,7 @@ class StackedReader(Reader):
         self._columns.put(first, count, buffer, position)
 
     def close(self) -> None:
-        """The file was closed when it had been read."""
+        """Does nothing: the file was closed after it was read."""
 
 
 def ends_of(
@@ -163,23 +163,24 @@ def ends_of(
     ends = np.concatenate([[0], np.cumsum(lengths)]) if sound and bool((lengths <= rows).all()) else np.array([-1])
     if ends[-1] != rows or bool((ends < 0).any()):
         raise DataError(
-            f"{path}: {table or name + LENGTHS_SUFFIX} does not tell the {rows} rows of {name} apart",
-            hint="it holds the int64 number of rows of each sample",
+            f"{path}: array {table or name + LENGTHS_SUFFIX} does not divide the {rows} rows of array {name} into "
+            "samples",
+            hint="store the number of rows of each sample (int64) in that array",
         )
     return ends
 
 
 def agreed(counts: dict[str, int], path: Path) -> int:
-    """The number of samples that all arrays have.
+    """Returns the number of samples, which must be equal in all arrays.
 
     Raises:
         DataError: they disagree.
     """
     if len(set(counts.values())) > 1:
         raise DataError(
-            f"{path}: arrays disagree on the number of samples: "
+            f"{path}: the arrays hold different numbers of samples: "
             + ", ".join(f"{name} has {count}" for name, count in counts.items()),
-            hint="the file is damaged, or dataset.fields names arrays that do not belong together",
+            hint="replace the damaged file, or name arrays with equal numbers of samples in dataset.fields",
         )
     return next(iter(counts.values()))
 
@@ -192,13 +193,13 @@ def check_range(path: Path, num_samples: int, first: int, count: int) -> None:
     """
     if first < 0 or first + count > num_samples:
         raise DataError(
-            f"{path} holds {num_samples} samples, asked for {first} to {first + count - 1}",
-            hint="the file was replaced or damaged; remove it and generate again",
+            f"{path} holds {num_samples} samples, but samples {first} to {first + count - 1} were requested",
+            hint="the file was replaced or damaged; remove the file and generate the data again",
         )
 
 
 def put_sample(spec: ArraySpec, array: npt.NDArray[Any], buffer: BatchBuffer, position: int, path: Path) -> None:
-    """Take an array that is one sample's, as it was loaded.
+    """Put a loaded array of one sample into the batch.
 
     Raises:
         DataError: it is of another type or shape.

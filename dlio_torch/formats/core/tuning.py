@@ -1,17 +1,17 @@
-"""Sizes that are worth trying for reads and caches, as the command line takes them."""
+"""Sizes of reads and caches to try in a study, in command-line syntax."""
 
 from __future__ import annotations
 
 from dlio_torch.units import exact_size, parse_size
 
 TRANSFERS = ("64KiB", "256KiB", "1MiB", "4MiB")
-"""Sizes of a read call."""
+"""Sizes of one read call."""
 CACHES = ("1MiB", "16MiB", "128MiB")
-"""Sizes of a cache of chunks."""
+"""Sizes of a chunk cache."""
 
 
 def sizes(usual: tuple[str, ...], present: int) -> tuple[str, ...]:
-    """The usual sizes and the present one, in order.
+    """The given sizes and the current size, in ascending order.
 
     Args:
         usual: sizes with units.

@@ -1,1 +1,1 @@
-"""Text tables."""
+"""Format ``csv``: text tables."""

@@ -1,4 +1,4 @@
-"""Lines and columns of a text table."""
+"""Inspection of text tables: number of lines and columns."""
 
 from __future__ import annotations
 

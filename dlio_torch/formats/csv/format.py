@@ -1,4 +1,4 @@
-"""CSV: text tables without a header, one row a sample, read as pandas 1 and 2 read them.
+"""Format ``csv``: text tables without a header, one row per sample, read with the calls of pandas 1 and 2.
 
 The elements of all fields of a sample stand one after another in its row.  Floating-point elements are
 decimal numbers ``d.ddd`` of ``value_chars`` characters in the mean; integers are one digit, as class
@@ -59,14 +59,15 @@ class CsvFormat(FieldFormat):
         for spec in self._specs:
             if spec.variable:
                 raise ConfigError(
-                    f"dataset.fields: {spec.name} has length_mean, and the rows of a CSV file have equal lengths",
-                    hint="set its length_mean=0, or take another dataset.format",
+                    f"dataset.fields: {spec.name} sets length_mean, but all rows of a CSV file have equal lengths",
+                    hint="set length_mean=0 for the field, or choose another dataset.format",
                 )
         low, high = _WIDTHS
         if not low <= self.options.value_chars <= high:
             raise ConfigError(
-                f"dataset.csv.value_chars={self.options.value_chars} is no width of a decimal number here",
-                hint=f"set {low} ('0.5') to {high} (15 digits)",
+                f"dataset.csv.value_chars={self.options.value_chars} is outside of the supported widths of a decimal "
+                "number",
+                hint=f"set a value from {low} (as in '0.5') to {high} (15 digits)",
             )
 
     def layout_options(self) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class CsvFormat(FieldFormat):
         return sum(math.prod(spec.shape) * ((width if spec.dtype.kind == "f" else 1) + 1) for spec in self._specs)
 
     def _digits(self, number: int, spec: ArraySpec, first: int, count: int) -> tuple[_Digits, _Long]:
-        """Digits of each element, uint8 (samples, elements, digits), and whether the last one is written."""
+        """Digits of each element, uint8 of ``(samples, elements, digits)``, and whether the last digit is written."""
         elements = math.prod(spec.shape)
         share, digits = 0.0, 1
         if spec.dtype.kind == "f":
@@ -103,7 +104,7 @@ class CsvFormat(FieldFormat):
         return _SCALED[base][drawn[:, size - elements * digits :]].reshape(count, elements, digits), long
 
     def _lines(self, samples: range) -> bytes:
-        """The lines of some samples."""
+        """The text lines of consecutive samples."""
         fields = [
             _text(*self._digits(number, spec, samples.start, len(samples))) for number, spec in enumerate(self._specs)
         ]
@@ -128,7 +129,7 @@ class CsvFormat(FieldFormat):
             newlines, commas, ends_line, size = _scan(path)
         rows = newlines + (not ends_line)
         if next(parse(path, self.options, self._specs, rows=1), None) is None:
-            raise DataError(f"{path} holds no rows", hint="generate or fetch it again")
+            raise DataError(f"{path} holds no rows", hint="generate or fetch the file again")
         if commas != rows * (columns - 1):
             # Empty lines, perhaps, which the parser skips; or a damaged row, which it names.
             with closing(CsvReader(path, self.options, self._specs)) as reader:
@@ -139,7 +140,7 @@ class CsvFormat(FieldFormat):
         return CsvReader(path, self.options, self._specs)
 
     def layout(self, path: Path) -> FileLayout:
-        """All rows, in memory; parsed by pyarrow, by pandas where that takes something else than numbers."""
+        """Layout of all rows in memory, parsed by pyarrow, or by pandas if pyarrow finds values other than numbers."""
         with os_errors(path):
             content = read_whole(path, self.stored_bytes() * self.config.samples_per_file)
         table = parsed(content, self._specs)
@@ -150,7 +151,7 @@ class CsvFormat(FieldFormat):
         return FileLayout(len(next(iter(table.values()))), arrays, read_bytes=len(content))
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
-        """Samples in the order of the file; rows that were delivered are not kept."""
+        """Yields samples in file order; delivered rows are not kept in memory."""
         assert isinstance(reader, CsvReader)
         for table in reader.tables():
             for row in range(len(next(iter(table.values())))):
@@ -165,7 +166,7 @@ _SCALED = {base: (np.arange(256) * base // 256).astype(np.uint8) for base in (2,
 
 
 def _text(digits: _Digits, long: _Long) -> tuple[_Digits, _Long]:
-    """The elements as text, a comma behind each: (samples, characters), and which of these are written."""
+    """The elements as characters, each followed by a comma, and a mask of the characters to write."""
     count, elements, width = digits.shape
     text = np.empty((count, elements, width + 1 + (width > 1)), np.uint8)
     text[:, :, 0] = digits[:, :, 0] + ord("0")
@@ -182,7 +183,7 @@ def _text(digits: _Digits, long: _Long) -> tuple[_Digits, _Long]:
 
 
 def _value(digits: _Digits, long: _Long) -> npt.NDArray[np.float64]:
-    """The elements as a parser that rounds correctly reads them: an exact integer over an exact power of ten."""
+    """The elements as a correctly rounding parser reads them: an exact integer divided by an exact power of ten."""
     whole = np.zeros(digits.shape[:2], np.int64)
     for place in range(digits.shape[2]):
         whole = whole * 10 + digits[:, :, place]
@@ -193,7 +194,7 @@ def _value(digits: _Digits, long: _Long) -> npt.NDArray[np.float64]:
 
 
 def _scan(path: Path) -> tuple[int, int, bool, int]:
-    """Line ends, commas, whether the last line has an end, and bytes of a file; nothing is parsed."""
+    """Counts line ends, commas and bytes of a file without parsing, and checks whether the last line is terminated."""
     newlines = commas = size = 0
     last = b""
     with path.open("rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""CSV files, parsed whole by pyarrow outside of the interpreter lock.
+"""Layout of CSV files, which pyarrow parses whole outside of the interpreter lock.
 
 pandas, by which the faithful path reads, decides in every doubt: a file that pyarrow does not take as numbers of the
 expected types goes through it, and either comes out all the same or is refused in its words.
@@ -20,7 +20,7 @@ Table = dict[str, npt.NDArray[np.generic]]
 
 
 def pyarrow_csv() -> Any:
-    """The module ``pyarrow.csv``.
+    """Imports the module ``pyarrow.csv``.
 
     Raises:
         MissingPackageError: it is not installed.
@@ -29,14 +29,14 @@ def pyarrow_csv() -> Any:
         from pyarrow import csv
     except ImportError as error:
         raise MissingPackageError(
-            f"loader.engine=decoupled parses CSV files by pyarrow, which is not installed ({error})",
+            f"loader.engine=decoupled parses CSV files with pyarrow, which is not installed ({error})",
             hint="pip install 'dlio-torch[parquet]', or set loader.engine=dataloader",
         ) from error
     return csv
 
 
 def parsed(content: bytes, specs: Sequence[ArraySpec]) -> Table | None:
-    """The arrays of all rows, rows along the first axis; ``None``: they are not what this parser takes.
+    """The arrays of all rows, with rows along the first axis; ``None`` if pyarrow cannot parse the file.
 
     Args:
         content: of the file.
@@ -81,7 +81,7 @@ def parsed(content: bytes, specs: Sequence[ArraySpec]) -> Table | None:
 
 
 def _in_doubt(wide: npt.NDArray[Any], array: npt.NDArray[np.generic]) -> bool:
-    """Whether the numbers are not the ones that pandas would give for the type of ``array``, or it refuses them."""
+    """Whether pandas would read the numbers differently for the type of ``array``, or reject them."""
     if array.dtype.kind != "f":
         return bool((array != wide).any())
     # pandas turns large integers into small floating-point numbers in one step.

@@ -1,4 +1,4 @@
-"""An open CSV file: read in pieces of a set size, parsed by pandas, kept in memory.
+"""Reader of CSV files: reads pieces of a fixed size, parses them with pandas and keeps the rows in memory.
 
 pandas 1.5 and 2.2 read a file with read(2) calls of 262,144 bytes from the start to the end; pandas 3
 maps large files into memory.  Here pandas parses what an unbuffered file hands it, so that every
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from pandas.io.parsers import TextFileReader
 
 _RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
-_NOT_THE_FIELDS = "correct dataset.fields, or the file"
+_NOT_THE_FIELDS = "correct dataset.fields, or replace the file"
 
 Table = dict[str, npt.NDArray[np.generic]]  # some rows: the arrays of all of them, rows along the first axis
 Tables = Generator[Table, None, None]
 
 
 class _PieceFile(io.FileIO):
-    """A file that gives ``piece`` bytes whatever is asked for, one read(2) each."""
+    """File object whose every read returns ``piece`` bytes from one read(2), whatever size is requested."""
 
     def __init__(self, path: Path, piece: int) -> None:
         super().__init__(path)
         self._piece = piece
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next piece; shorter at the end, empty behind it."""
+        """Returns the next piece; the last piece may be shorter, and further reads are empty."""
         return super().read(self._piece)
 
 
 class CsvReader(Reader):
-    """An open CSV file, parsed as far as its rows were asked for.
+    """Open CSV file, parsed only as far as its rows were requested.
 
     Args:
         path: the file.
@@ -76,12 +76,12 @@ class CsvReader(Reader):
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]
-        """Rows of the file, which is parsed to its end to count them."""
+        """Number of rows; counting them parses the file to its end."""
         self._parse_until(None)
         return self._ends[-1]
 
     def _parse_until(self, rows: int | None) -> None:
-        """Parse on until so many rows are there; ``None``: to the end of the file."""
+        """Parse until ``rows`` rows are in memory; ``None``: to the end of the file."""
         while not self._complete and (rows is None or not self._ends or self._ends[-1] < rows):
             table = next(self._rest, None)
             if table is None:
@@ -94,8 +94,8 @@ class CsvReader(Reader):
         self._parse_until(first + count)
         if first < 0 or count < 0 or first + count > self._ends[-1]:
             raise DataError(
-                f"{self._path} has {self._ends[-1]} rows, rows {first} to {first + count - 1} were asked for",
-                hint="the file was replaced or cut; generate or fetch it again",
+                f"{self._path} has {self._ends[-1]} rows, but rows {first} to {first + count - 1} were requested",
+                hint="the file was replaced or truncated; generate or fetch the file again",
             )
         row, end = first, first + count
         while row < end:
@@ -108,7 +108,7 @@ class CsvReader(Reader):
             row = stop
 
     def tables(self) -> Iterator[Table]:
-        """The file in the pieces in which it is parsed; those that are not in memory yet are not kept.
+        """Yields the parsed tables of the file in order; tables parsed here for the first time are not kept in memory.
 
         After a read beyond them, the file is opened and parsed again.
         """
@@ -128,7 +128,7 @@ class CsvReader(Reader):
 
 
 def concatenated(tables: Sequence[Table]) -> Table:
-    """The rows of all tables, in one."""
+    """Concatenates the rows of all tables."""
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
@@ -137,7 +137,7 @@ def _rows(table: Table) -> int:
 
 
 def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | None = None) -> Tables:
-    """The tables of a file in its order; opens it when the first is asked for, and closes it behind the last.
+    """Yields the tables of a file in order; opens the file before the first table and closes it after the last.
 
     Args:
         path: the file.
@@ -167,7 +167,7 @@ def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | No
 
 
 def _next_frame(parser: TextFileReader, rows: int) -> pd.DataFrame | None:
-    """The next ``rows`` rows, 0: all that are left; ``None``: there are none."""
+    """Returns the next ``rows`` rows (0: all remaining rows), or ``None`` at the end of the file."""
     import pandas as pd
 
     with warnings.catch_warnings():
@@ -181,13 +181,13 @@ def _next_frame(parser: TextFileReader, rows: int) -> pd.DataFrame | None:
 
 @contextmanager
 def _understood(path: Path, specs: list[ArraySpec]) -> Iterator[None]:
-    """Errors of the parser as errors of this tool."""
+    """Turn errors of the pandas parser into one-line errors that name the file."""
     import pandas as pd
 
     try:
         yield
     except pd.errors.EmptyDataError as error:
-        raise DataError(f"{path} holds no rows", hint="the file is empty; generate or fetch it again") from error
+        raise DataError(f"{path} holds no rows", hint="generate or fetch the file again") from error
     except pd.errors.ParserError as error:
         ragged = _RAGGED.search(str(error))
         if ragged is None:
@@ -197,21 +197,24 @@ def _understood(path: Path, specs: list[ArraySpec]) -> Iterator[None]:
         # The parser takes the first row's length for the right one.
         row, wrong = (line - 1, actual) if before == columns else (0, before)
         raise DataError(
-            f"{path}: row {row} has {wrong} columns, dataset.fields make {columns}", hint=_NOT_THE_FIELDS
+            f"{path}: row {row} has {wrong} columns, but dataset.fields describe {columns}", hint=_NOT_THE_FIELDS
         ) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no text ({error.reason})", hint="dataset.format=csv reads text files") from error
+        raise DataError(
+            f"{path} is not a text file ({error.reason})",
+            hint="replace the file by a text file, or correct dataset.format",
+        ) from error
     except OSError as error:
         raise open_error(path, error) from error
 
 
 def columns_of(specs: list[ArraySpec]) -> int:
-    """Columns of a row."""
+    """Number of columns of a row."""
     return sum(math.prod(spec.shape) for spec in specs)
 
 
 def _table(frame: pd.DataFrame, first: int, path: Path, specs: list[ArraySpec]) -> Table:
-    """The arrays of the rows of ``frame``, of which the first is row ``first`` of the file.
+    """Converts the rows of ``frame`` to arrays; its first row is row ``first`` of the file.
 
     Raises:
         DataError: another number of columns, or something that is no number of the field's type.
@@ -219,7 +222,8 @@ def _table(frame: pd.DataFrame, first: int, path: Path, specs: list[ArraySpec]) 
     columns = columns_of(specs)
     if frame.shape[1] != columns:
         raise DataError(
-            f"{path}: row {first} has {frame.shape[1]} columns, dataset.fields make {columns}", hint=_NOT_THE_FIELDS
+            f"{path}: row {first} has {frame.shape[1]} columns, but dataset.fields describe {columns}",
+            hint=_NOT_THE_FIELDS,
         )
     # All columns in one matrix, as the application's DataFrame.values.
     values = frame.to_numpy()
@@ -237,8 +241,8 @@ def _table(frame: pd.DataFrame, first: int, path: Path, specs: list[ArraySpec]) 
         if spec.dtype.kind != "f" and not (same := array == part).all():
             row, column = np.argwhere(~same)[0].tolist()
             raise DataError(
-                f"{path}: row {first + row} has {part[row, column]} in column {begin + column}, "
-                f"which is no {spec.dtype.name} ({spec.name})",
+                f"{path}: row {first + row} has {part[row, column]} in column {begin + column}, which is not of type "
+                f"{spec.dtype.name} as field {spec.name} requires",
                 hint=_NOT_THE_FIELDS,
             )
         table[spec.name] = array.reshape(len(frame), *spec.shape)
@@ -246,7 +250,7 @@ def _table(frame: pd.DataFrame, first: int, path: Path, specs: list[ArraySpec]) 
 
 
 def _no_number(frame: pd.DataFrame, first: int, path: Path) -> DataError:
-    """The error that names the first row with something that is no number."""
+    """The error that names the first row with a value that is not a number."""
     import pandas as pd
 
     location: tuple[int, int] | None = None
@@ -260,6 +264,6 @@ def _no_number(frame: pd.DataFrame, first: int, path: Path) -> DataError:
     row, column = location
     value: Any = frame.iat[row, column]
     content = (
-        "nothing (a short row, or an empty field)" if pd.isna(value) else f"{str(value)[:40]!r}, which is no number,"
+        "no value (a short row or an empty field)" if pd.isna(value) else f"{str(value)[:40]!r}, which is not a number,"
     )
     return DataError(f"{path}: row {first + row} has {content} in column {column}", hint=_NOT_THE_FIELDS)

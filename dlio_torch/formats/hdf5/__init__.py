@@ -1,1 +1,1 @@
-"""Generic HDF5 by h5py: one array for each field of a sample."""
+"""Format ``hdf5``: HDF5 files with one array per field of a sample, read through h5py."""

@@ -1,4 +1,4 @@
-"""The datasets of an HDF5 file, from its metadata alone."""
+"""Inspection of the arrays of an HDF5 file from its metadata alone."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _FILTERS = {
     1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset",
     307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2",
 }  # fmt: skip
-"""Registered numbers (github.com/HDFGroup/hdf5_plugins)."""
+"""Registered filter numbers of HDF5 (github.com/HDFGroup/hdf5_plugins) and their names."""
 
 
 def read_content(path: Path, content: dict[str, Any]) -> None:
-    """Fill in what the file holds; what was read before an error stays.
+    """Add the file's arrays to ``content``; entries that were read before an error stay.
 
     Soft and external links are counted and not followed, objects with several names are listed once.
 
@@ -66,7 +66,7 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
 
 
 def _place(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> tuple[int, int]:
-    """Equal for two names of one object."""
+    """Key that is equal for two names of the same object."""
     info = h5py.h5o.get_info(item.id)
     return info.fileno, info.addr
 

@@ -1,4 +1,4 @@
-"""Facts about generic HDF5 that need no open file."""
+"""Facts about format ``hdf5`` that need no open file."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Hdf5Facts(FormatFacts):
         if not data.fields and data.path is None:
             fail(
                 ["dataset.fields", "dataset.format"],
-                "no arrays to write",
+                "without fields there are no arrays to write",
                 "set dataset.fields=[{name: data, shape: [64]}]",
             )
         for i, field in enumerate(data.fields):
             if options.compression != "none" and not options.chunk_bytes and field.chunk is None:
                 fail(
                     [self.key("compression"), self.key("chunk_bytes")],
-                    f"only chunked arrays can be compressed, and dataset.fields.{i} ({field.name}) is contiguous",
+                    f"compression needs chunked arrays, but dataset.fields.{i} ({field.name}) is contiguous",
                     f"set {self.key('chunk_bytes')}=64KiB, or {self.key('compression')}=none",
                 )
 
@@ -50,13 +50,17 @@ class Hdf5Facts(FormatFacts):
         if config.dataset.of(Hdf5Config).compression == "lzf":
             fail(
                 [self.key("compression"), "loader.engine"],
-                "it undoes gzip only",
-                "set loader.engine=dataloader, which reads through the format's library",
+                "the engine decompresses only gzip",
+                "set loader.engine=dataloader, which reads through the HDF5 library",
             )
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (
-            Unused(self.key("driver"), "it reads what a sample needs, and not through the HDF5 library", ("sec2",)),
+            Unused(
+                self.key("driver"),
+                "the engine reads only the bytes of each sample, without the HDF5 library",
+                ("sec2",),
+            ),
             Unused(self.key("chunk_cache_bytes"), NO_LIBRARY_CALLS),
             Unused(self.key("open_arrays"), NO_LIBRARY_CALLS),
         )
@@ -79,15 +83,17 @@ class Hdf5Facts(FormatFacts):
             size, chunk = field_bytes(field), chunk_bytes(field, options.chunk_bytes)
             if chunk < 1.2 * size or not size:
                 continue
-            why = f"chunks of {format_size(chunk)} for samples of {format_size(size)}"
+            why = f"chunks have {format_size(chunk)} but samples only {format_size(size)}"
             in_order = config.access.order in ("sequential", "random_blocks")
             if in_order and options.open_arrays == "each_read":
-                lost = f"{why}, lost from the cache with each array"
+                lost = f"{why}, and each read of an array closes it and drops its chunk cache"
                 return LayoutAdvice(self.key("open_arrays"), "with_file", lost)
             if in_order and chunk > options.chunk_cache_bytes:
                 # Its neighbours come next, but the chunk did not stay in the cache.
                 cache = exact_size(power_of_two(chunk))
-                return LayoutAdvice(self.key("chunk_cache_bytes"), cache, f"{why}, not kept in the cache")
+                return LayoutAdvice(
+                    self.key("chunk_cache_bytes"), cache, f"{why}, and a chunk does not fit into the chunk cache"
+                )
             if in_order:
                 continue
             if field.chunk is not None:
@@ -110,7 +116,7 @@ class Hdf5Facts(FormatFacts):
 
 
 def file_call(cache_bytes: int, *, core: bool = False) -> Call:
-    """The ``h5py.File`` call that opens a file for reading.
+    """The ``h5py.File`` call that opens a file for reading, as code.
 
     Args:
         cache_bytes: size of the chunk cache of each array.

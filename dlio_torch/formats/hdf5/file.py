@@ -1,4 +1,4 @@
-"""HDF5 files, opened and checked, for all formats that are based on HDF5."""
+"""Opening and checking HDF5 files, for all formats that are based on HDF5."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_file(
     driver: Literal["sec2", "core"] = "sec2",
     ranks: Ranks | None = None,
 ) -> h5py.File:
-    """Open for reading; no page buffer.
+    """Open an HDF5 file for reading, without a page buffer.
 
     Args:
         path: the file.
@@ -59,7 +59,7 @@ def open_file(
 
 
 def set_metadata_cache(file: h5py.File, size_bytes: int) -> None:
-    """Give the cache of B-tree nodes and headers of an open file a fixed size."""
+    """Set a fixed size for the metadata cache (B-tree nodes and headers) of an open file."""
     config = file.id.get_mdc_config()
     config.set_initial_size = True
     config.initial_size = config.min_size = config.max_size = size_bytes
@@ -68,7 +68,7 @@ def set_metadata_cache(file: h5py.File, size_bytes: int) -> None:
 
 
 def _refused(path: Path) -> OSError | None:
-    """Why the system does not open a file; the core driver keeps that to itself."""
+    """The system's error when it opens a file, which HDF5's core driver does not report."""
     try:
         path.open("rb").close()
     except OSError as error:
@@ -78,7 +78,7 @@ def _refused(path: Path) -> OSError | None:
 
 @contextmanager
 def reading(file: h5py.File, path: Path) -> Iterator[None]:
-    """Look into an open file; on any error close it again.
+    """Turn errors of the body into one-line errors for the file, and close the file on any error.
 
     Raises:
         DataError: what was raised inside, or in place of what h5py raises for a damaged file.
@@ -118,12 +118,14 @@ def require(
     """
     item = _find(file, name, path)
     if not item.shape:
-        raise DataError(f"{path}: {name} is a single value, not an array of rows", hint=hint)
+        raise DataError(f"{path}: array {name} is a scalar, not an array of rows", hint=hint)
     if item.dtype != dtype:
-        raise DataError(f"{path}: {name} holds {item.dtype}, expected {dtype}", hint=hint)
+        raise DataError(f"{path}: array {name} holds {item.dtype}, but the configuration expects {dtype}", hint=hint)
     if item.shape[1:] != row_shape:
         wanted = ", ".join(["rows", *map(str, row_shape)])
-        raise DataError(f"{path}: {name} has shape {list(item.shape)}, expected [{wanted}]", hint=hint)
+        raise DataError(
+            f"{path}: array {name} has shape {list(item.shape)}, but the configuration expects [{wanted}]", hint=hint
+        )
     return item
 
 
@@ -133,16 +135,22 @@ def _find(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
         # Membership asks the group's index alone: a member that is listed but cannot be opened is damage,
         # and h5py's KeyError for it goes on to reading().
         if not isinstance(parent, h5py.Group) or part not in parent:
-            raise DataError(f"{path} has no array {name!r} ({_content(parent)})", hint="the layout does not fit")
+            raise DataError(
+                f"{path} has no array {name!r} ({_content(parent)})",
+                hint="correct the names in the dataset options, or replace the file",
+            )
         check_link(parent, part, path)
         parent = parent[part]
     if not isinstance(parent, h5py.Dataset):
-        raise DataError(f"{path} has no array {name!r} ({_content(parent)})", hint="the layout does not fit")
+        raise DataError(
+            f"{path} has no array {name!r} ({_content(parent)})",
+            hint="correct the names in the dataset options, or replace the file",
+        )
     check_array(parent, path)
     return parent
 
 
 def _content(item: Any) -> str:
     if not isinstance(item, h5py.Group):
-        return f"{item.name} is no group"
-    return f"group {item.name} holds: {', '.join(list(item)[:8]) or 'nothing'}"
+        return f"{item.name} is not a group"
+    return f"group {item.name} contains: {', '.join(list(item)[:8]) or 'nothing'}"

@@ -1,4 +1,4 @@
-"""Generic HDF5: one array for each field of a sample, stacked along the first axis.
+"""Format ``hdf5``: one array per field of a sample, with samples stacked along the first axis.
 
 A fixed-length field ``f`` is an array of shape (samples, *shape).  A variable-length one is an array
 of shape (all rows, *shape) and beside it ``f_extents`` with {first u8, N u4} for each sample: the
@@ -60,7 +60,8 @@ class Hdf5Format(Format):
         for field in config.fields:
             if field.name in tables:
                 raise ConfigError(
-                    f"dataset.fields: {field.name!r} is the table of extents of another array", hint="rename it"
+                    f"dataset.fields: name={field.name!r} is reserved for the extents of a variable-length array",
+                    hint="rename it",
                 )
             self._chunk(field, 1)  # a wrong chunk is told before anything is written
             _check_select(field)
@@ -92,7 +93,7 @@ class Hdf5Format(Format):
         return Column(self._specs[number], self.seed, number, rows, field.length_mean or 1, share)
 
     def _lengths(self, number: int, field: FieldConfig, first: int, count: int) -> npt.NDArray[np.int64]:
-        """Rows of each sample; 1 of fixed-length fields, whose samples are one row of the array."""
+        """Rows of each sample; 1 for fixed-length fields, whose samples are one row of the array."""
         if field.length_mean <= 0:
             return np.ones(count, np.int64)
         return payload.lengths(self.seed, number, first, count, field.length_mean, field.length_stdev)
@@ -118,7 +119,7 @@ class Hdf5Format(Format):
         return total / samples
 
     def _ratio(self, number: int, field: FieldConfig, chunk: tuple[int, ...] | None) -> float:
-        """Stored size of a chunk over its own size: a trial chunk, in a file in memory, tells."""
+        """Compression ratio (stored bytes / bytes in memory) of a trial chunk, which is written to a file in memory."""
         if chunk is None or self.options.compression == "none":
             return 1.0
         dtype = np.dtype(field.dtype)
@@ -139,7 +140,7 @@ class Hdf5Format(Format):
                 write_array(array, path, self._column(number, field), first_sample, num_samples, pool)
 
     def _chunk(self, field: FieldConfig, rows: int) -> tuple[int, ...] | None:
-        """Chunk of the field's array of ``rows`` rows; ``None``: contiguous."""
+        """Chunk shape of the field's array of ``rows`` rows; ``None``: contiguous."""
         return field_chunk(field, rows, self.options.chunk_bytes)
 
     def _filters(self) -> dict[str, object]:
@@ -170,11 +171,11 @@ class Hdf5Format(Format):
         return self._open(path)
 
     def look_at_shapes(self, path: Path) -> None:
-        """``f["a"].shape; f["b"].shape``: opens each array and reads none."""
+        """Opens each array and queries its shape without reading: ``f["a"].shape; f["b"].shape``."""
         Hdf5Reader(path, self._specs, self._select, replace(self.options, open_arrays="with_file")).close()
 
     def read_once(self, path: Path, columns: Sequence[int] = ()) -> None:
-        """``f["a"][:]; f["b"][:]``, or ``f["a"][:, column]`` for each of ``columns``."""
+        """Reads each array: ``f["a"][:]; f["b"][:]``, or ``f["a"][:, column]`` for each of ``columns``."""
         with Hdf5Reader(path, self._specs, {}, replace(self.options, open_arrays="each_read")) as reader:
             if not columns:
                 count = reader.num_samples
@@ -203,11 +204,11 @@ def _check_select(field: FieldConfig) -> None:
         return
     if field.length_mean > 0 or not field.shape:
         raise ConfigError(
-            f"dataset.fields: {field.name}: select={chosen} needs a fixed-length sample with an axis",
-            hint="leave it out",
+            f"dataset.fields: {field.name}: select={chosen} needs a fixed-length field with at least one axis",
+            hint="remove select from the field",
         )
     if chosen != sorted(set(chosen)) or not 0 <= chosen[0] <= chosen[-1] < field.shape[0]:
         raise ConfigError(
-            f"dataset.fields: {field.name}: select={chosen} are no growing indices below {field.shape[0]}",
-            hint="for example [0, 1, 2]",
+            f"dataset.fields: {field.name}: select={chosen} must be ascending indices below {field.shape[0]}",
+            hint="set a list of indices such as [0, 1, 2]",
         )

@@ -1,4 +1,4 @@
-"""Checks of an HDF5 array from an untrusted file, by its header alone, when it is opened.
+"""Checks of arrays in untrusted HDF5 files, from their headers alone, when they are opened.
 
 A file may say that an array lies elsewhere (external links, raw data in other files, virtual arrays), that it has more
 elements than any memory, or that it was written by a filter that is code of its own.  Only what lies in this file is
@@ -22,14 +22,14 @@ _GAIN = 1100  # deflate gains a factor of 1032 at most
 _GAIN_OTHERS = 1 << 16  # of filters that are made for runs of equal bytes
 _PLAIN = frozenset((1, 2, 3))  # deflate, shuffle, checksum: HDF5's numbers
 ANY_FILTER = frozenset((-1,))
-"""Filters of an array whose filters are not known."""
+"""Filters assumed for an array whose filters are unknown."""
 _MOST_LINKS = 16  # soft links on the way to an array, as many as HDF5 follows
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_HINT = "only what lies in the file itself is read; store the array there"
+_HINT = "store the array in the file itself; dlio_torch follows no links to other files"
 
 
 def check_link(group: h5py.Group, name: str, path: Path, followed: int = 0) -> None:
-    """Raise where a member of a group lies in another file; soft links are followed within this one.
+    """Raise if a member of a group lies in another file; soft links within this file are followed.
 
     Args:
         group: open.
@@ -45,16 +45,16 @@ def check_link(group: h5py.Group, name: str, path: Path, followed: int = 0) -> N
         return
     link = f"{path}: {(group.name or '').rstrip('/')}/{name}"
     if kind != h5py.h5l.TYPE_SOFT:
-        description = "a link to another file" if kind == h5py.h5l.TYPE_EXTERNAL else "a link of a kind of its own"
+        description = "a link to another file" if kind == h5py.h5l.TYPE_EXTERNAL else "a user-defined link"
         raise DataError(f"{link} is {description}", hint=_HINT)
     if followed == _MOST_LINKS:
-        raise DataError(f"{link}: soft links lead on without an end", hint=_HINT)
+        raise DataError(f"{link}: the soft links form a loop, or their chain is too long", hint=_HINT)
     target = group.id.links.get_val(name.encode()).decode("utf-8", "surrogateescape")
     _check_way(group.file if target.startswith("/") else group, target, path, followed + 1)
 
 
 def _check_way(group: h5py.Group, name: str, path: Path, followed: int = 0) -> h5py.Dataset | None:
-    """Raise where something on the way to an object lies in another file; the object, where it is an array."""
+    """Raise if any part of the path to an object lies in another file; returns the object if it is an array."""
     member: Any = group
     for part in name.split("/"):
         if part in ("", "."):
@@ -67,7 +67,7 @@ def _check_way(group: h5py.Group, name: str, path: Path, followed: int = 0) -> h
 
 
 def check_file(path: Path, names: Sequence[str]) -> None:
-    """Raise where arrays of a file that another library is to read lie elsewhere, or promise too much.
+    """Raise if an array lies in another file or claims too much memory; for files that another library reads.
 
     A file that is not HDF5, or lacks an array, is left to that library.
 
@@ -94,7 +94,7 @@ def check_file(path: Path, names: Sequence[str]) -> None:
 
 
 def check_array(array: h5py.Dataset, path: Path) -> None:
-    """Raise where reading an array would leave its file, or need memory that the file's size does not explain.
+    """Raise if reading an array would access another file, or need more memory than a file of this size can hold.
 
     Raises:
         DataError: it would.
@@ -102,10 +102,10 @@ def check_array(array: h5py.Dataset, path: Path) -> None:
     properties = array.id.get_create_plist()
     layout = properties.get_layout()
     if layout == h5py.h5d.VIRTUAL:
-        raise DataError(f"{path}: {array.name} is put together out of other files", hint=_HINT)
+        raise DataError(f"{path}: {array.name} is a virtual dataset of other files", hint=_HINT)
     if properties.get_external_count():
         name = properties.get_external(0)[0].decode("utf-8", "backslashreplace")
-        raise DataError(f"{path}: the elements of {array.name} lie in another file, {name!r}", hint=_HINT)
+        raise DataError(f"{path}: the elements of {array.name} lie in the external file {name!r}", hint=_HINT)
     shape = array.shape or ()
     filters = {properties.get_filter(number)[0] for number in range(properties.get_nfilters())}
     chunk = array.chunks if layout == h5py.h5d.CHUNKED else None
@@ -121,7 +121,7 @@ def check_size(
     filters: Set[int],
     path: Path,
 ) -> None:
-    """Raise where an array, or one chunk of it, is larger than a file of this size can make.
+    """Raise if an array, or one of its chunks, is larger than a file of this size can hold.
 
     Args:
         name: of the array.
@@ -140,7 +140,7 @@ def check_size(
         size = math.prod(lengths) * itemsize
         if size > most:
             raise DataError(
-                f"{path}: {part}{name} has {size} bytes by its shape {list(lengths)}, more than a file of {file_bytes} "
+                f"{path}: {part}{name} has shape {list(lengths)} and {size} bytes, more than a file of {file_bytes} "
                 "bytes can hold",
-                hint="the file is damaged, or was never filled",
+                hint="the file is damaged, or its array was never written; generate or fetch the file again",
             )

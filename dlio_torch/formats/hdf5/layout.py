@@ -1,4 +1,4 @@
-"""Layout of the arrays of an HDF5 file, from the file's own tables."""
+"""Layout of the arrays of an HDF5 file, read from the file's own tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OTHER_WAY = "set loader.engine=dataloader, which reads through the HDF5 library
 def array_layout(
     array: h5py.Dataset, path: Path, extents: RowExtents | None = None, select: Sequence[int] = ()
 ) -> ArrayLayout:
-    """The layout of an array.
+    """The layout of an open HDF5 array.
 
     Args:
         array: open; of the right type and shape.
@@ -52,7 +52,7 @@ def array_layout(
 
 
 def _without_extent(array: h5py.Dataset, path: Path, extents: RowExtents | None) -> ArrayLayout | None:
-    """The layout of an array without an extent in the file: compact, or never written; ``None``: it has one."""
+    """Layout of an array without an extent in the file (compact or never written); ``None`` if it has an extent."""
     properties = array.id.get_create_plist()
     layout = properties.get_layout()
     if layout == h5py.h5d.COMPACT:  # it lies in the file's own tables, which were read
@@ -63,7 +63,7 @@ def _without_extent(array: h5py.Dataset, path: Path, extents: RowExtents | None)
 
 
 def _fill(array: h5py.Dataset, properties: h5py.h5p.PropDCID) -> bytes | None:
-    """The bytes that the library gives for elements that were never written; ``None``: undefined."""
+    """Fill value that HDF5 returns for elements that were never written; ``None``: undefined."""
     if properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER or not properties.fill_value_defined():
         return None
     fill = np.zeros((), array.dtype.newbyteorder("="))
@@ -72,7 +72,7 @@ def _fill(array: h5py.Dataset, properties: h5py.h5p.PropDCID) -> bytes | None:
 
 
 def _unwritten(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> ChunkTable:
-    """A contiguous array that has no extent in its file: as chunks of a row, none of them written."""
+    """Layout of a contiguous array without an extent in its file, treated as unwritten chunks of one row."""
     missing, zero = np.full(array.shape[0], -1, np.int64), np.zeros(array.shape[0], np.int64)
     chunk = (1, *array.shape[1:])
     fill = _fill(array, properties)
@@ -80,7 +80,7 @@ def _unwritten(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -
 
 
 def stored(array: h5py.Dataset, path: Path) -> ChunkTable | int:
-    """The chunks of an array; of one that is not in chunks, its first byte in the file.
+    """The chunk table of a chunked array, or the file offset of a contiguous array.
 
     Args:
         array: open.
@@ -90,14 +90,14 @@ def stored(array: h5py.Dataset, path: Path) -> ChunkTable | int:
         DataError: it is stored in a way that only the library reads.
     """
     if array.file.userblock_size:
-        raise DataError(f"{path} begins with a user block, which shifts its addresses", hint=_OTHER_WAY)
+        raise DataError(f"{path} begins with an HDF5 user block, which shifts all addresses", hint=_OTHER_WAY)
     properties = array.id.get_create_plist()
     layout = properties.get_layout()
     if layout == h5py.h5d.CHUNKED:
         return _chunks(array, path, properties)
     offset: int | None = array.id.get_offset()
     if layout != h5py.h5d.CONTIGUOUS or offset is None or properties.get_external_count():
-        raise DataError(f"{path}: {array.name} is no extent of this file", hint=_OTHER_WAY)
+        raise DataError(f"{path}: {array.name} is not stored as one extent of this file", hint=_OTHER_WAY)
     return offset
 
 
@@ -107,8 +107,9 @@ def _chunks(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> C
         code, _, _, name = properties.get_filter(number)
         if code not in KNOWN:
             raise DataError(
-                f"{path}: {array.name} is stored with filter {code} ({name.decode(errors='replace')})",
-                hint=f"{', '.join(KNOWN.values())} can be read by their extents; {_OTHER_WAY}",
+                f"{path}: {array.name} is stored with HDF5 filter {code} ({name.decode(errors='replace')}), which "
+                "loader.engine=decoupled cannot undo",
+                hint=f"use only the filters {', '.join(KNOWN.values())}, or {_OTHER_WAY}",
             )
         filters.append(KNOWN[code])
     chunk, shape = array.chunks, array.shape
@@ -128,7 +129,10 @@ def _chunks(array: h5py.Dataset, path: Path, properties: h5py.h5p.PropDCID) -> C
     size, whole = path.stat().st_size, math.prod(chunk) * array.dtype.itemsize
     wrong = (sizes < 0) | (sizes > size) | (offsets > size - sizes) | ((offsets >= 0) & (sizes == 0))
     if wrong.any() or (not filters and bool((sizes[offsets >= 0] != whole).any())):
-        raise DataError(f"{path}: the chunks of {array.name} do not fit into the file", hint="the file is damaged")
+        raise DataError(
+            f"{path}: chunks of {array.name} lie beyond the end of the file",
+            hint="the file is damaged; generate or fetch the file again",
+        )
     if not array.dtype.isnative:  # as if the first filter had turned them
         filters.insert(0, TURNED)
         skipped <<= 1

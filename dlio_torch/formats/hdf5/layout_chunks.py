@@ -1,4 +1,4 @@
-"""Layout of an array that is stored in chunks, as HDF5 stores them.
+"""Layout of an array that HDF5 stores in chunks.
 
 A sample is one row of the array along its first axis, or some consecutive rows.  What a chunk and a row have in
 common is a number of runs, contiguous in both; the runs of one row are the same for all rows, so they are found
@@ -19,12 +19,12 @@ from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Extents, Ints
 from dlio_torch.formats.core.layout_rows import counted, within
 
 _LEAST_PIECE = 512
-"""Bytes from which on a run of a chunk that is stored as it is gets read to its destination, without its neighbours."""
+"""Least bytes of a run in an unfiltered chunk to be read directly to its destination, without its neighbours."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one row; int64 of ``(runs,)`` each.
+    """Contiguous runs of one row; int64 arrays of shape ``(runs,)``.
 
     Attributes:
         chunk: number of the chunk among those that cover the row.
@@ -40,7 +40,7 @@ class Runs:
 
 
 def runs_of(shape: Sequence[int], chunk: Sequence[int], itemsize: int, select: Sequence[int] = ()) -> Runs:
-    """The runs of a row.
+    """Returns the contiguous runs of a row.
 
     Args:
         shape: of a row.
@@ -81,7 +81,7 @@ def runs_of(shape: Sequence[int], chunk: Sequence[int], itemsize: int, select: S
 
 @dataclass(frozen=True)
 class ChunkTable:
-    """An array in chunks.
+    """Chunks of an array: their offsets, sizes and filters.
 
     Attributes:
         path: its file.
@@ -109,7 +109,7 @@ class ChunkTable:
 
 
 class Chunked(ArrayLayout):
-    """Samples of an array in chunks.
+    """Layout of samples of a chunked array.
 
     Args:
         stored: the array.
@@ -149,8 +149,8 @@ class Chunked(ArrayLayout):
         unwritten = bool(len(chunk)) and int(stored.offsets[chunk].min()) < 0
         if unwritten and stored.fill is None:
             raise DataError(
-                f"{self.path}: {stored.name} has chunks that were never written, and no fill value for them",
-                hint="the file is incomplete; generate or fetch it again",
+                f"{self.path}: {stored.name} has unwritten chunks and no fill value for them",
+                hint="the file is incomplete; generate or fetch the file again",
             )
         if (
             not unwritten
@@ -167,7 +167,7 @@ class Chunked(ArrayLayout):
         )  # fmt: skip
 
     def _by_chunk(self, first: Ints, count: Ints, into: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Whole rows: one fragment for each chunk that a sample touches."""
+        """Plans reads of whole rows: one fragment for each chunk that a sample touches."""
         length = self._stored.chunk[0]
         low = first // length
         touched = np.where(count > 0, (first + count - 1) // length - low + 1, 0)
@@ -180,7 +180,7 @@ class Chunked(ArrayLayout):
         return chunk, (begin - chunk * length) * row, (end - begin) * row, to
 
     def _by_row(self, first: Ints, count: Ints, into: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Some runs of each row."""
+        """Plans reads of several runs of each row."""
         number = counted(count)
         rows = np.repeat(first, count) + number
         into = np.repeat(into, count) + number * self._row_bytes

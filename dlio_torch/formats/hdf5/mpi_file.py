@@ -1,4 +1,4 @@
-"""HDF5 files that ranks open together: h5py's driver ``mpio``, which reads by MPI-IO below the library.
+"""HDF5 files that ranks open collectively through h5py's driver ``mpio``, by which the library uses MPI-IO.
 
 A collective read is what h5py's ``with dataset.collective`` makes: ``H5Dread`` with a transfer property list that
 says so, on all ranks, with an empty selection on those that want nothing.
@@ -32,13 +32,13 @@ def check_parallel() -> None:
     if not h5py.get_config().mpi:
         script = Path(dlio_torch.__file__).parent / "dist" / "install_parallel_h5py.sh"
         raise MissingPackageError(
-            "access.io other than posix reads HDF5 by parallel HDF5, and the installed h5py was built without MPI",
-            hint=f"install one with: bash {script} --python {sys.executable}, or set access.io=posix",
+            "access.io other than posix needs h5py with parallel HDF5, but the installed h5py was built without MPI",
+            hint=f"install h5py with MPI by: bash {script} --python {sys.executable}, or set access.io=posix",
         )
 
 
 class Hdf5Shared(SharedFile):
-    """An open file, its arrays open.
+    """HDF5 file with its arrays, opened collectively.
 
     Args:
         path: the file.

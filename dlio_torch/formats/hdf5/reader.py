@@ -1,4 +1,4 @@
-"""Reading generic HDF5 files: see :mod:`dlio_torch.formats.hdf5.format` for their layout."""
+"""Reader of format ``hdf5``; see :mod:`dlio_torch.formats.hdf5.format` for the file layout."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.hdf5.slab import Slab
 
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
-_OTHER_EXTENTS = "extents are {first u8, N u4} in 16 bytes; correct dataset.fields"
+_OTHER_EXTENTS = "store extents as {first u8, N u4} in 16 bytes, or correct dataset.fields"
 
 
 class Hdf5Reader(Reader):
-    """An open file.
+    """Reader of one open HDF5 file.
 
     Its arrays are opened with it and stay open, as by ``a = f["a"]; b = f["b"]; a[i]; b[i]``; or each is opened just
     before it is read and closed afterwards (``open_arrays=each_read``), as by ``f["a"][i]; f["b"][i]``.  The header of
@@ -66,7 +66,7 @@ class Hdf5Reader(Reader):
                 self.slabs(spec.name)
 
     def _array(self, name: str) -> Slab:
-        """An array, opened now if it is not open."""
+        """Returns an array, which is opened at the first call."""
         if self._kept is not None and name in self._kept:
             return self._kept[name]
         spec = self._specs[name]
@@ -77,7 +77,7 @@ class Hdf5Reader(Reader):
         return self._keep(name, slab)
 
     def _table(self, name: str) -> Slab:
-        """The table of extents of a variable-length array, opened now if it is not open."""
+        """Returns the table of extents of a variable-length array, which is opened at the first call."""
         table = name + EXTENTS_SUFFIX
         if self._kept is not None and table in self._kept:
             return self._kept[table]
@@ -97,17 +97,17 @@ class Hdf5Reader(Reader):
             raise open_error(self._path, error) from error
 
     def _check_count(self, name: str, counted: Slab) -> None:
-        """Raise unless an array has as many samples as the first one."""
+        """Raise unless an array has as many samples as the first array."""
         count = getattr(self, "num_samples", counted.rows)
         if counted.rows != count:
             raise DataError(
-                f"{self._path}: arrays disagree on the number of samples: {next(iter(self._specs))} has {count}, "
+                f"{self._path}: the arrays hold different numbers of samples: {next(iter(self._specs))} has {count}, "
                 f"{name} has {counted.rows}",
-                hint="the file is damaged, or dataset.fields names arrays that do not belong together",
+                hint="replace the damaged file, or name arrays with equal numbers of samples in dataset.fields",
             )
 
     def describe(self) -> dict[str, Any]:
-        """Chunks and filter of each array; checks as well that the last extents lie within their array."""
+        """Chunks and filter of each array; also checks that the last extents lie within their array."""
         details: dict[str, Any] = {}
         with reading(self._file, self._path):
             for name in self._specs:
@@ -120,7 +120,7 @@ class Hdf5Reader(Reader):
         return details
 
     def slabs(self, name: str) -> tuple[Slab, Slab | None]:
-        """An array, and its table of extents where its samples are of variable length."""
+        """Returns an array and, for variable-length samples, its table of extents."""
         table = self._table(name) if self._specs[name].variable else None
         return self._array(name), table
 
@@ -145,7 +145,7 @@ class Hdf5Reader(Reader):
                 self._array(name).read_into(first, buffer.fixed[name][position : position + count])
 
     def read_column(self, name: str, column: int) -> npt.NDArray[Any]:
-        """One index along the second axis of an array, of all rows, by one read: shape (rows, 1, ...).
+        """Reads one index of the second axis for all rows by one call; shape ``(rows, 1, ...)``.
 
         Raises:
             DataError: the file has another layout, or its bytes are damaged.
@@ -155,7 +155,7 @@ class Hdf5Reader(Reader):
         return Slab(array, self._path, (column,)).read(0, self.num_samples)
 
     def _read_variable(self, name: str, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
-        """The extents of all samples in one call, and then their rows in one call."""
+        """Reads the extents of all samples in one call and then their rows in one call."""
         extents = self._table(name).read(first, count)
         starts, lengths = extents["first"].tolist(), extents["N"].tolist()
         read_pieces(self._array(name).read, starts, lengths, buffer, position, name=name, first=first, path=self._path)

@@ -1,4 +1,4 @@
-"""Runs of rows of an HDF5 array, read into memory.
+"""Reads of row ranges of an HDF5 array into memory.
 
 Reads go through h5py's low-level calls, which are ``H5Dread`` with a file space and a memory space:
 the same library calls as the application's, without h5py's high-level selection machinery.
@@ -20,7 +20,7 @@ from dlio_torch.formats.hdf5.file import DAMAGE
 
 
 class Slab:
-    """An open array that is read by runs of rows along its first axis.
+    """Open HDF5 array, read by ranges of rows along its first axis.
 
     Args:
         dataset: the open HDF5 dataset, from :func:`require`.
@@ -45,7 +45,7 @@ class Slab:
         self._select(1)
 
     def _select(self, count: int) -> None:
-        """Memory space of ``count`` rows, kept for the next read: making one costs as much as a small read."""
+        """Memory dataspace of ``count`` rows, cached because creating one costs as much as a small read."""
         self._shape = (count, *self.row_shape)
         self._memory = h5py.h5s.create_simple(self._shape)
 
@@ -57,12 +57,13 @@ class Slab:
         """
         if first < 0 or count < 0 or first + count > self.rows:
             raise DataError(
-                f"{self._path}: {self._name} has {self.rows} rows, rows {first} to {first + count - 1} were asked for",
-                hint="the file does not fit its own index; generate or fetch it again",
+                f"{self._path}: {self._name} has {self.rows} rows, but rows {first} to {first + count - 1} were "
+                "requested",
+                hint="the file contradicts its own index; generate or fetch the file again",
             )
 
     def read_into(self, first: int, out: npt.NDArray[np.generic]) -> None:
-        """One ``H5Dread`` of ``len(out)`` rows from row ``first`` on into ``out``.
+        """Reads ``len(out)`` rows from row ``first`` on into ``out`` by one ``H5Dread``.
 
         Args:
             first: first row.
@@ -81,13 +82,13 @@ class Slab:
         except DAMAGE as error:
             raise DataError(
                 f"{self._path}: rows {first} to {first + count - 1} of {self._name} cannot be read: {error}",
-                hint="the file is damaged; generate or fetch it again",
+                hint="the file is damaged; generate or fetch the file again",
             ) from error
 
     def read_runs(
         self, firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], transfer: h5py.h5p.PropDXID | None
     ) -> npt.NDArray[Any]:
-        """One ``H5Dread`` of several runs of rows, none of which overlap; of no row, too.
+        """Reads several non-overlapping runs of rows, or no row, by one ``H5Dread``.
 
         Args:
             firsts: first row of each run, ascending.
@@ -104,7 +105,11 @@ class Slab:
         firsts, counts = firsts[kept], counts[kept]
         if len(firsts):
             if bool((firsts[1:] < firsts[:-1] + counts[:-1]).any()) or bool((counts < 0).any()):
-                raise DataError(f"{self._path}: {self._name}: samples overlap", hint="set access.io=posix")
+                raise DataError(
+                    f"{self._path}: samples of {self._name} overlap in the file, so that one MPI-IO call cannot read "
+                    "them",
+                    hint="set access.io=posix",
+                )
             self.check(int(firsts[0]), int(firsts[-1] + counts[-1] - firsts[0]))
         out = self.empty(int(counts.sum()))
         try:
@@ -119,12 +124,12 @@ class Slab:
         except DAMAGE as error:
             raise DataError(
                 f"{self._path}: rows of {self._name} cannot be read by MPI-IO: {error}",
-                hint="the file is damaged; generate or fetch it again",
+                hint="the file is damaged; generate or fetch the file again",
             ) from error
         return out
 
     def _add(self, first: int, count: int) -> None:
-        """Add rows, of each the wanted part, to the selection in the file."""
+        """Add the selected part of some rows to the file selection."""
         for start, length, rest in self._parts:
             begin = (first, start, *(0 for _ in rest))
             self._space.select_hyperslab(begin, (count, length, *rest), op=h5py.h5s.SELECT_OR)
@@ -132,7 +137,7 @@ class Slab:
             self._space.select_hyperslab((first, *self._tail), (count, *self.row_shape), op=h5py.h5s.SELECT_OR)
 
     def _choose(self, first: int, count: int) -> None:
-        """Select the rows in the file, and of each row the wanted part."""
+        """Set the file selection to the selected part of some rows."""
         if not self._parts:
             self._space.select_hyperslab((first, *self._tail), self._shape)
             return
@@ -151,11 +156,11 @@ class Slab:
         except (MemoryError, ValueError) as error:
             raise DataError(
                 f"{self._path}: {count} rows of {self._name} do not fit into memory: {error}",
-                hint="the file is damaged, or samples are too large for this machine",
+                hint="replace the file if it is damaged, or use a machine with more memory",
             ) from error
 
     def read(self, first: int, count: int) -> npt.NDArray[Any]:
-        """``count`` rows from row ``first`` on, in a new array; raises as :meth:`read_into` does."""
+        """Reads ``count`` rows from row ``first`` on into a new array; raises as :meth:`read_into` does."""
         self.check(first, count)
         out = self.empty(count)
         self.read_into(first, out)
@@ -163,7 +168,7 @@ class Slab:
 
 
 def _runs(select: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First index and length of each run of neighbours."""
+    """First index and length of each run of consecutive indices."""
     start = previous = None
     for index in select:
         if start is None or previous is None:

@@ -1,4 +1,4 @@
-"""Writing an array of an HDF5 file around the library's one lock.
+"""Writer of HDF5 arrays that generates and compresses chunks outside of the library's global lock.
 
 The library decides where everything lies; then threads make the elements, write or deflate them:
 
@@ -36,7 +36,7 @@ Origin = tuple[int, ...]
 
 
 def write_array(array: h5py.Dataset, path: Path, column: Column, first: int, count: int, pool: Executor) -> None:
-    """Write all elements of an array that was just created: those of ``count`` samples from ``first`` on.
+    """Write all elements of a newly created array: the content of ``count`` samples from ``first`` on.
 
     Args:
         array: in its open file; nothing was written to it.
@@ -93,7 +93,7 @@ def _write_all(descriptor: int, octets: Octets, offset: int) -> None:
 
 
 def _band(array: h5py.Dataset) -> int:
-    """Bytes of the rows that one layer of chunks holds."""
+    """Bytes of the rows in one layer of chunks."""
     return int(math.prod((array.chunks[0], *array.shape[1:])) * array.dtype.itemsize)
 
 
@@ -113,7 +113,7 @@ def _deflated(array: h5py.Dataset, pieces: Iterator[Octets], pool: Executor) -> 
 
 
 def _bands(array: h5py.Dataset, pieces: Iterator[Octets]) -> Iterator[npt.NDArray[np.generic]]:
-    """The rows of each layer of chunks; the last one may have fewer."""
+    """Yields the rows of each layer of chunks; the last layer may have fewer."""
     left, rest = array.shape[0], np.empty(0, np.uint8)
     while left > 0:
         rows = min(left, array.chunks[0])
@@ -132,7 +132,7 @@ def _bands(array: h5py.Dataset, pieces: Iterator[Octets]) -> Iterator[npt.NDArra
 def _chunks(
     shape: Sequence[int], chunk: Sequence[int], bands: Iterator[npt.NDArray[np.generic]]
 ) -> Iterator[tuple[Origin, npt.NDArray[np.generic]]]:
-    """First element and content of each chunk; at the edges of the array a chunk is filled up with zeros."""
+    """Yields first element and content of each chunk; chunks at the array's edges are padded with zeros."""
     across = [range(0, length, part) for length, part in zip(shape[1:], chunk[1:], strict=True)]
     for number, band in enumerate(bands):
         for rest in itertools.product(*across):

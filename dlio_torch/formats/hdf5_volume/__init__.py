@@ -1,1 +1,1 @@
-"""Patches out of compressed HDF5 volumes at listed coordinates."""
+"""Format ``hdf5_volume``: patches of compressed HDF5 volumes at listed coordinates."""

@@ -1,4 +1,4 @@
-"""A list of coordinates: GZIP TFRecords of Example protos with the feature ``center`` (z, y, x)."""
+"""Coordinate lists: gzipped TFRecord files of Example protos with the feature ``center`` (z, y, x)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _BLOCK = 1 << 14  # coordinates in one piece of memory
 
 
 def records(centers: Iterable[npt.NDArray[np.int64]]) -> Iterator[Piece]:
-    """The framed records of a list, not yet compressed, in pieces."""
+    """Yields the framed, uncompressed records of a coordinate list in pieces."""
     for center in centers:
         yield from frame(encode(_FEATURES, {CENTER.name: center}))
 
 
 class CoordinateList:
-    """A list, read in its order, a transfer buffer at a time, as far as its coordinates are needed.
+    """Open coordinate list, read in order by transfer buffers, only as far as coordinates are needed.
 
     For any number of threads.  It is opened when the first coordinate is asked for, by the thread that asks, as
     TensorFlow's TFRecordReader does.
@@ -70,7 +70,8 @@ class CoordinateList:
             center: npt.NDArray[Any] = self._decoder.decode(record)[CENTER.name]
         except ValueError as error:
             raise DataError(
-                f"{self._path}: record {records.number - 1}: {error}", hint="it is no list of coordinates"
+                f"{self._path}: record {records.number - 1}: {error}",
+                hint="replace the file by a list of coordinates (gzipped TFRecords with the feature center)",
             ) from error
         block, row = divmod(self._count, _BLOCK)
         if not row:
@@ -80,7 +81,7 @@ class CoordinateList:
         return True
 
     def __getitem__(self, row: int) -> tuple[int, ...]:
-        """Coordinate number ``row``: z, y, x."""
+        """Returns coordinate number ``row`` as (z, y, x)."""
         with self._lock:
             self._require(row)
             return tuple(self._known[row // _BLOCK][row % _BLOCK].tolist())
@@ -98,12 +99,12 @@ class CoordinateList:
                 break
         if not 0 <= row < self._count:
             raise DataError(
-                f"{self._path} holds {self._read_all()} coordinates, number {row} was asked for",
-                hint="the file was replaced or damaged; remove it and generate again",
+                f"{self._path} holds {self._read_all()} coordinates, but number {row} (from 0) was requested",
+                hint="the file was replaced or damaged; remove the file and generate the data again",
             )
 
     def count(self) -> int:
-        """Coordinates in the list: reads all of it."""
+        """Number of coordinates; counting them reads the whole list."""
         with self._lock:
             return self._read_all()
 

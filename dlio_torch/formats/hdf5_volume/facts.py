@@ -1,4 +1,4 @@
-"""Facts about compressed volumes that need no open file."""
+"""Facts about format ``hdf5_volume`` that need no open file."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ class Hdf5VolumeFacts(FormatFacts):
     options: ClassVar[type | None] = VolumeConfig
     group: ClassVar[str] = "volume"
     one_lock: ClassVar[bool] = True  # h5py: one lock for all calls of a process
-    unordered: ClassVar[str] = "patches are cut anywhere out of a volume, which has no order to be streamed in"
+    unordered: ClassVar[str] = (
+        "patches lie anywhere in a volume, so that the file cannot be read as a stream of samples"
+    )
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression_level", 0)
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused(self.key("chunk_cache_bytes"), NO_LIBRARY_CALLS),)
 
     def scale(self, work: Scaler) -> None:
-        """Smaller volumes; each edge still holds a patch and a chunk, which are shape."""
+        """Make volumes smaller; each edge stays at least as long as a patch and a chunk, which keep their shapes."""
         limit, volume = work.config.scale.max_volume_edge, work.config.dataset.of(VolumeConfig)
         if not limit:
             return
@@ -49,7 +51,7 @@ class Hdf5VolumeFacts(FormatFacts):
         yield file_call(config.dataset.of(VolumeConfig).chunk_cache_bytes)
 
     def layout_advice(self, config: Config, amplification: float) -> LayoutAdvice | None:
-        """Chunks that a patch touches hold prod(patch + chunk - 1) voxels on average, positions being random."""
+        """Smaller chunks; at random positions a patch touches chunks of prod(patch + chunk - 1) voxels on average."""
         volume = config.dataset.of(VolumeConfig)
         for i, array in enumerate(volume.arrays):
             smaller = [max(8, length // 2) for length in array.chunk]
@@ -62,7 +64,7 @@ class Hdf5VolumeFacts(FormatFacts):
 
 
 def _touched(patch: Sequence[int], chunk: Sequence[int]) -> float:
-    """Voxels of the chunks that a patch touches, for each voxel of the patch."""
+    """Read amplification of a patch: voxels of the chunks that it touches / its own voxels."""
     return math.prod((edge + other - 1) / edge for edge, other in zip(patch, chunk, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Patches out of compressed 3-D volumes, at coordinates that a list names: the data of flood-filling networks.
+"""Format ``hdf5_volume``: patches of compressed 3-D volumes at listed coordinates, as flood-filling networks read.
 
 A file of this format is a list of coordinates, and beside it one HDF5 file for each volume,
 ``<list>.<array>.h5``, with the array ``<array>``: chunked, deflated.  A sample is the patch around its
@@ -84,7 +84,7 @@ class Hdf5VolumeFormat(Format):
     # --- content ---------------------------------------------------------------------------------
 
     def centers(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        """Coordinates of samples ``first`` on: int64 (count, 3), each patch inside the volume."""
+        """Coordinates of samples from ``first`` on, int64 of ``(count, 3)``; each patch lies inside the volume."""
         low = np.array(self.options.patch) // 2
         room = np.array(self.options.shape) - np.array(self.options.patch) + 1
         coordinates = np.empty((count, 3), np.int64)
@@ -102,11 +102,11 @@ class Hdf5VolumeFormat(Format):
         return arrays
 
     def _grid(self, array: VolumeArrayConfig) -> list[int]:
-        """Chunks of a volume along each axis."""
+        """Number of chunks of a volume along each axis."""
         return [-(-length // edge) for length, edge in zip(self.options.shape, array.chunk, strict=True)]
 
     def _region(self, number: int, array: VolumeArrayConfig, box: Box) -> npt.NDArray[Any]:
-        """Content of a box, put together from the chunks that it touches."""
+        """Content of a box, assembled from the chunks that it touches."""
         out = np.empty([part.stop - part.start for part in box], array.dtype)
         ranges = [range(p.start // edge, -(-p.stop // edge)) for p, edge in zip(box, array.chunk, strict=True)]
         for position in itertools.product(*ranges):
@@ -131,7 +131,7 @@ class Hdf5VolumeFormat(Format):
         return flat.view(array.dtype).reshape(array.chunk)
 
     def parameters(self) -> dict[str, float]:
-        """Share of random bytes for each volume, fitted so that its chunks deflate to ``stored_share``."""
+        """Share of random bytes in each volume, fitted so that its chunks compress to ``stored_share``."""
         if self._random_share is None:
             level = self.options.compression_level
             self._random_share = {array.name: _fit(array, level) for array in self.options.arrays}
@@ -139,13 +139,13 @@ class Hdf5VolumeFormat(Format):
 
     def use_parameters(self, parameters: Mapping[str, float]) -> None:
         if set(parameters) != {array.name for array in self.options.arrays}:
-            raise ValueError("parameters of other volumes")
+            raise ValueError("the parameters belong to volumes of other names")
         self._random_share = dict(parameters)
 
     # --- files -----------------------------------------------------------------------------------
 
     def companions(self) -> tuple[str, ...]:
-        """Suffixes of the volumes' files, each after the name of the list."""
+        """Suffixes of the volumes' files; each is appended to the name of the coordinate list."""
         return tuple(f".{array.name}.h5" for array in self.options.arrays)
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
@@ -187,17 +187,19 @@ class Hdf5VolumeFormat(Format):
         return open_file(path, self.options.chunk_cache_bytes)
 
     def _volume(self, file: h5py.File, array: VolumeArrayConfig, path: Path) -> h5py.Dataset:
-        """The volume in its open file, whose type and shape are what the configuration says."""
+        """Returns the volume of an open file after checking that type and shape match the configuration."""
         if array.name in file:
             check_link(file, array.name, path)
         volume = file.get(array.name)
         is_array = isinstance(volume, h5py.Dataset)
         if not is_array or (volume.shape, volume.dtype) != (tuple(self.options.shape), np.dtype(array.dtype)):
             description = (
-                f"{volume.dtype}{list(volume.shape or ())}" if is_array else f"no array; there are: {', '.join(file)}"
+                f"{volume.dtype}{list(volume.shape or ())}"
+                if is_array
+                else f"not an array of this file, which contains: {', '.join(file)}"
             )
             raise DataError(
-                f"{path}: {array.name} is {description}, dataset.volume says {array.dtype}{self.options.shape}",
+                f"{path}: {array.name} is {description}, but dataset.volume expects {array.dtype}{self.options.shape}",
                 hint="correct dataset.volume",
             )
         check_array(volume, path)
@@ -234,29 +236,34 @@ def _check(options: VolumeConfig) -> None:
     """
     shape, patch = options.shape, options.patch
     if not options.arrays:
-        raise ConfigError("dataset.volume.arrays is empty", hint="name at least one volume")
+        raise ConfigError("dataset.volume.arrays is empty", hint="name at least one volume in dataset.volume.arrays")
     if not len(shape) == len(patch) == 3 or any(not 0 < p <= s for p, s in zip(patch, shape, strict=True)):
         raise ConfigError(
-            f"dataset.volume.patch={patch} does not fit dataset.volume.shape={shape}",
-            hint="give three edges each, those of the patch not above those of the volume",
+            f"dataset.volume.patch={patch} does not fit into dataset.volume.shape={shape}",
+            hint="set three edge lengths for each of the two, and no edge of the patch longer than that of the volume",
         )
     taken = {CENTER.name, INDEX}
     for array in options.arrays:
         key = f"dataset.volume.arrays: {array.name}"
         if not array.name or "/" in array.name or array.name in taken or array.name.endswith(LENGTHS):
             raise ConfigError(
-                f"dataset.volume.arrays: name={array.name!r} is taken, or no part of a file name", hint="rename it"
+                f"dataset.volume.arrays: name={array.name!r} is used twice, or contains characters that a file name "
+                "cannot have",
+                hint="rename it",
             )
         taken.add(array.name)
         if array.dtype not in DTYPES or np.dtype(array.dtype).kind not in "iu":
-            raise ConfigError(f"{key}: dtype={array.dtype!r} is no integer type", hint="for example uint8 or int64")
+            raise ConfigError(
+                f"{key}: dtype={array.dtype!r} is not an integer type",
+                hint="set an integer type such as uint8 or int64",
+            )
         if len(array.chunk) != 3 or any(not 0 < c <= s for c, s in zip(array.chunk, shape, strict=True)):
             raise ConfigError(
-                f"{key}: chunk={array.chunk} does not fit dataset.volume.shape={shape}",
-                hint="give three edges, not above those of the volume",
+                f"{key}: chunk={array.chunk} does not fit into dataset.volume.shape={shape}",
+                hint="set three edge lengths, none longer than that of the volume",
             )
         if array.stored_share > 1:
-            raise ConfigError(f"{key}: stored_share={array.stored_share} is above 1", hint="give 0 to 1")
+            raise ConfigError(f"{key}: stored_share={array.stored_share} is above 1", hint="set a value from 0 to 1")
 
 
 def _chunk_bytes(array: VolumeArrayConfig) -> int:
@@ -264,7 +271,7 @@ def _chunk_bytes(array: VolumeArrayConfig) -> int:
 
 
 def _bytes(generator: np.random.Generator, count: int, share: float) -> npt.NDArray[np.uint8]:
-    """``share`` of the bytes random and the others zero, evenly over blocks."""
+    """Bytes of which ``share`` are random and the others zero, evenly distributed over blocks."""
     content = payload.array(generator, (count,), np.dtype(np.uint8)).view(np.uint8)
     # Blocks differ by one random byte, so that any share comes out.
     ends = np.floor(np.arange(-(-count // _BLOCK) + 1) * (_BLOCK * share))
@@ -273,7 +280,7 @@ def _bytes(generator: np.random.Generator, count: int, share: float) -> npt.NDAr
 
 
 def _fit(array: VolumeArrayConfig, level: int) -> float:
-    """The share of random bytes with which a chunk deflates to the wanted size; sizes grow with it."""
+    """Finds the share of random bytes at which a chunk compresses to the wanted size."""
     count = _chunk_bytes(array)
     low, high = 0.0, 1.0
     for _ in range(14):

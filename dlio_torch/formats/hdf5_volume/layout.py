@@ -1,4 +1,4 @@
-"""Layout of patches in volumes: the parts of chunks around listed coordinates, and the coordinates themselves.
+"""Layout of patches in volumes: the parts of chunks around each listed coordinate.
 
 A patch is cut into runs along its last axis, at the borders of chunks: what is contiguous both in a chunk and in the
 patch.  All runs of all patches of a group are found at once; a chunk that several patches touch is decoded once.
@@ -23,7 +23,7 @@ _CENTER_BYTES = CENTER.shape[0] * CENTER.dtype.itemsize
 
 
 class Centers(ArrayLayout):
-    """The coordinates of a list, which is read as far as they are needed; for any number of threads.
+    """Thread-safe access to the coordinates of a list, which is read only as far as they are needed.
 
     Args:
         path: of the list.
@@ -40,7 +40,7 @@ class Centers(ArrayLayout):
         self._coordinates.close()
 
     def coordinates(self, rows: Ints) -> Ints:
-        """Coordinates: int64 of ``(rows, 3)``.
+        """Coordinates of the samples at ``rows``; int64 of ``(rows, 3)``.
 
         Raises:
             DataError: the list does not hold them, or is damaged.
@@ -56,7 +56,7 @@ class Centers(ArrayLayout):
 
 
 class Patches(ArrayLayout):
-    """Patches of a volume.
+    """Layout of the patches of one volume.
 
     Args:
         volume: open; three axes.
@@ -90,8 +90,8 @@ class Patches(ArrayLayout):
         table = self._stored
         if len(needed) and int(table.offsets[needed].min()) < 0:
             raise DataError(
-                f"{self.path}: {table.name} has chunks that were never written",
-                hint="loader.engine=dataloader reads their fill value",
+                f"{self.path}: {table.name} has unwritten chunks, which loader.engine=decoupled cannot read",
+                hint="set loader.engine=dataloader, which reads the fill value of unwritten chunks",
             )
         return Chunks(
             table.offsets[needed], table.sizes[needed], table.skipped[needed], math.prod(self._chunk) * self._itemsize,
@@ -106,14 +106,14 @@ class Patches(ArrayLayout):
         if wrong.any():
             bad = int(wrong.argmax())
             raise DataError(
-                f"{self._centers.path}: the patch around coordinate {int(rows[bad])}, {tuple(centers[bad].tolist())}, "
-                "is not inside the volume",
-                hint="correct dataset.volume.patch, or the list",
+                f"{self._centers.path}: the patch around coordinate number {int(rows[bad])}, "
+                f"{tuple(centers[bad].tolist())}, is not inside the volume",
+                hint="correct dataset.volume.patch, or the list of coordinates",
             )
         return starts
 
     def _runs(self, starts: Ints, into: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Chunk, first byte in it, bytes, and first byte in memory of each run of the patches."""
+        """Chunk, first byte in the chunk, length in bytes and first byte in memory of each run of the patches."""
         grid = [-(-length // edge) for length, edge in zip(self._shape, self._chunk, strict=True)]
         (planes, rows, columns), (deep, high, wide) = self._patch, self._chunk
         z, y = (starts[:, axis, None] + np.arange(self._patch[axis]) for axis in (0, 1))
@@ -124,7 +124,7 @@ class Patches(ArrayLayout):
         length = np.clip((borders + 1) * wide, first, first + columns) - begin
 
         def spread(of_z: Ints, of_y: Ints, of_x: Ints) -> Ints:
-            """The sum of what the three axes give, for each run."""
+            """Adds the contributions of the three axes for each run."""
             sums: Ints = of_z[:, :, None, None] + of_y[:, None, :, None] + of_x[:, None, None, :]
             return sums
 

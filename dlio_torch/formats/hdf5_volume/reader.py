@@ -1,4 +1,4 @@
-"""Reads patches: a coordinate from the list, and the hyperslab around it from each open volume.
+"""Reader of patches: takes a coordinate from the list and reads the hyperslab around it from each open volume.
 
 The threads of a process share the open list and the open volumes, as in keceli/ffn (train_hvd.py, define_data_input)
 and google/ffn (train.py): the main thread opens each volume once, one TFRecordReader gives the coordinates to whichever
@@ -29,13 +29,13 @@ Box = tuple[slice, ...]
 
 
 def box_around(center: Sequence[int], patch: Sequence[int]) -> Box:
-    """The part of a volume that the patch around a coordinate is."""
+    """The box that the patch around a coordinate covers in a volume."""
     starts = [c - edge // 2 for c, edge in zip(center, patch, strict=True)]
     return tuple(slice(start, start + edge) for start, edge in zip(starts, patch, strict=True))
 
 
 class Volume:
-    """One open volume, for any number of threads.
+    """One open volume, usable by any number of threads.
 
     Args:
         dataset: the open HDF5 dataset.
@@ -56,7 +56,7 @@ class Volume:
         self._lock = threading.Lock()
 
     def read_into(self, box: Box, out: npt.NDArray[np.generic]) -> None:
-        """One ``H5Dread`` of a patch into ``out``, which is C-contiguous and of the volume's type.
+        """Reads a patch into ``out`` by one ``H5Dread``; ``out`` is C-contiguous and of the volume's type.
 
         Raises:
             DataError: the bytes are damaged.
@@ -69,12 +69,12 @@ class Volume:
         except DAMAGE as error:
             raise DataError(
                 f"{self._path}: the patch at {starts} of {self.name} cannot be read: {error}",
-                hint="the file is damaged; generate or fetch it again",
+                hint="the file is damaged; generate or fetch the file again",
             ) from error
 
 
 class VolumeReader(Reader):
-    """An open list and its open volumes, in the order of reading.
+    """Reader of an open coordinate list and its open volumes, in the order of reading.
 
     Args:
         path: of the list.
@@ -104,8 +104,8 @@ class VolumeReader(Reader):
             box = box_around(center, self._options.patch)
             if any(p.start < 0 or p.stop > edge for p, edge in zip(box, self._options.shape, strict=True)):
                 raise DataError(
-                    f"{self._path}: the patch around coordinate {first + i}, {center}, is not inside the volume",
-                    hint="correct dataset.volume.patch, or the list",
+                    f"{self._path}: the patch around coordinate number {first + i}, {center}, is not inside the volume",
+                    hint="correct dataset.volume.patch, or the list of coordinates",
                 )
             buffer.fixed[CENTER.name][position + i] = center
             for volume in self._volumes:

@@ -1,1 +1,1 @@
-"""JPEG and PNG, one image a file."""
+"""Formats ``jpeg`` and ``png``: one image per file."""

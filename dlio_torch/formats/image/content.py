@@ -1,4 +1,4 @@
-"""Size and mode of an image, from its header."""
+"""Inspection of an image: size and mode from its header."""
 
 from __future__ import annotations
 

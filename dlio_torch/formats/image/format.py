@@ -1,4 +1,4 @@
-"""JPEG and PNG: one image a file, written with Pillow, read as torchvision's folder datasets read.
+"""Formats ``jpeg`` and ``png``: one image per file, written by Pillow and read as torchvision's ImageFolder reads.
 
 A file is opened, decoded and closed each time that its sample is read (``pil_loader``: ``open(path, "rb")``,
 ``Image.open(file).convert("RGB")``).  The labels are the numbers of the class folders, as ``ImageFolder``
@@ -50,7 +50,7 @@ _Pixels = npt.NDArray[np.uint8]
 
 
 class _ImageFormat(Format):
-    """Folders of images."""
+    """Base of the formats whose files are single images in class folders."""
 
     reads_direct: ClassVar[bool] = True
     writes_at_once: ClassVar[bool] = True
@@ -100,7 +100,7 @@ class _ImageFormat(Format):
         return content
 
     def _pixels(self, sample: int, noise: float) -> _Pixels:
-        """A colour gradient, of which ``noise`` (0 to 1) is replaced by noise."""
+        """Pixels of a colour gradient, of which the share ``noise`` (0 to 1) is replaced by random values."""
         generator = payload.rng(self.seed, sample)
         height, width, _ = self._spec.shape
         corners = generator.integers(0, 256, (2, 2, 3)).astype(np.float32)
@@ -119,7 +119,7 @@ class _ImageFormat(Format):
         return stored.getvalue()
 
     def _noise(self, sample: int) -> float:
-        """Share of noise that gives the file of this sample its size."""
+        """Share of noise by which the file of this sample gets its size."""
         options = self.options
         if not options.file_bytes:
             return _DEFAULT_NOISE
@@ -130,7 +130,7 @@ class _ImageFormat(Format):
     # --- fitting ---
 
     def parameters(self) -> dict[str, float]:
-        """Mean size of a file at each share of noise; empty where no size is asked for."""
+        """Mean size of a file in bytes at each share of noise; empty if no file size is configured."""
         if not self.options.file_bytes:
             return {}
         if self._noises is None:
@@ -144,7 +144,7 @@ class _ImageFormat(Format):
         if not self.options.file_bytes:
             return
         if set(parameters) != {_noise_key(noise) for noise in _NOISES}:
-            raise ValueError("sizes of files of other noises")
+            raise ValueError("the parameters belong to other shares of noise")
         self._noises = {_noise_key(noise): parameters[_noise_key(noise)] for noise in _NOISES}
 
     def _trial_bytes(self, noise: float) -> float:
@@ -155,8 +155,9 @@ class _ImageFormat(Format):
         if not low <= wanted <= high:
             shape = "x".join(map(str, self._spec.shape))
             raise ConfigError(
-                f"dataset.image.file_bytes={wanted}: {self.codec} files of {shape} have {low:.0f} to {high:.0f} bytes",
-                hint="choose a size between, another shape in dataset.fields"
+                f"dataset.image.file_bytes={wanted} is not possible: {self.codec} files of {shape} have {low:.0f} to "
+                f"{high:.0f} bytes",
+                hint="choose a size in that range, another shape in dataset.fields"
                 + (", or another dataset.image.quality" if self.save_options() else ""),
             )
 
@@ -177,7 +178,7 @@ class _ImageFormat(Format):
         path.write_bytes(self._encode(self._pixels(first_sample, self._noise(first_sample))))
 
     def inspect(self, path: Path) -> FileInfo:
-        """Look at header and end; the pixels are not decoded."""
+        """Check header and end of the file; the pixels are not decoded."""
         from PIL import Image
 
         with refusing(path), open_buffered(path, 0) as file:
@@ -190,20 +191,22 @@ class _ImageFormat(Format):
         return FileInfo(1, details)
 
     def check(self, image: Image.Image, path: Path) -> None:
-        """Raise unless a file of this format was opened, with an image of the specified size.
+        """Raise unless the opened file has this format and its image has the specified size.
 
         Raises:
             DataError: it is another one.
         """
         if image.format not in self.accepted:
             raise DataError(
-                f"{path} holds a {image.format} image", hint=f"dataset.format={self.name} reads {self.codec}"
+                f"{path} holds a {image.format} image",
+                hint=f"replace the file by a {self.codec} file, or correct dataset.format",
             )
         height, width, _ = self._spec.shape
         if self.options.decode and image.size != (width, height):
             raise DataError(
-                f"{path}: the image is {image.size[1]} x {image.size[0]} pixels, {height} x {width} were expected",
-                hint="correct the shape in dataset.fields, or read stored bytes: dataset.image.decode=false",
+                f"{path}: the image has {image.size[1]} x {image.size[0]} pixels, but dataset.fields expect {height} "
+                f"x {width}",
+                hint="correct the shape in dataset.fields, or set dataset.image.decode=false to read stored bytes",
             )
 
     def check_end(self, tail: bytes, path: Path) -> None:
@@ -213,7 +216,10 @@ class _ImageFormat(Format):
             DataError: it is not.
         """
         if self.end_mark not in tail:
-            raise DataError(f"{path} has no end", hint="the file is incomplete; generate or fetch it again")
+            raise DataError(
+                f"{path} is truncated: the end marker of the image is missing",
+                hint="the file is incomplete; generate or fetch the file again",
+            )
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return ImageReader(path, self.options.buffer_bytes, direct=self.config.direct_io, **self._ways(path))
@@ -222,7 +228,7 @@ class _ImageFormat(Format):
         return image_layout(path, self._expected_bytes, **self._ways(path))
 
     def _ways(self, path: Path) -> dict[str, Any]:
-        """Arguments of the reader of a file."""
+        """Settings that a reader of one file needs."""
         decode = self.options.decode
         start, finish = (self._begin, pixels_of) if decode else (self._stored, _same)
         label = (LABEL, self._classes.number(path)) if self.config.num_subfolders else None
@@ -233,7 +239,7 @@ class _ImageFormat(Format):
         return self.stored_bytes()
 
     def _begin(self, file: IO[bytes], path: Path) -> Image.Image:
-        """Read the header, as far as Pillow reads before it is asked for pixels."""
+        """Open the file and read its header, as Pillow does before it decodes pixels."""
         from PIL import Image
 
         image = Image.open(file)
@@ -244,7 +250,10 @@ class _ImageFormat(Format):
         """Read the whole file."""
         stored = bytearray(file.read())
         if not stored.startswith(self.magic):
-            raise DataError(f"{path} is no {self.codec} file", hint=f"dataset.format={self.name} reads {self.codec}")
+            raise DataError(
+                f"{path} is not a {self.codec} file",
+                hint=f"replace the file by a {self.codec} file, or correct dataset.format",
+            )
         self.check_end(bytes(stored[-_TAIL_BYTES:]), path)
         return np.frombuffer(stored, np.uint8)
 

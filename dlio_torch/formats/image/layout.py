@@ -1,4 +1,4 @@
-"""An image file, read by one call and decoded in the thread that read it."""
+"""Layout of an image file, which is read by one call and decoded by the same thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def image_layout(
     variable: bool,
     label: tuple[str, int] | None,
 ) -> FileLayout:
-    """The image and its label, in memory.
+    """Layout of the image and its label, both in memory.
 
     Args:
         path: the file.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def library_version(library: str, name: str) -> str:
-    """Name and version of a library that Pillow was built with, for the description of a data set.
+    """Name and version of the codec library that Pillow uses, for the description of a data set.
 
     Args:
         library: Pillow's name of it.

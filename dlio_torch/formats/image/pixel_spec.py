@@ -1,4 +1,4 @@
-"""The array of an image: shape, type, and the options that it needs."""
+"""Specification of an image's array, made from the options after checking them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 LABEL = "label"
 _LENGTH_LIMIT = 65500  # libjpeg's
-_ONE = "set dataset.samples_per_file=1 and, where there are evaluation files, dataset.samples_per_file_eval=1"
+_ONE = "set dataset.samples_per_file=1 and, for evaluation files, dataset.samples_per_file_eval=1"
 
 
 def pixel_spec(config: DatasetConfig, name: str) -> ArraySpec:
-    """The image's array.
+    """Specification of the image's array.
 
     Raises:
         ConfigError: the options do not describe files of one RGB image each.
@@ -30,18 +30,21 @@ def pixel_spec(config: DatasetConfig, name: str) -> ArraySpec:
         for key in ("samples_per_file", "samples_per_file_eval"):
             value = getattr(config, key)
             if value > 1:
-                raise ConfigError(f"dataset.{key}={value}: a file of dataset.format={name} is one image", hint=_ONE)
+                raise ConfigError(
+                    f"dataset.{key}={value} cannot be used with dataset.format={name}, which stores one image per file",
+                    hint=_ONE,
+                )
     quality = config.of(ImageConfig).quality
     if quality > 95:
-        raise ConfigError(f"dataset.image.quality={quality}", hint="JPEG qualities are 1 to 95")
+        raise ConfigError(f"dataset.image.quality={quality}", hint="set a quality from 1 to 95")
     specs = specs_of(config.fields)
     spec, field = specs[0], config.fields[0]
     sound = len(specs) == 1 and spec.dtype == np.uint8 and not spec.variable and not field.select
     if not sound or len(spec.shape) != 3 or spec.shape[2] != 3 or max(spec.shape) > _LENGTH_LIMIT:
         raise ConfigError(
-            f"dataset.fields does not describe one RGB image, which dataset.format={name} needs",
+            f"dataset.fields must describe exactly one RGB image for dataset.format={name}",
             hint="set dataset.fields=[{name: image, dtype: uint8, shape: [HEIGHT, WIDTH, 3]}]",
         )
     if spec.name == LABEL and config.num_subfolders:
-        raise ConfigError(f"dataset.fields: name={LABEL} is the name of the class numbers", hint="rename it")
+        raise ConfigError(f"dataset.fields: name={LABEL} is reserved for the class numbers", hint="rename it")
     return spec

@@ -1,4 +1,4 @@
-"""An image file that is opened, read and closed for each sample, as torchvision's loaders do."""
+"""Reader of image files, which opens, reads and closes a file for each sample as torchvision's loaders do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlio_torch.formats.core.reader import Reader
 
 
 class ClassFolders:
-    """Numbers of the folders in which files lie, as torchvision's ImageFolder counts them.
+    """Class numbers of the folders in which files lie, numbered as by torchvision's ImageFolder.
 
     Each folder of folders is listed once.
     """
@@ -42,7 +42,7 @@ class ClassFolders:
 
 
 class ImageReader(Reader):
-    """One image.
+    """Reader of one image file.
 
     The file is opened, and looked at, when the reader is made, so that the first read finds it open; it is
     closed after each read and opened again for the next one.
@@ -97,8 +97,8 @@ class ImageReader(Reader):
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         if (first, count) != (0, 1):
             raise DataError(
-                f"{self._path} holds one image, samples {first} to {first + count - 1} were asked for",
-                hint="the file does not fit the data set; generate or fetch it again",
+                f"{self._path} holds one image, but samples {first} to {first + count - 1} were requested",
+                hint="the file does not belong to the data set; generate or fetch the file again",
             )
         if self._file is None:
             self._open()

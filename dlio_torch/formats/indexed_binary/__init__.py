@@ -1,1 +1,1 @@
-"""Flat binary records with an index, as Megatron-LM's .bin and .idx."""
+"""Format ``indexed_binary``: flat binary records with an index, as in Megatron-LM's .bin and .idx files."""

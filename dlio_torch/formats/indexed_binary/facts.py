@@ -1,4 +1,4 @@
-"""Facts about flat binary records that need no open file."""
+"""Facts about format ``indexed_binary`` that need no open file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class IndexedBinaryFacts(FormatFacts):
     posix_only: ClassVar[Mapping[str, Any]] = {"access": "file"}
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        return (Unused(self.key("access"), "it maps no file, and reads samples where they lie", ("file",)),)
+        return (Unused(self.key("access"), "the engine reads samples by their extents and maps no files", ("file",)),)
 
     def axes(self, config: Config) -> Iterator[Axis]:
         yield self.key("access"), ("file", "mmap")

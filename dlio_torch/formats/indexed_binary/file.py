@@ -1,4 +1,4 @@
-"""Extents of a flat binary file, read as Megatron-LM reads its ``.bin``."""
+"""Access to byte ranges of a flat binary file, with the calls by which Megatron-LM reads its ``.bin``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlio_torch.supervision.crashes import report_truncated_maps
 
 
 class BinFile(ABC):
-    """A file that pieces are read out of.
+    """Base of files from which byte ranges are read.
 
     Attributes:
         path: of the file.
@@ -31,7 +31,7 @@ class BinFile(ABC):
                 raise IsADirectoryError
             self.size = status.st_size
             if self.size == 0:
-                raise DataError(f"{path} is empty", hint="remove it and generate again")
+                raise DataError(f"{path} is empty", hint="remove the file and generate the data again")
 
     def read(self, offset: int, into: memoryview) -> None:
         """Fill ``into`` (bytes) from byte ``offset`` on.
@@ -53,13 +53,13 @@ class BinFile(ABC):
 
     def _short(self, offset: int, wanted: int) -> DataError:
         return DataError(
-            f"{self.path} has {self.size} bytes, asked for {wanted} from byte {offset} on",
-            hint="the file is damaged or incomplete; remove it and generate again",
+            f"{self.path} has {self.size} bytes, but {wanted} bytes from byte {offset} on were requested",
+            hint="the file is damaged or incomplete; remove the file and generate the data again",
         )
 
 
 class ReadFile(BinFile):
-    """Opens, seeks, reads and closes the file for each piece."""
+    """File that is opened, positioned, read and closed for each piece."""
 
     def _read(self, offset: int, into: memoryview) -> None:
         with self.path.open("rb", buffering=0) as file:
@@ -75,7 +75,7 @@ class ReadFile(BinFile):
 
 
 class DirectFile(BinFile):
-    """Opens, reads past the page cache and closes the file for each piece."""
+    """File that is opened, read past the page cache and closed for each piece."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -97,7 +97,7 @@ class DirectFile(BinFile):
 
 
 class MappedFile(BinFile):
-    """Maps the whole file once; a piece is copied out of the map."""
+    """File that is mapped as a whole once; pieces are copied out of the mapping."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

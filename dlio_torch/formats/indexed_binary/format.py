@@ -1,4 +1,4 @@
-"""Flat binary files: the elements of all samples one after another, found through an index beside them.
+"""Format ``indexed_binary``: flat files of the elements of all samples, located by an index file.
 
 The layout and the calls are Megatron-LM's: ``access=file`` opens, seeks, reads and closes the ``.bin`` for
 each piece (its --no-mmap-bin-files), ``access=mmap`` copies pieces out of the mapped file.  With
@@ -40,7 +40,7 @@ from dlio_torch.ownership.names import literal
 _BLOCK = 1 << 20  # samples whose lengths are drawn at a time
 _DOCUMENTS = 1  # stream of the lengths of documents
 SHORTEST = 2
-"""Elements of the shortest document."""
+"""Minimum number of elements of a document."""
 
 
 class IndexedBinaryFormat(FieldFormat):
@@ -60,8 +60,9 @@ class IndexedBinaryFormat(FieldFormat):
         options = self.options
         if len(self._specs) > 1:
             raise ConfigError(
-                f"dataset.fields names {len(self._specs)} arrays with dataset.format={self.name}",
-                hint="a sample is one array of elements; join them",
+                f"dataset.fields names {len(self._specs)} arrays, but a sample of dataset.format={self.name} has one "
+                "array",
+                hint="describe the sample by one field",
             )
         self._spec = self._specs[0]
         # Types that an index does not know are stored as bytes.
@@ -69,17 +70,20 @@ class IndexedBinaryFormat(FieldFormat):
         self._row = math.prod(self._spec.shape) * self._spec.dtype.itemsize // self._element.itemsize
         if options.index and self._row > MAX_LENGTH:
             raise ConfigError(
-                f"dataset.fields: {self._spec.name} has {self._row} elements, an index counts up to {MAX_LENGTH}",
+                f"dataset.fields: {self._spec.name} has {self._row} elements, but an index allows at most "
+                f"{MAX_LENGTH} per sample",
                 hint="set dataset.binary.index=false, or a smaller shape",
             )
         if self._spec.variable and not options.index:
             raise ConfigError(
-                f"dataset.binary.index=false with the variable-length field {self._spec.name!r}",
-                hint="records without an index are of equal size; set dataset.binary.index=true",
+                f"dataset.binary.index=false cannot be used with the variable-length field {self._spec.name!r}: "
+                "records without an index have equal sizes",
+                hint="set dataset.binary.index=true",
             )
         if config.direct_io and options.access == "mmap":
             raise ConfigError(
-                "dataset.direct_io=true with dataset.binary.access=mmap: mapped files are in the page cache",
+                "dataset.direct_io=true cannot be used with dataset.binary.access=mmap: mapped files use the page "
+                "cache",
                 hint="set dataset.binary.access=file, or dataset.direct_io=false",
             )
         if options.document_mean > 0 and (self._spec.variable or not options.index):
@@ -89,8 +93,10 @@ class IndexedBinaryFormat(FieldFormat):
             )
         if 0 < options.document_mean < SHORTEST:
             raise ConfigError(
-                f"dataset.binary.document_mean={options.document_mean:g}: a document has {SHORTEST} elements or more",
-                hint=f"set dataset.binary.document_mean={SHORTEST} or more, or 0",
+                f"dataset.binary.document_mean={options.document_mean:g} is below the minimum of {SHORTEST} elements "
+                "per document",
+                hint=f"set dataset.binary.document_mean to {SHORTEST} or more, or to 0 to store samples as single "
+                "documents",
             )
 
     def layout_options(self) -> dict[str, Any]:
@@ -142,12 +148,12 @@ class IndexedBinaryFormat(FieldFormat):
             self.write_pieces(file, 0, first_sample, num_samples, pool)
 
     def _lengths(self, first: int, count: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Elements of each sample of a file; an index of 10**8 of them is not held in memory."""
+        """Elements of each sample of a file, in blocks, since the lengths of 10**8 samples do not fit into memory."""
         for low in range(first, first + count, _BLOCK):
             yield self.rows(0, low, min(_BLOCK, first + count - low)) * self._row
 
     def _documents(self, first: int, elements: int) -> npt.NDArray[np.int64]:
-        """Elements of the documents that a file's samples are cut from, in file order; the last one is cut off.
+        """Elements of the documents that a file's samples are cut from, in file order; the last document is truncated.
 
         Empty documents are left out and an end-of-document token is appended to each (Megatron-LM,
         tools/preprocess_data.py, ``Encoder.encode``), so that none has fewer than two.
@@ -210,7 +216,7 @@ class IndexedBinaryFormat(FieldFormat):
             raise DataError(f"{path} has no usable index: {error.message}", hint=error.hint) from error
         if index.dtype != self._element:
             raise DataError(
-                f"{path}: its index says {index.dtype}, expected {self._element} of dataset.fields",
+                f"{path}: the index states element type {index.dtype}, but dataset.fields expect {self._element}",
                 hint="correct the dtype in dataset.fields",
             )
         return index

@@ -1,4 +1,4 @@
-"""Content of a ``.bin`` whose samples are cut from shuffled documents: made in file order, document by document."""
+"""Generates the content of a ``.bin`` file whose samples are cut from shuffled documents, document by document."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class _DocumentPieces(NamedTuple):
-    """Consecutive pieces of the file.
+    """Consecutive pieces of the file and the samples that they belong to.
 
     Attributes:
         samples: number of the sample that each is a piece of.
@@ -38,7 +38,7 @@ class _DocumentPieces(NamedTuple):
 def document_tokens(
     column: Column, tokens: int, lengths: Ints, gpt: GptIndex, first_sample: int, pool: Executor
 ) -> Iterator[npt.NDArray[np.uint8]]:
-    """The bytes of all documents, one after another, so that each sample has the content of its number.
+    """Yields the bytes of all documents in file order; each sample gets the content of its number.
 
     Args:
         column: where the content of a sample comes from.

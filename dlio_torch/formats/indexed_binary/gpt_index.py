@@ -1,4 +1,4 @@
-"""The three indices of Megatron-LM's GPTDataset: which documents make which sample, and their caches.
+"""The document, sample and shuffle index of Megatron-LM's GPTDataset, and their cache files.
 
 The tokens of all documents, in the shuffled order of the document index, are one stream that is cut into samples;
 a sample takes one token more than its length, the label of its last token, which the next one begins with.
@@ -25,7 +25,7 @@ from dlio_torch.formats.core.buffered_file import refusing
 from dlio_torch.supervision.crashes import report_truncated_maps
 
 EXTRA = 1
-"""Tokens that a sample takes beyond its length."""
+"""Additional tokens that a sample takes beyond its length."""
 
 _ARRAYS = ("document_index", "sample_index", "shuffle_index")
 _INT32 = np.iinfo(np.int32).max
@@ -33,7 +33,7 @@ _INT32 = np.iinfo(np.int32).max
 
 @dataclass(frozen=True)
 class GptIndex:
-    """Which pieces of which documents make which sample.
+    """Mapping from samples to pieces of documents.
 
     Attributes:
         documents: the document index, numbers of documents in shuffled order; int32 of ``(documents,)``.
@@ -51,7 +51,7 @@ class GptIndex:
 
 
 def build_gpt_index(lengths: npt.NDArray[np.integer[Any]], sample: int, seed: int) -> GptIndex:
-    """The indices of one epoch.
+    """Builds the indices of one epoch.
 
     Args:
         lengths: tokens of each document.
@@ -79,7 +79,7 @@ def build_gpt_index(lengths: npt.NDArray[np.integer[Any]], sample: int, seed: in
 
 @dataclass(frozen=True)
 class GptCache:
-    """The files that keep the indices of one ``.bin`` from run to run, beside it (``--data-cache-path``).
+    """Cache files that keep the indices of one ``.bin`` file between runs (``--data-cache-path``).
 
     Their names begin with the MD5 sum of the description.
 
@@ -102,7 +102,7 @@ class GptCache:
 
     @property
     def description(self) -> str:
-        """The description of all that the indices depend on, as JSON."""
+        """JSON description of all parameters that the indices depend on."""
         return json.dumps(
             {
                 "class": "GPTDataset",
@@ -116,7 +116,7 @@ class GptCache:
         )
 
     def paths(self) -> list[Path]:
-        """The description, then the document, sample and shuffle index."""
+        """Paths of the description, document index, sample index and shuffle index, in this order."""
         digest = hashlib.md5(self.description.encode(), usedforsecurity=False).hexdigest()
         return [self.prefix.with_name(f"{digest}{ending}") for ending in self.ENDINGS]
 
@@ -134,7 +134,7 @@ class GptCache:
                 np.save(file, array, allow_pickle=False)
 
     def load(self) -> GptIndex | None:
-        """Map the three arrays, as every rank does; ``None`` where one of the four files is missing.
+        """Map the three arrays, as every rank does; ``None`` if one of the four files is missing.
 
         Raises:
             DataError: a file is damaged, or holds something else.
@@ -144,7 +144,7 @@ class GptCache:
             return None
         with refusing(paths[0]):
             if paths[0].stat().st_size != len(self.description):  # it is never read
-                raise _damaged(paths[0], "it is cut or changed")
+                raise _damaged(paths[0], "the file was truncated or changed")
         report_truncated_maps()
         arrays = []
         for path in paths[1:]:
@@ -152,12 +152,16 @@ class GptCache:
                 arrays.append(np.load(str(path), mmap_mode="r", allow_pickle=False))
         for path, array, axes in zip(paths[1:], arrays, (1, 2, 1), strict=True):
             if array.ndim != axes or array.dtype.kind not in "iu":
-                raise _damaged(path, f"it holds {array.dtype}{list(array.shape)}")
+                raise _damaged(path, f"the file holds {array.dtype}{list(array.shape)}")
         index = GptIndex(*arrays)
         if index.samples.shape != (len(index) + 1, 2):
-            raise _damaged(paths[2], f"{len(index)} samples need {len(index) + 1} rows, it has {len(index.samples)}")
+            raise _damaged(
+                paths[2], f"{len(index)} samples need {len(index) + 1} rows, but the file has {len(index.samples)}"
+            )
         return index
 
 
 def _damaged(path: Path, problem: str) -> DataError:
-    return DataError(f"{path} is no index of samples: {problem}", hint="remove it and generate again")
+    return DataError(
+        f"{path} is not a valid index of samples: {problem}", hint="remove the file and generate the data again"
+    )

@@ -1,4 +1,4 @@
-"""The ``.idx`` file of Megatron-LM: where each sequence lies in the ``.bin`` beside it.
+"""Index files (``.idx``) of Megatron-LM: offset and length of each sequence in the ``.bin`` file.
 
 Layout (megatron/core/datasets/indexed_dataset.py, all little-endian): ``MMIDIDX`` and two zero bytes, version 1 (u64),
 a code for the type of the elements (u8), the number of sequences and of document boundaries (u64 each): 34
@@ -32,9 +32,9 @@ CODES = {
     "float32": 7,
     "uint16": 8,
 }
-"""Element types that an index knows, by NumPy's name."""
+"""Type codes of an index by NumPy's names of element types."""
 MAX_LENGTH = (1 << 31) - 1
-"""Elements of the longest sequence."""
+"""Maximum number of elements of a sequence."""
 
 _HEADER = struct.Struct("<9sQBQQ")
 _MAGIC = b"MMIDIDX\0\0"
@@ -44,7 +44,7 @@ _BLOCK = 1 << 20  # entries that are handled at a time
 
 @dataclass(frozen=True)
 class SequenceIndex:
-    """An index, mapped into memory.
+    """Memory-mapped index of sequences.
 
     Attributes:
         path: of the ``.idx``.
@@ -71,7 +71,7 @@ class SequenceIndex:
         return int(self.pointers[sequence]) + int(self.lengths[sequence]) * self.dtype.itemsize
 
     def check(self, size: int) -> None:
-        """Look at every sequence: it lies inside a ``.bin`` of ``size`` bytes.
+        """Check that every sequence lies inside a ``.bin`` file of ``size`` bytes.
 
         Raises:
             DataError: names the first one that does not.
@@ -84,14 +84,14 @@ class SequenceIndex:
             if len(wrong):
                 index = int(wrong[0])
                 raise DataError(
-                    f"{self.path}: sequence {low + index} is {lengths[index]} elements from byte {pointers[index]} on, "
-                    f"the .bin has {size} bytes",
-                    hint="one of the two files is damaged, incomplete or another data set's",
+                    f"{self.path}: sequence {low + index} has {lengths[index]} elements from byte {pointers[index]} "
+                    f"on, beyond the {size} bytes of the .bin file",
+                    hint="the .idx and .bin files are damaged or do not belong together; generate or fetch both again",
                 )
 
 
 def read_index(path: Path) -> SequenceIndex:
-    """Map an index as Megatron-LM does; its counts are checked against its size first.
+    """Map an index file as Megatron-LM does, after checking its counts against its size.
 
     Raises:
         DataError: missing, or no index.
@@ -100,21 +100,25 @@ def read_index(path: Path) -> SequenceIndex:
         with path.open("rb") as stream:
             header = stream.read(_HEADER.size)
         if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-            raise DataError(f"{path} is no index: it does not begin with MMIDIDX", hint="write the data set again")
+            raise DataError(
+                f"{path} is not an index of Megatron-LM: the file does not begin with MMIDIDX",
+                hint="generate or fetch the file again",
+            )
         _, version, code, sequences, documents = _HEADER.unpack(header)
         names = {number: name for name, number in CODES.items()}
         if version != _VERSION or code not in names:
             raise DataError(
-                f"{path}: version {version} and element type {code}, expected version {_VERSION} and a type of 1 to 8",
-                hint="the file is damaged, or of a newer layout",
+                f"{path}: the index has version {version} and element type {code}, but only version {_VERSION} and "
+                "types 1 to 8 are supported",
+                hint="the file is damaged or of a newer version; generate or fetch the file again",
             )
         size = path.stat().st_size
         promised = _HEADER.size + 12 * sequences + 8 * documents
         if size not in (promised, promised + sequences):  # a mode for each sequence may follow
             raise DataError(
-                f"{path}: {sequences} sequences and {documents} document boundaries take {promised} bytes, "
-                f"the file has {size}",
-                hint="the file is damaged or incomplete",
+                f"{path}: the header counts {sequences} sequences and {documents} document boundaries, which need "
+                f"{promised} bytes, but the file has {size} bytes",
+                hint="the file is damaged or incomplete; generate or fetch the file again",
             )
         report_truncated_maps()
         mapped = np.memmap(str(path), mode="r", order="C").data
@@ -131,7 +135,7 @@ def read_index(path: Path) -> SequenceIndex:
 def write_index(
     path: Path, dtype: np.dtype[np.generic], sequences: int, lengths: Callable[[], Iterable[npt.NDArray[np.int64]]]
 ) -> None:
-    """Write an index of sequences that lie one after another, each a document of its own.
+    """Write an index of adjacent sequences, each of which is one document.
 
     Args:
         path: of the ``.idx``; appears when it is complete.

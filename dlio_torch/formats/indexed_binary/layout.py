@@ -1,4 +1,4 @@
-"""The layout of samples that are cut from shuffled documents of a ``.bin``."""
+"""Layout of samples that are cut from shuffled documents of a ``.bin`` file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlio_torch.formats.indexed_binary.index import SequenceIndex
 
 
 class DocumentLayout(ArrayLayout):
-    """A sample is an extent of each document that it crosses; the token behind it is not read.
+    """Layout in which a sample is one extent of each document that it crosses; the token after it is not read.
 
     Args:
         path: the ``.bin``.
@@ -57,13 +57,13 @@ class DocumentLayout(ArrayLayout):
 
     def _damaged(self) -> DataError:
         return DataError(
-            f"{self.path}: its index of samples does not fit its documents",
-            hint="remove the *-GPTDataset-train-* files beside it and generate again",
+            f"{self.path}: the index of samples contradicts the documents of the file",
+            hint="remove the *-GPTDataset-train-* files in the same folder and generate the data again",
         )
 
 
 def _taken(array: npt.NDArray[np.integer[Any]], positions: Ints) -> Ints:
-    """``array[positions]`` as int64; a negative position is none.
+    """Returns ``array[positions]`` as int64; raises for a negative position.
 
     Raises:
         IndexError: a position is outside.

@@ -1,4 +1,4 @@
-"""Finding and reading the samples of a flat binary file: see :mod:`dlio_torch.formats.indexed_binary.format`."""
+"""Readers of format ``indexed_binary``; see :mod:`dlio_torch.formats.indexed_binary.format` for the file layout."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class BinaryReader(Reader):
 
     @abstractmethod
     def _read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
-        """Read samples that the file holds."""
+        """Read samples after the range of their numbers was checked."""
 
     def _room(self, buffer: BatchBuffer, position: int, count: int) -> memoryview:
-        """The bytes of fixed-length samples in the batch."""
+        """Memory of fixed-length samples in the batch, as bytes."""
         return buffer.fixed[self._spec.name][position : position + count].reshape(-1).view(np.uint8).data
 
     def layout(self) -> ArrayLayout:
@@ -48,7 +48,7 @@ class BinaryReader(Reader):
         return StridedLayout(self._path, 0, self._bytes)
 
     def describe(self) -> dict[str, Any]:
-        """Figures of the layout; looks at the whole index."""
+        """Figures of the layout; checks the whole index."""
         return {"bytes": self._file.size}
 
     def close(self) -> None:
@@ -58,32 +58,35 @@ class BinaryReader(Reader):
 
     def _misfit(self, problem: str) -> DataError:
         return DataError(
-            f"{self._path}: {problem}", hint="the file is damaged, or dataset.fields is another data set's"
+            f"{self._path}: {problem}",
+            hint="replace the damaged file, or correct dataset.fields to describe this data set",
         )
 
 
 class RecordReader(BinaryReader):
-    """Records of equal size, without an index."""
+    """Reader of records of equal size, without an index."""
 
     def __init__(self, file: BinFile, spec: ArraySpec) -> None:
         super().__init__(file, spec)
         self.num_samples, rest = divmod(file.size, self._bytes)
         if rest:
-            raise self._misfit(f"{file.size} bytes are no whole number of samples of {self._bytes} bytes")
+            raise self._misfit(
+                f"the file size of {file.size} bytes is not a multiple of the sample size of {self._bytes} bytes"
+            )
 
     def _read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         self._file.read(first * self._bytes, self._room(buffer, position, count))
 
 
 class SequenceReader(BinaryReader):
-    """Each sample is a sequence of the index."""
+    """Reader of samples that are sequences of the index."""
 
     def __init__(self, file: BinFile, spec: ArraySpec, index: SequenceIndex) -> None:
         super().__init__(file, spec)
         self._index = index
         self.num_samples = len(index)
         if index.end() > file.size:
-            raise self._misfit(f"its index ends at byte {index.end()}, the file has {file.size} bytes")
+            raise self._misfit(f"the index ends at byte {index.end()}, but the file has {file.size} bytes")
 
     def _read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         starts = self._index.pointers[first : first + count].tolist()
@@ -113,7 +116,10 @@ class SequenceReader(BinaryReader):
     def _read_rows(self, first: int, start: int, sizes: list[int], buffer: BatchBuffer, position: int) -> None:
         for i, size in enumerate(sizes):
             if size < 0 or size % self._bytes or start + size > self._file.size:  # before memory is asked for
-                raise self._misfit(f"sample {first + i} has {size} bytes, rows have {self._bytes}")
+                raise self._misfit(
+                    f"sample {first + i} has {size} bytes, which is not a multiple of the row size of {self._bytes} "
+                    "bytes"
+                )
         rows = [size // self._bytes for size in sizes]
         piece = np.empty((sum(rows), *self._spec.shape), self._spec.dtype)
         if piece.size:
@@ -135,7 +141,7 @@ class SequenceReader(BinaryReader):
 
 
 class DocumentReader(BinaryReader):
-    """Samples are cut from documents in shuffled order; a sample is read in a piece for each that it crosses.
+    """Reader of samples that are cut from shuffled documents, with one read for each document that a sample crosses.
 
     As GPTDataset does (``_query_document_sample_shuffle_indices``), the token behind the sample is read with it.
     """
@@ -147,7 +153,7 @@ class DocumentReader(BinaryReader):
         self.num_samples = len(gpt)
         self._tokens = np.empty(self._bytes // index.dtype.itemsize + EXTRA, index.dtype)
         if index.end() > file.size:
-            raise self._misfit(f"its index ends at byte {index.end()}, the file has {file.size} bytes")
+            raise self._misfit(f"the index ends at byte {index.end()}, but the file has {file.size} bytes")
 
     def _read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         for i in range(count):
@@ -158,7 +164,7 @@ class DocumentReader(BinaryReader):
         return DocumentLayout(self._path, self._index, self._gpt, self._bytes)
 
     def _read_one(self, sample: int) -> None:
-        """Fill ``self._tokens`` piece by piece."""
+        """Read one sample into ``self._tokens`` piece by piece."""
         index, gpt = self._index, self._gpt
         slot = int(gpt.shuffle[sample])
         if not 0 <= slot < len(gpt):
@@ -183,7 +189,7 @@ class DocumentReader(BinaryReader):
         return self._tokens.view(np.uint8)
 
     def _unfit(self, sample: int) -> DataError:
-        return self._misfit(f"sample {sample} of its index of samples does not fit its documents")
+        return self._misfit(f"sample {sample} of the index of samples contradicts the documents of the file")
 
     def describe(self) -> dict[str, Any]:
         self._index.check(self._file.size)

@@ -1,1 +1,1 @@
-"""larcv3's HDF5 layout of sparse 2-D images."""
+"""Format ``larcv3``: larcv3's HDF5 files of sparse 2-D images."""

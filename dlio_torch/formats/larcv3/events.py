@@ -1,4 +1,4 @@
-"""Synthetic events of larcv3 files, whose chunks deflate to published sizes.
+"""Synthetic events of larcv3 files, whose chunks compress to published sizes.
 
 The size of a chunk of voxels follows from its content.  In measured events of Cosmic Tagger, voxel ids
 grow within an image, half of the steps are 1 (tracks), the others spread over three decades; charges
@@ -56,7 +56,7 @@ _UNSET_EVENTS, _UNSET_BYTES = 0.2, bytes.fromhex("00000000407f40")
 
 @dataclass(frozen=True)
 class Event:
-    """The images of one event.
+    """Sparse images of one event.
 
     Attributes:
         sample: its number in the data set.
@@ -70,7 +70,7 @@ class Event:
 
 
 class EventContent:
-    """Makes events, each from the seed and its own number alone.
+    """Generator of events, each of which depends only on the seed and its number.
 
     Args:
         options: layout and published sizes.
@@ -101,7 +101,7 @@ class EventContent:
         self._lock = threading.Lock()
 
     def counts(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        """Voxels of each image of events ``first`` on: int64 (count, images)."""
+        """Number of voxels in each image of ``count`` events from ``first`` on; int64 of ``(count, images)``."""
         options, images = self._options, self._options.images
         mean, stdev = options.voxels_mean, options.voxels_stdev
         if not options.image_shares:
@@ -115,7 +115,7 @@ class EventContent:
         return np.minimum(counts, self._pixels // 4)
 
     def event(self, sample: int) -> Event:
-        """Event ``sample``."""
+        """Generates event number ``sample``."""
         counts = self.counts(sample, 1)[0]
         generator = payload.rng(self.seed, sample, _IDS)
         ids = [pixel_numbers(generator, count, self._gap, self._pixels) for count in counts.tolist()]
@@ -167,7 +167,7 @@ class EventContent:
         return table
 
     def parameters(self) -> dict[str, float]:
-        """Fitted parameters of the sizes: the logarithm of each producer's knob at each of ``LEVELS``."""
+        """Fitted parameters of the chunk sizes: logarithm of each producer's size parameter at each of ``LEVELS``."""
         if self._fitted is None:
             with self._lock:
                 if self._fitted is None:
@@ -181,5 +181,5 @@ class EventContent:
     def use_parameters(self, parameters: Mapping[str, float]) -> None:
         """Take the parameters of an earlier fit, so that another zlib cannot change the content."""
         if set(parameters) != {f"{producer.name}:{level}" for producer in self._options.producers for level in LEVELS}:
-            raise ValueError("knobs of other producers")
+            raise ValueError("the parameters belong to other producers")
         self._fitted = dict(parameters)

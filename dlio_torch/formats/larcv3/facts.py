@@ -1,4 +1,4 @@
-"""Facts about larcv3 files that need no open file."""
+"""Facts about format ``larcv3`` that need no open file."""
 
 from __future__ import annotations
 
@@ -35,19 +35,23 @@ class Larcv3Facts(FormatFacts):
         options = config.dataset.of(Larcv3Config)
         if any(length < 1 for length in options.image_shape):
             key = self.key("image_shape")
-            fail([key], "every length must be at least 1", f"set {key}=[64,64], for example")
+            fail([key], "every length of the image shape must be at least 1", f"set {key}=[64,64], for example")
 
     def check(self, config: Config, fail: Fail) -> None:
         if not config.dataset.of(Larcv3Config).producers:
             key = self.key("producers")
-            fail([key, "dataset.format"], "no groups to read", f"set {key}=[{{name: sparse2d_image}}]")
+            fail(
+                [key, "dataset.format"],
+                "without producers there are no groups to read",
+                f"set {key}=[{{name: sparse2d_image}}]",
+            )
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         names = ("chunk_cache_bytes", "table_cache_chunks", "metadata_cache_bytes", "cold_events", "opens")
         return [Unused(self.key(name), NO_LIBRARY_CALLS) for name in names]
 
     def first_touch(self, work: Scaler, before: Config, samples: int) -> None:
-        """Caches for a file that holds less than the published one.
+        """Limit caches so that a small file is read like the published file.
 
         A published run reads a small part of a large file, so it finds each index node and table chunk on
         the device.  A small file would sit in HDF5's caches after its first steps.  What one batch needs

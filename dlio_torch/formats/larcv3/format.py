@@ -1,4 +1,4 @@
-"""larcv3's HDF5 layout of sparse 2-D images: the files of Cosmic Tagger.
+"""Format ``larcv3``: larcv3's HDF5 files of sparse 2-D images, as Cosmic Tagger reads.
 
 Layout, from larcv3's EventSparseTensor.cxx and a real file (types, sizes, chunk lengths, filter)::
 
@@ -53,14 +53,14 @@ class Larcv3Format(Format):
         super().__init__(config, seed)
         if not self.options.producers:
             raise ConfigError(
-                "dataset.larcv3.producers is empty", hint="name at least one, as conf/dataset/larcv3.yaml does"
+                "dataset.larcv3.producers is empty", hint="name at least one producer, as in conf/dataset/larcv3.yaml"
             )
         names = [producer.name for producer in self.options.producers]
         for name in names:
             if not name or "/" in name:
                 raise ConfigError(
-                    f"dataset.larcv3.producers: name={name!r} is no name of a group",
-                    hint="for example sparse2d_sbndwire",
+                    f"dataset.larcv3.producers: name={name!r} is not a valid name of an HDF5 group",
+                    hint="use a name such as sparse2d_sbndwire",
                 )
             if names.count(name) > 1:
                 raise ConfigError(
@@ -68,19 +68,21 @@ class Larcv3Format(Format):
                 )
         if len(self.options.image_shape) != 2 or min(self.options.image_shape) < 1:
             raise ConfigError(
-                f"dataset.larcv3.image_shape={self.options.image_shape} is no shape of an image",
-                hint="give two lengths, for example [2048, 1280]",
+                f"dataset.larcv3.image_shape={self.options.image_shape} is not the shape of a 2-D image",
+                hint="set two lengths, for example [2048, 1280]",
             )
         shares = self.options.image_shares
         if shares and (len(shares) != self.options.images or min(shares) <= 0):
             raise ConfigError(
-                f"dataset.larcv3.image_shares={shares} are no parts of {self.options.images} images",
-                hint="give each image a number above 0, or set []",
+                f"dataset.larcv3.image_shares={shares} must have one positive number for each of "
+                f"{self.options.images} images",
+                hint="set a number above 0 for each image, or set []",
             )
         low, high = METADATA_CACHE_LIMITS
         if self.options.metadata_cache_bytes and not low <= self.options.metadata_cache_bytes <= high:
             raise ConfigError(
-                f"dataset.larcv3.metadata_cache_bytes={self.options.metadata_cache_bytes} is no size that HDF5 takes",
+                f"dataset.larcv3.metadata_cache_bytes={self.options.metadata_cache_bytes} is outside of the sizes "
+                "that HDF5 accepts",
                 hint=f"set 0, or {low} to {high} bytes",
             )
         self.content = EventContent(self.options, seed)

@@ -1,4 +1,4 @@
-"""Layout of the arrays of larcv3 files: a sample is rows of tables, and extents of voxels that such rows name."""
+"""Layout of larcv3 files: a sample consists of table rows and of the voxel extents that these rows point to."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dlio_torch.formats.hdf5.layout import array_layout
 
 
 def row_extents(table: npt.NDArray[np.void]) -> RowExtents:
-    """The columns ``first`` and ``N`` of a table; int64, negative where a damaged file says more than that holds."""
+    """Columns ``first`` and ``N`` of a table as int64; values that overflow in a damaged file become negative."""
     return table["first"].astype(np.int64), table["N"].astype(np.int64)
 
 
 class GatheredRows(ArrayLayout):
-    """Samples of an array that are several extents of rows each, one after another in memory.
+    """Layout of samples that consist of several row extents each, which are adjacent in memory.
 
     Args:
         array: open; holds the rows.
@@ -45,7 +45,7 @@ class GatheredRows(ArrayLayout):
         return self._rows.plan(numbers, np.repeat(into, each) + starts)
 
     def _extents_of(self, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Numbers of all extents; bytes and extents of each sample; first byte of each extent in its sample."""
+        """Indices of all extents; bytes and extents of each sample; first byte of each extent within its sample."""
         self._table.sizes(rows)  # raises unless the table has them
         first, count = self._samples[0][rows], self._samples[1][rows]
         ends = np.cumsum(count)

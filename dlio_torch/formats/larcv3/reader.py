@@ -1,4 +1,4 @@
-"""Reads larcv3 files event by event, with the library calls of larcv3's IOManager."""
+"""Reader of larcv3 files, event by event, with the library calls of larcv3's IOManager."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from dlio_torch.formats.larcv3.size_fit import VOXEL
 EVENT_ID = np.dtype([("run", "<i8"), ("subrun", "<i8"), ("event", "<i8")])
 EXTENTS = np.dtype({"names": ["first", "N"], "formats": ["<u8", "<u4"], "offsets": [0, 8], "itemsize": 16})
 EVENTS = "Events/event_id"
-_OTHER_LAYOUT = "this is no larcv3 file of sparse 2-D images"
+_OTHER_LAYOUT = "replace the file by a larcv3 file of sparse 2-D images"
 _TRIED_CHUNKS = 1000
 COLD_CACHE_BYTES = 16 * 1024
-"""Metadata cache of the first ``cold_events``: the nodes on the way to one array's chunks."""
+"""Metadata cache in bytes for the first ``cold_events`` events: room for the nodes that lead to one array's chunks."""
 
 
 def group_of(producer: str) -> str:
-    """The HDF5 group of a producer."""
+    """Path of a producer's HDF5 group."""
     return f"Data/{producer}_group"
 
 
 def require_events(file: h5py.File, path: Path) -> h5py.Dataset:
-    """The table of events, one row each."""
+    """Returns the table of events, which has one row per event."""
     return require(file, EVENTS, path, EVENT_ID, hint=_OTHER_LAYOUT)
 
 
@@ -57,7 +57,7 @@ class _Group:
 
 
 class Larcv3Reader(Reader):
-    """An open file; every array stays open, each with its chunk cache.
+    """Reader of one open file; every array stays open with its own chunk cache.
 
     Args:
         path: the file.
@@ -90,13 +90,14 @@ class Larcv3Reader(Reader):
             slabs[name] = Slab(array if name == "voxels" else self._table(array), self._path)
         if slabs["extents"].rows != self.num_samples:
             raise DataError(
-                f"{self._path}: {group}/extents has {slabs['extents'].rows} rows for {self.num_samples} events",
-                hint="the file is incomplete",
+                f"{self._path}: {group}/extents has {slabs['extents'].rows} rows, but the file has "
+                f"{self.num_samples} events",
+                hint="the file is incomplete; generate or fetch the file again",
             )
         return _Group(producer, **slabs)
 
     def _table(self, array: h5py.Dataset) -> h5py.Dataset:
-        """A small table, with a chunk cache of its own if ``table_cache_chunks`` is set."""
+        """Opens a small table, with its own chunk cache if ``table_cache_chunks`` is set."""
         if not self._options.table_cache_chunks or not array.chunks:
             return array
         name, chunk_bytes = array.name, array.chunks[0] * array.dtype.itemsize
@@ -128,7 +129,7 @@ class Larcv3Reader(Reader):
             buffer.put(f"{group.name}/voxels", position, voxels)
 
     def describe(self) -> dict[str, Any]:
-        """Figures of the layout; checks as well that the last event lies within the tables.
+        """Figures of the layout; also checks that the last event lies within the tables.
 
         Raises:
             DataError: it does not.
@@ -177,7 +178,7 @@ class Larcv3Reader(Reader):
 
 
 def _describe_voxels(array: h5py.Dataset) -> dict[str, Any]:
-    """Chunk length and, of up to 1,000 full stored chunks, mean and spread of their sizes."""
+    """Chunk length in voxels, and mean and spread of the sizes of up to 1,000 full stored chunks."""
     voxels, rows = array.shape[0], array.chunks[0] if array.chunks else None
     sizes = []
     if rows is not None:

@@ -1,4 +1,4 @@
-"""Distributions of voxels whose chunks deflate to published sizes, and the fit of their parameters.
+"""Distributions of voxels whose chunks compress to published sizes, and the fit of their parameters.
 
 A chunk of a label producer is the larger the more often the label changes from voxel to voxel, one of a
 charge producer the more often a charge is new.  That probability is the producer's knob.  One value
@@ -23,7 +23,7 @@ from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
 VOXEL = np.dtype({"names": ["id", "value"], "formats": ["<u8", "<f4"], "offsets": [0, 8], "itemsize": 16})
 
 LEVELS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)
-"""Probabilities at which ``stored_chunk_quantiles`` gives sizes."""
+"""Probabilities of the quantiles in ``stored_chunk_quantiles``."""
 _DEVIATES = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 
 # Real events: 49.6 % of the steps between ids are 1; the others spread over three decades.
@@ -47,7 +47,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def wanted_sizes(producer: ProducerConfig) -> Floats:
-    """Sizes of stored chunks of 1,000 voxels at :data:`LEVELS`: as published, or normal around the mean.
+    """Sizes in bytes of stored chunks of 1,000 voxels at :data:`LEVELS`: as published, or of a normal distribution.
 
     Raises:
         ConfigError: ``stored_chunk_quantiles`` has another length, or falls.
@@ -57,14 +57,16 @@ def wanted_sizes(producer: ProducerConfig) -> Floats:
         return np.maximum(producer.stored_chunk_mean + producer.stored_chunk_stdev * _DEVIATES, 1.0)
     if len(given) != len(LEVELS) or sorted(given) != given or given[0] < 1:
         raise ConfigError(
-            f"dataset.larcv3.producers: stored_chunk_quantiles of {producer.name} are {len(given)} numbers: {given}",
-            hint=f"give {len(LEVELS)} sizes from 1 byte on that do not fall, at {', '.join(map(str, LEVELS))}",
+            f"dataset.larcv3.producers: stored_chunk_quantiles of {producer.name} must be {len(LEVELS)} "
+            f"non-decreasing sizes, not {given}",
+            hint=f"set {len(LEVELS)} sizes of 1 byte or more, none below the one before, at the quantiles "
+            f"{', '.join(map(str, LEVELS))}",
         )
     return np.array(given, float)
 
 
 def mean_size(producer: ProducerConfig) -> float:
-    """Mean size of a stored chunk of 1,000 voxels."""
+    """Mean size in bytes of a stored chunk of 1,000 voxels."""
     if not producer.stored_chunk_quantiles:
         return producer.stored_chunk_mean
     sizes = wanted_sizes(producer)
@@ -73,18 +75,18 @@ def mean_size(producer: ProducerConfig) -> float:
 
 
 def knobs_of(deviates: Floats, fitted: Floats) -> Floats:
-    """Knobs of stretches from standard normal ``deviates`` and the fitted logarithms at :data:`LEVELS`."""
+    """Size parameters of runs of voxels, from normal ``deviates`` and the fitted logarithms at :data:`LEVELS`."""
     knobs: Floats = np.exp(np.interp(deviates, _DEVIATES, fitted))
     return knobs
 
 
 def producer_deviates(common: Floats, individual: Floats) -> Floats:
-    """Deviates of a producer's stretches: where all producers' chunks are small, each one's tend to be."""
+    """Correlated normal deviates of a producer's runs of voxels: chunk sizes of all producers vary together."""
     return _COMMON * common + math.sqrt(1 - _COMMON**2) * individual
 
 
 def pixel_numbers(generator: np.random.Generator, count: int, gap: float, pixels: int) -> npt.NDArray[np.uint64]:
-    """Growing pixel numbers of an image: steps of 1 along tracks, log-normal gaps between them.
+    """Ascending pixel numbers of an image: steps of 1 along tracks, log-normal gaps between tracks.
 
     Args:
         generator: source of randomness; advanced.
@@ -103,7 +105,7 @@ def pixel_numbers(generator: np.random.Generator, count: int, gap: float, pixels
 
 
 def mean_gap(options: Larcv3Config) -> float:
-    """Mean gap between tracks, such that 1.6 times the voxels of the fullest image have room.
+    """Mean gap between tracks in pixels, such that 1.6 times the voxels of the fullest image fit.
 
     The same in all images, so that what differs between chunks is their values alone.
     """
@@ -113,7 +115,7 @@ def mean_gap(options: Larcv3Config) -> float:
 
 
 def marks(probabilities: npt.NDArray[np.floating[Any]], places: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Voxels that are marked with the given probabilities, one in each stretch over which these sum up to 1.
+    """Marks voxels with the given probabilities: one voxel in each run over which the probabilities sum up to 1.
 
     Independent draws would let the number of marks in a chunk, and so its size, vary more than it does in
     the real file.
@@ -132,7 +134,7 @@ def marks(probabilities: npt.NDArray[np.floating[Any]], places: npt.NDArray[np.f
 def values_of(
     knobs: npt.NDArray[np.floating[Any]], places: npt.NDArray[np.float32], charges: npt.NDArray[np.float32] | None
 ) -> npt.NDArray[np.float32]:
-    """Values of voxels, the last axis being theirs.
+    """Values of voxels; voxels lie along the last axis.
 
     Args:
         knobs: probability that a label changes, or that a charge is new.
@@ -147,19 +149,19 @@ def values_of(
 
 
 def draw_charges(generator: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
-    """Charges of ``count`` voxels: half of them noise just above the threshold, half signal."""
+    """Charges of ``count`` voxels: half are noise just above the threshold, half are signal."""
     means = np.where(generator.random(count, dtype=np.float32) < 0.5, *_CHARGE_MEANS)
     return (_CHARGE_LEAST + means * generator.standard_exponential(count, dtype=np.float32)).astype(np.float32)
 
 
 def image_voxels(options: Larcv3Config) -> Floats:
-    """Mean voxels of each image of an event."""
+    """Mean number of voxels in each image of an event."""
     shares = options.image_shares or [1 / options.images] * options.images
     return np.array(shares) / sum(shares) * options.images * options.voxels_mean
 
 
 class _Trials:
-    """Chunks of one producer that differ in nothing but their knob from one deflation to the next."""
+    """Trial chunks of one producer that differ only in their size parameter."""
 
     def __init__(self, options: Larcv3Config, producer: ProducerConfig) -> None:
         generator = np.random.Generator(np.random.Philox(key=[0, 0]))
@@ -177,7 +179,7 @@ class _Trials:
         self._charges = draw_charges(generator, _TRIALS * size).reshape(_TRIALS, size) if charges else None
 
     def sizes(self, logarithm: float, count: int) -> Floats:
-        """Deflated sizes of ``count`` chunks with this knob."""
+        """Compressed sizes in bytes of ``count`` chunks with this size parameter."""
         rows, charges = self._rows[:count], None if self._charges is None else self._charges[:count]
         knobs = np.full((count, rows.shape[1]), math.exp(logarithm))
         rows["value"] = values_of(knobs, self._places[:count], charges)
@@ -185,7 +187,7 @@ class _Trials:
 
 
 def fit(options: Larcv3Config, producer: ProducerConfig) -> Floats:
-    """Logarithms of the knob at :data:`LEVELS`, so that deflated chunks have the wanted sizes, or as near as can be.
+    """Fits logarithms of the size parameter at :data:`LEVELS`, so that compressed chunks have the wanted sizes.
 
     What a knob makes of a chunk is measured by deflating some; what a distribution of knobs makes of many
     chunks, each of one stretch or across the border of two, is then calculated.
@@ -220,6 +222,6 @@ def fit(options: Larcv3Config, producer: ProducerConfig) -> Floats:
 
 
 def _spread(count: int) -> Floats:
-    """A standard normal variable at evenly spaced probabilities: a spread without sampling noise."""
+    """Quantiles of the standard normal distribution at evenly spaced probabilities, free of sampling noise."""
     normal = NormalDist()
     return np.array([normal.inv_cdf((number + 0.5) / count) for number in range(count)])

@@ -1,4 +1,4 @@
-"""Writes larcv3 files whose chunks lie where those of the real training file do.
+"""Writer of larcv3 files whose chunks have the same order as in the real training file.
 
 That file was merged from smaller ones of some 300 events each.  Where the chunks of an event lie was read
 off the published trace of the application; one unit of 300 events behind the other, each has::
@@ -41,7 +41,7 @@ _UNREAD_STREAM = 0xC2  # random stream of a file, of the sample that it begins w
 
 
 def event_ids(count: int) -> npt.NDArray[Any]:
-    """Rows of Events/event_id; the real file's numbers are all -1."""
+    """Rows of Events/event_id; all numbers are -1 as in the real file."""
     ids = np.empty(count, EVENT_ID)
     for name in EVENT_ID.names or ():
         ids[name] = -1
@@ -52,7 +52,7 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 class Larcv3Writer:
-    """Writes one file.
+    """Writer of one larcv3 file.
 
     Args:
         file: empty, open for writing.
@@ -92,7 +92,7 @@ class Larcv3Writer:
         self._unread = _Unread(file, options.unread_bytes, num_samples, content.seed, first_sample)
 
     def write(self) -> None:
-        """All chunks, in the order of their offsets in the file."""
+        """Write all chunks in the order of their offsets in the file."""
         unit = self._options.merge_events
         self._ids.write(self._events)
         for low in range(0, self._events, unit):
@@ -133,7 +133,7 @@ class Larcv3Writer:
 
 
 class _Chunks:
-    """The chunks of an array, one after another, each deflated and written as it is.
+    """Writer of the chunks of one array, which are compressed first and then written directly.
 
     ``H5Dwrite_chunk`` allocates file space and index nodes in the order of the calls, as the
     library does for a program that writes the events one after another.
@@ -146,11 +146,11 @@ class _Chunks:
         self._next = 0
 
     def deflate(self, raw: _Bytes) -> bytes:
-        """A chunk as it is stored; one that is not full is padded, as stored chunks are."""
+        """Compresses a chunk; a partly filled chunk is padded first, as HDF5 does."""
         return zlib.compress(raw.tobytes().ljust(self.bytes, b"\0"), self._level)
 
     def deflate_all(self, raw: _Bytes) -> list[bytes]:
-        """Consecutive chunks as they are stored."""
+        """Compresses consecutive chunks."""
         return [self.deflate(raw[start : start + self.bytes]) for start in range(0, len(raw), self.bytes)]
 
     def write(self, stored: bytes) -> None:
@@ -160,7 +160,7 @@ class _Chunks:
 
 
 class _Table:
-    """A small array that is known before it is written."""
+    """Writer of a small array whose content is known in advance."""
 
     def __init__(self, chunks: _Chunks, rows: npt.NDArray[Any], rows_per_event: int) -> None:
         # Bytes, for NumPy does not copy what lies between the members of a record.
@@ -169,7 +169,7 @@ class _Table:
         self._written = 0
 
     def write(self, events: int) -> None:
-        """Write all chunks that hold a row of the first ``events`` events and are not written yet."""
+        """Write all unwritten chunks that hold a row of the first ``events`` events."""
         end = min(events * self._event_bytes, len(self._raw))
         while self._written < end:
             self._chunks.write(self._chunks.deflate(self._raw[self._written : self._written + self._chunks.bytes]))
@@ -177,14 +177,14 @@ class _Table:
 
 
 class _Voxels:
-    """The large array of a producer, of which a part is in memory at a time."""
+    """Writer of a producer's large voxel array, of which only a part is in memory at a time."""
 
     def __init__(self, chunks: _Chunks) -> None:
         self._chunks = chunks
         self._left: _Bytes = np.empty(0, np.uint8)
 
     def add(self, voxels: npt.NDArray[Any], pool: Executor) -> None:
-        """Write all full chunks; what is left waits for the next call."""
+        """Write all full chunks and keep the remaining voxels for the next call."""
         raw = np.concatenate([self._left, voxels.view(np.uint8)])
         size = self._chunks.bytes
         full = len(raw) // size * size
@@ -203,7 +203,7 @@ class _Voxels:
 
 
 class _Unread:
-    """Random bytes in place of the groups that the application does not read."""
+    """Writer of random bytes that stand for the groups which the application does not read."""
 
     def __init__(self, file: h5py.File, event_bytes: int, events: int, seed: int, first: int) -> None:
         self._chunks = -(-event_bytes * events // _UNREAD_CHUNK)
@@ -215,7 +215,7 @@ class _Unread:
         self._written = 0
 
     def write(self, events: int) -> None:
-        """Write what the first ``events`` events have and is not written yet."""
+        """Write the unwritten bytes of the first ``events`` events."""
         while self._written < min(-(-events * self._event_bytes // _UNREAD_CHUNK), self._chunks):
             self._array.write_direct_chunk((self._written * _UNREAD_CHUNK,), self._generator.bytes(_UNREAD_CHUNK))
             self._written += 1

@@ -1,1 +1,1 @@
-"""netCDF, generic and with the CF conventions."""
+"""Formats ``netcdf`` and ``netcdf_cf``: netCDF files, generic or with the CF conventions."""

@@ -40,7 +40,7 @@ _TABLE_CHUNK = 1024  # rows
 _MOST_DRAWN = 4096  # samples whose lengths tell the mean
 
 Table = tuple["netCDF4.Variable[Any]", npt.NDArray[Any]]
-"""A small variable and what is written into it."""
+"""Small variable and the values written to it."""
 
 
 class NetcdfFiles(FieldFormat):
@@ -66,14 +66,15 @@ class NetcdfFiles(FieldFormat):
         if variant != "netcdf4" and (chunked or self.options.compression != "none"):
             settings = f"chunk_bytes={self.options.chunk_bytes}, compression={self.options.compression}"
             raise ConfigError(
-                f"dataset.netcdf: {settings} {key}: classic variants have neither chunks nor compression",
-                hint="set dataset.netcdf.variant=netcdf4, or leave chunks and compression out",
+                f"dataset.netcdf: {settings} cannot be used {key}: classic variants have neither chunks nor "
+                "compression",
+                hint="set dataset.netcdf.variant=netcdf4, or remove the settings of chunks and compression",
             )
         for number, field in enumerate(config.fields):
             if variant != "netcdf4" and "/" in field.name:
                 raise ConfigError(
-                    f"dataset.fields: name={field.name!r} {key}, which has no groups",
-                    hint="rename it, or set dataset.netcdf.variant=netcdf4",
+                    f"dataset.fields: name={field.name!r} cannot be used {key}, which has no groups",
+                    hint="rename the field, or set dataset.netcdf.variant=netcdf4",
                 )
             # Wrong chunks and sizes are told before anything is written.
             field_chunk(field, 1, self.options.chunk_bytes)
@@ -84,9 +85,9 @@ class NetcdfFiles(FieldFormat):
         size = rows * math.prod(spec.shape) * spec.dtype.itemsize
         if size > _LIMITS.get(variant, size) and not self._is_record(number):
             raise ConfigError(
-                f"dataset.fields: {spec.name}: {size} bytes in a file are more than a variable of "
-                f"dataset.netcdf.variant={variant} takes",
-                hint="set dataset.netcdf.variant=64bit_data or netcdf4, or fewer dataset.samples_per_file",
+                f"dataset.fields: {spec.name} needs {size} bytes in a file, more than a variable of "
+                f"dataset.netcdf.variant={variant} can hold",
+                hint="set dataset.netcdf.variant=64bit_data or netcdf4, or lower dataset.samples_per_file",
             )
 
     def _is_record(self, number: int) -> bool:
@@ -102,7 +103,7 @@ class NetcdfFiles(FieldFormat):
 
     @abstractmethod
     def describe(self, file: netCDF4.Dataset, first_sample: int, rows: Sequence[npt.NDArray[np.int64]]) -> list[Table]:
-        """Create the dimensions, and everything beside the arrays.
+        """Create the dimensions, attributes and all variables other than the arrays.
 
         Args:
             file: the new file.
@@ -118,7 +119,7 @@ class NetcdfFiles(FieldFormat):
         """Names of the dimensions of field ``number``, which :meth:`describe` created."""
 
     def table_chunk(self, rows: int, *shape: int) -> dict[str, Any]:
-        """Options of a small variable along the samples: the library's own chunks would be of a megabyte."""
+        """Chunk options of a small variable along the samples; the library's default chunks would have a megabyte."""
         if self.options.variant != "netcdf4" or not self.options.unlimited:
             return {}
         return {"chunksizes": (min(rows, _TABLE_CHUNK), *shape)}
@@ -129,14 +130,14 @@ class NetcdfFiles(FieldFormat):
 
     @abstractmethod
     def index(self, file: NcFile, number: int, array: Rows) -> RowIndex:
-        """The index of the rows of variable-length field ``number``.
+        """Row index of the variable-length field ``number``.
 
         Raises:
             DataError: the file does not tell.
         """
 
     def check(self, file: NcFile) -> None:
-        """Read what an application reads when it opens a file.
+        """Read the metadata that an application reads when it opens a file.
 
         Raises:
             DataError: something is missing or does not fit.
@@ -159,7 +160,7 @@ class NetcdfFiles(FieldFormat):
     def _define(
         self, file: netCDF4.Dataset, first_sample: int, rows: Sequence[npt.NDArray[np.int64]]
     ) -> tuple[list[Table], list[netCDF4.Variable[Any]]]:
-        """Defines all variables before data are written: in classic variants, a later definition would move data."""
+        """Define all variables before data are written; in classic variants a later definition would move data."""
         tables = self.describe(file, first_sample, rows)
         arrays = []
         for number, spec in enumerate(self._specs):
@@ -174,7 +175,7 @@ class NetcdfFiles(FieldFormat):
         return tables, arrays
 
     def _storage(self, number: int, rows: int) -> dict[str, Any]:
-        """Chunks and filters of an array of netCDF-4."""
+        """Chunk and filter options of a netCDF-4 array."""
         options = self.options
         chunk = self._chunk(number, rows)
         storage: dict[str, Any] = {"contiguous": True} if chunk is None else {"chunksizes": chunk}
@@ -187,7 +188,7 @@ class NetcdfFiles(FieldFormat):
         }
 
     def _chunk(self, number: int, rows: int) -> tuple[int, ...] | None:
-        """Chunk of an array of netCDF-4; ``None``: contiguous."""
+        """Chunk shape of a netCDF-4 array; ``None``: contiguous."""
         spec, options = self._specs[number], self.options
         chunk = field_chunk(self.config.fields[number], rows, options.chunk_bytes)
         if chunk is None and (self._is_record(number) or options.compression != "none"):
@@ -198,7 +199,7 @@ class NetcdfFiles(FieldFormat):
     # --- sizes ---
 
     def stored_bytes(self) -> float:
-        """Bytes of a file over its samples: its data, and what a file without data takes."""
+        """Mean bytes of a sample in a file, from the size of the data and of an empty file."""
         samples = self.config.samples_per_file
         with temporary_folder() as folder:
             path = folder / "trial.nc"
@@ -216,7 +217,7 @@ class NetcdfFiles(FieldFormat):
         return total / samples
 
     def table_bytes(self, number: int) -> float:
-        """Bytes beside the arrays that come with each sample of field ``number``."""
+        """Bytes that each sample of field ``number`` takes in addition to the array."""
         return 0
 
     def _data(self, number: int, rows: int) -> int:
@@ -224,7 +225,7 @@ class NetcdfFiles(FieldFormat):
         return rows * math.prod(spec.shape) * spec.dtype.itemsize
 
     def _stored(self, number: int, rows: int) -> float:
-        """Bytes that an array takes in a file, with the index of its chunks."""
+        """Bytes of an array in a file, including the index of its chunks."""
         spec = self._specs[number]
         chunk = self._chunk(number, rows) if self.options.variant == "netcdf4" else None
         if chunk is None:
@@ -239,7 +240,7 @@ class NetcdfFiles(FieldFormat):
         return self._data(number, rows) * self._ratio(number, size) + index
 
     def _ratio(self, number: int, chunk_bytes: int) -> float:
-        """Stored size of a chunk over its own size."""
+        """Compression ratio of a chunk: stored bytes / bytes in memory."""
         dtype = self._specs[number].dtype
         count = max(1, min(chunk_bytes, _TRIAL_BYTES) // dtype.itemsize)
         content = payload.array(payload.rng(self.seed, 0, number), (count,), dtype, self._compressibility)

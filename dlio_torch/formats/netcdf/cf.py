@@ -1,4 +1,4 @@
-"""netCDF with the CF conventions: coordinates, units, and contiguous ragged arrays.
+"""Format ``netcdf_cf``: netCDF with the CF conventions (coordinates, units, contiguous ragged arrays).
 
 Samples of fixed length are the steps of ``time``: a field of shape (lat, lon), (level, lat, lon) or (level) is a
 variable (time, ...) with a coordinate variable for each of these dimensions; axes before those have none.  With
@@ -52,12 +52,13 @@ class NetcdfCfFormat(NetcdfFiles):
         for spec in self._specs:
             if spec.name in {"sample", "time", "lat", "lon", "sample_id", *index_names, *axes}:
                 raise ConfigError(
-                    f"dataset.fields: name={spec.name!r} is a coordinate in dataset.format={self.name}",
+                    f"dataset.fields: name={spec.name!r} is reserved for a coordinate variable of "
+                    f"dataset.format={self.name}",
                     hint="rename it",
                 )
 
     def _axes(self, shape: tuple[int, ...]) -> tuple[str, ...]:
-        """Names of the dimensions of a sample of this shape, or of a row."""
+        """Dimension names of a sample, or of a row, with this shape."""
         kinds = {0: [], 1: ["level"], 2: ["lat", "lon"]}.get(len(shape), ["level", "lat", "lon"])
         if self._obs:  # the latitude of a time series is that of its place
             kinds = []
@@ -121,13 +122,13 @@ class NetcdfCfFormat(NetcdfFiles):
     # --- reading ---
 
     def check(self, file: NcFile) -> None:
-        """Read the coordinate variables of all dimensions of the fields, as readers that know CF do."""
+        """Read the coordinate variables of all dimensions of the fields, as CF-aware readers do."""
         with reading(file.path):
             conventions = getattr(file.dataset, "Conventions", "")
             if "CF" not in str(conventions):
                 raise DataError(
-                    f"{file.path} does not say that it follows the CF conventions: Conventions={conventions!r}",
-                    hint="read it with dataset.format=netcdf",
+                    f"{file.path} does not declare the CF conventions: its attribute Conventions is {conventions!r}",
+                    hint="set dataset.format=netcdf to read files without CF conventions",
                 )
             variables = [file.variable(spec.name) for spec in self._specs]
             coordinates = file.dataset.variables
@@ -146,8 +147,10 @@ class NetcdfCfFormat(NetcdfFiles):
             ]
             if not counts:
                 raise DataError(
-                    f"{file.path}: no variable has sample_dimension={along!r}, which would count the rows of {name}",
-                    hint="contiguous ragged arrays are read, no indexed or incomplete ones",
+                    f"{file.path}: no variable has the attribute sample_dimension={along!r}, which marks the row "
+                    f"counts of {name}",
+                    hint="store the array as a contiguous ragged array; indexed and incomplete ragged arrays are "
+                    "not supported",
                 )
             lengths = np.asarray(counts[0][:]).astype(np.int64)
         return CountedIndex(ends_of(lengths, array.count, name, file.path, table=counts[0].name))
@@ -162,7 +165,7 @@ def _time(obs: str) -> str:
 
 
 def _grid(kind: str, length: int) -> tuple[dict[str, str], npt.NDArray[np.float64]]:
-    """Attributes and values of the coordinate of an axis: middles of equal cells around the globe."""
+    """Attributes and values of an axis's coordinate variable: centers of equal cells around the globe."""
     middles = (np.arange(length) + 0.5) / length
     if kind == "lat":
         return {**_LAT, "axis": "Y"}, 180 * middles - 90

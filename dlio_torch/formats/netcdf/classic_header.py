@@ -1,4 +1,4 @@
-"""The header of a classic netCDF file, as far as it tells where the data lie.
+"""Parser of classic netCDF headers: file extent, type and shape of each variable.
 
 The netCDF library gives zeros for what a cut file does not hold, and no error.  The format is that of the
 NetCDF Classic Format Specification: CDF-1, CDF-2 (64-bit offsets) and CDF-5 (64-bit data).
@@ -23,7 +23,7 @@ _TYPES = {
     1: "int8", 2: "S1", 3: "int16", 4: "int32", 5: "float32", 6: "float64", 7: "uint8", 8: "uint16", 9: "uint32",
     10: "int64", 11: "uint64",
 }  # fmt: skip
-"""nc_type -> NumPy's name of it."""
+"""Number of an ``nc_type`` -> NumPy's name of the type."""
 _SIZES = {number: np.dtype(name).itemsize for number, name in _TYPES.items()}
 _STREAMING = 0xFFFFFFFF  # numrecs of a file whose writer did not come back to its header
 _MOST = 1 << 24  # entries of a list, characters of a name: more is damage
@@ -31,7 +31,7 @@ _MOST = 1 << 24  # entries of a list, characters of a name: more is damage
 
 @dataclass(frozen=True)
 class VariableExtent:
-    """The extent of a variable in the file.
+    """Extent of a variable in the file.
 
     Attributes:
         begin: first byte.
@@ -64,7 +64,7 @@ class ClassicHeader:
 
 
 def read_classic_header(path: Path) -> ClassicHeader | None:
-    """Extents of the variables of a classic file; ``None``: it is of another kind.
+    """Reads the extents of a classic file's variables; ``None`` if the file is not a classic netCDF file.
 
     Raises:
         DataError: it ends too early, or its header is damaged.
@@ -77,18 +77,18 @@ def read_classic_header(path: Path) -> ClassicHeader | None:
         try:
             header = _HeaderParser(file, magic[3]).parse()
         except (struct.error, LookupError, ValueError, OverflowError, MemoryError) as error:
-            raise DataError(f"{path} has a damaged header", hint="generate or fetch it again") from error
+            raise DataError(f"{path} has a damaged header", hint="generate or fetch the file again") from error
         size = os.fstat(file.fileno()).st_size
     if size < header.end:
         raise DataError(
-            f"{path} has {size} bytes, its header speaks of {header.end}: it is incomplete",
-            hint="generate or fetch it again",
+            f"{path} is incomplete: it has {size} bytes, but its header describes {header.end} bytes",
+            hint="generate or fetch the file again",
         )
     return header
 
 
 class _HeaderParser:
-    """Reads a header from behind its magic number."""
+    """Parser of a header, starting after the magic number."""
 
     def __init__(self, file: BinaryIO, version: int) -> None:
         self._file = file
@@ -96,7 +96,7 @@ class _HeaderParser:
         self._place = ">I" if version == 1 else ">Q"
 
     def parse(self) -> ClassicHeader:
-        """All variables, and the end of the data."""
+        """Parses all variables and the end of the data."""
         records = self._number(self._count)
         lengths = []
         for _ in range(self._list(_DIMENSION)):
@@ -115,7 +115,7 @@ class _HeaderParser:
             begin = self._number(self._place)
             is_record = bool(shape) and shape[0] == 0
             if name in variables:
-                raise ValueError(f"{name} comes twice")
+                raise ValueError(f"variable {name} is defined twice")
             size = element * math.prod(shape[1:] if is_record else shape)
             if is_record:
                 recorded.append(name)
@@ -141,7 +141,7 @@ class _HeaderParser:
         return count
 
     def _list(self, kind: int) -> int:
-        """Entries of a list; an absent one has none."""
+        """Reads the number of entries of a list, which is 0 for an absent list."""
         tag, count = self._number(">I"), self._number(self._count)
         if tag not in (0, kind) or (tag == 0 and count):
             raise ValueError(f"tag {tag}")
@@ -151,7 +151,7 @@ class _HeaderParser:
         size = self._short(self._number(self._count))
         name = self._file.read(-(-size // 4) * 4)[:size]
         if len(name) < size:
-            raise ValueError("it ends in a name")
+            raise ValueError("the header ends within a name")
         return name.decode()
 
     def _skip(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Arrays of a classic netCDF file, from its header."""
+"""Inspection of a classic netCDF file: arrays from its header."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlio_torch.formats.netcdf.classic_header import read_classic_header
 
 
 def read_content(path: Path, content: dict[str, Any]) -> None:
-    """Add ``arrays`` of a classic file, and ``complete``; netCDF-4 is HDF5.
+    """Add ``arrays`` and ``complete`` for a classic file; netCDF-4 files are described as HDF5.
 
     An array has ``name``, ``dtype``, ``shape``, ``logical_bytes``, ``offset``, where its first element lies, and
     ``step``, the bytes from one record to the next.

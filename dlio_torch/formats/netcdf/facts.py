@@ -26,7 +26,7 @@ class NetcdfFacts(FormatFacts):
 
 
 class NetcdfCfFacts(NetcdfFacts):
-    """Facts about format ``netcdf_cf``; a file of it is recognised as ``netcdf``."""
+    """Facts about format ``netcdf_cf``, whose files are recognised as ``netcdf``."""
 
     name: ClassVar[str] = "netcdf_cf"
     format: ClassVar[str] = "dlio_torch.formats.netcdf.cf:NetcdfCfFormat"

@@ -1,4 +1,4 @@
-"""NetCDF files: creating and opening them, element types, reading rows of a variable.
+"""NetCDF files through the netCDF4 library: creating, opening, element types and reading rows.
 
 All calls of the library go through :data:`LOCK`: netCDF-C is not made for threads, and netCDF4 gives the
 interpreter free while it is inside, as applications that read with threads have to know, too.
@@ -34,7 +34,7 @@ MODELS: dict[str, Any] = {
     "64bit_offset": "NETCDF3_64BIT_OFFSET",
     "64bit_data": "NETCDF3_64BIT_DATA",
 }
-"""``dataset.netcdf.variant`` -> the library's name of it."""
+"""``dataset.netcdf.variant`` -> the library's name of the variant."""
 
 _NATIVE = ("int8", "int16", "int32", "float32", "float64")
 _MORE = (*_NATIVE, "uint8", "uint16", "uint32", "int64", "uint64")
@@ -45,7 +45,7 @@ _HINT = "correct dataset.fields"
 
 @dataclass(frozen=True)
 class Element:
-    """How elements are stored that the variant has no type for, or has one.
+    """Stored type of elements, and the conversion for types that the netCDF variant lacks.
 
     Attributes:
         dtype: of the stored elements; of the same size.
@@ -57,7 +57,7 @@ class Element:
 
 
 def need_netcdf4(name: str) -> None:
-    """Raise unless the package is there.
+    """Raise unless the package netCDF4 is installed.
 
     Raises:
         MissingPackageError: it is not; names the extra.
@@ -71,7 +71,7 @@ def need_netcdf4(name: str) -> None:
 
 
 def element_of(dtype: np.dtype[Any], variant: str, name: str) -> Element:
-    """How the elements of a field are stored.
+    """Chooses how the elements of a field are stored.
 
     Unsigned integers are stored as signed ones with ``_Unsigned``, the convention of the classic variants, and
     truth values as bytes with ``dtype="bool"``, that of xarray.
@@ -89,16 +89,16 @@ def element_of(dtype: np.dtype[Any], variant: str, name: str) -> Element:
         return Element(signed, {"_Unsigned": "true"})
     if dtype.name in _MORE:
         raise ConfigError(
-            f"dataset.fields: {name}: dtype={dtype} with dataset.netcdf.variant={variant}, which has no integers of "
-            "8 bytes",
-            hint="set dataset.netcdf.variant=64bit_data or netcdf4, or another dtype",
+            f"dataset.fields: {name}: dtype={dtype} cannot be used with dataset.netcdf.variant={variant}, which has "
+            "no 8-byte integers",
+            hint="set dataset.netcdf.variant=64bit_data or netcdf4, or another dtype of the field",
         )
-    raise ConfigError(f"dataset.fields: {name}: netCDF has no type for {dtype}", hint=f"one of {', '.join(_MORE)}")
+    raise ConfigError(f"dataset.fields: {name}: netCDF has no type for {dtype}", hint=f"use one of {', '.join(_MORE)}")
 
 
 @contextmanager
 def creating(path: Path, variant: str) -> Iterator[netCDF4.Dataset]:
-    """A new file, closed at the end."""
+    """Creates a new file, which is closed after the body."""
     import netCDF4
 
     with LOCK, netCDF4.Dataset(path, "w", format=MODELS[variant]) as file:
@@ -109,7 +109,7 @@ def creating(path: Path, variant: str) -> Iterator[netCDF4.Dataset]:
 def create(
     file: netCDF4.Dataset, name: str, element: Element, dimensions: tuple[str, ...], **options: Any
 ) -> netCDF4.Variable[Any]:
-    """A new variable that takes elements as they are stored."""
+    """Creates a variable to which elements are written in their stored form."""
     variable = file.createVariable(name, element.dtype, dimensions, fill_value=False, **options)
     variable.set_auto_maskandscale(False)
     variable.setncatts(dict(element.attributes))
@@ -117,7 +117,7 @@ def create(
 
 
 class NcFile:
-    """An open file.
+    """Open netCDF file.
 
     Args:
         path: the file.
@@ -140,7 +140,7 @@ class NcFile:
             self.dataset.set_auto_maskandscale(False)
 
     def variable(self, name: str) -> Any:
-        """The variable ``name``, a path through groups.
+        """Returns the variable ``name``, which may be a path through groups.
 
         Raises:
             DataError: it is not there; names what is.
@@ -149,15 +149,15 @@ class NcFile:
         *groups, last = name.split("/")
         for part in groups:
             if part not in group.groups:
-                raise DataError(f"{self.path} has no group {part!r} for {name!r}", hint=_HINT)
+                raise DataError(f"{self.path} has no group {part!r}, which the variable {name!r} needs", hint=_HINT)
             group = group.groups[part]
         if last not in group.variables:
             there = ", ".join([*list(group.variables)[:8], *(f"{other}/" for other in list(group.groups)[:8])])
-            raise DataError(f"{self.path} has no variable {name!r}; it has {there or 'none'}", hint=_HINT)
+            raise DataError(f"{self.path} has no variable {name!r}; its variables are: {there or 'none'}", hint=_HINT)
         return group.variables[last]
 
     def rows(self, name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...], cache_bytes: int = 0) -> Rows:
-        """The variable ``name`` for reading.
+        """Returns the variable ``name`` for reading by rows, after checking type and shape.
 
         Args:
             name: path of the variable.
@@ -172,10 +172,16 @@ class NcFile:
             variable = self.variable(name)
             element_type, shape = variable.dtype, tuple(variable.shape)
             if not isinstance(element_type, np.dtype) or not _fits(element_type.newbyteorder("="), dtype):
-                raise DataError(f"{self.path}: {name} holds {element_type}, expected {dtype}", hint=_HINT)
+                raise DataError(
+                    f"{self.path}: variable {name} holds {element_type}, but the configuration expects {dtype}",
+                    hint=_HINT,
+                )
             if not shape or shape[1:] != row_shape:
                 wanted = ", ".join(["n", *map(str, row_shape)])
-                raise DataError(f"{self.path}: {name} has shape {list(shape)}, expected [{wanted}]", hint=_HINT)
+                raise DataError(
+                    f"{self.path}: variable {name} has shape {list(shape)}, but the configuration expects [{wanted}]",
+                    hint=_HINT,
+                )
             size = math.prod(shape) * element_type.itemsize
             if self.classic_header is None and size > SLACK_BYTES:  # a classic header was compared with the file
                 check_size(name, shape, None, element_type.itemsize, self.path.stat().st_size, ANY_FILTER, self.path)
@@ -184,7 +190,7 @@ class NcFile:
             return Rows(variable, name, dtype, self.path)
 
     def close(self) -> None:
-        """Close the file; its variables are of no use afterwards."""
+        """Close the file; its variables must not be used afterwards."""
         with LOCK:
             if self.dataset.isopen():
                 self.dataset.close()
@@ -196,7 +202,7 @@ class NcFile:
 
 
 class Rows:
-    """A variable that is read by runs of rows along its first axis: one call of the library each.
+    """Variable that is read by ranges of rows along its first axis, with one library call per range.
 
     Attributes:
         count: rows.
@@ -212,7 +218,7 @@ class Rows:
         self._path = path
 
     def read(self, first: int, count: int) -> npt.NDArray[Any]:
-        """``count`` rows from row ``first`` on, in a new array.
+        """Reads ``count`` rows from row ``first`` on into a new array.
 
         Raises:
             DataError: there are fewer, or they are damaged.
@@ -225,15 +231,16 @@ class Rows:
         return rows.view(self._dtype)
 
     def check(self, first: int, count: int) -> None:
-        """Raise unless there are rows ``first`` to ``first + count - 1``.
+        """Raise unless the variable has rows ``first`` to ``first + count - 1``.
 
         Raises:
             DataError: there are fewer.
         """
         if first < 0 or count < 0 or first + count > self.count:
             raise DataError(
-                f"{self._path}: {self.name} has {self.count} rows, rows {first} to {first + count - 1} were asked for",
-                hint="the file does not fit its own index; generate or fetch it again",
+                f"{self._path}: {self.name} has {self.count} rows, but rows {first} to {first + count - 1} were "
+                "requested",
+                hint="the file contradicts its own index; generate or fetch the file again",
             )
 
 
@@ -244,7 +251,7 @@ def _fits(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Hold the library, and turn its errors into the one-line error for the file.
+    """Hold the library's lock and turn its errors into the one-line error for the file.
 
     Raises:
         DataError: one line that names the file.

@@ -1,4 +1,4 @@
-"""Generic netCDF: one variable for each field of a sample, stacked along the dimension ``sample``.
+"""Format ``netcdf``: one variable per field of a sample, with samples stacked along the dimension ``sample``.
 
 A fixed-length field ``f`` is a variable of shape (samples, *shape).  A variable-length one has shape
 (all rows, *shape), and beside it lies ``f_extents`` of shape (samples, 2): first row and number of rows.
@@ -37,7 +37,8 @@ class NetcdfFormat(NetcdfFiles):
         for spec in self._specs:
             if spec.name in tables:
                 raise ConfigError(
-                    f"dataset.fields: {spec.name!r} is the table of extents of another array", hint="rename it"
+                    f"dataset.fields: name={spec.name!r} is reserved for the extents of a variable-length array",
+                    hint="rename it",
                 )
         self._count = Element(_WIDE if self.options.variant in ("netcdf4", "64bit_data") else _NARROW, {})
 

@@ -1,4 +1,4 @@
-"""The layout of an open netCDF file: from the header of a classic file, from HDF5's tables of netCDF-4.
+"""Layout of an open netCDF file, from the header of a classic file or the HDF5 tables of a netCDF-4 file.
 
 The netCDF library says what the variables are, as on the faithful path, so that nothing else is taken for one.
 """
@@ -28,7 +28,7 @@ _BESIDE = "_nc4_non_coord_"  # before the name of a variable that is called as a
 def variable_layouts(
     file: NcFile, arrays: Mapping[str, Rows], extents: Mapping[str, RowExtents]
 ) -> dict[str, ArrayLayout]:
-    """The layout of each array.
+    """The layout of each array of a netCDF file.
 
     Args:
         file: open; the library is held.
@@ -43,7 +43,9 @@ def variable_layouts(
         return {name: _classic(file, file.classic_header, rows, extents.get(name)) for name, rows in arrays.items()}
     if file.dataset.disk_format != "HDF5":
         raise DataError(
-            f"{file.path} is stored as {file.dataset.disk_format}, not as HDF5 or a classic file", hint=_OTHER_WAY
+            f"{file.path} is stored as {file.dataset.disk_format}, but loader.engine=decoupled reads only HDF5 and "
+            "classic netCDF files",
+            hint=_OTHER_WAY,
         )
     with closing(open_file(file.path, _CACHE_BYTES)) as stored:
         return {name: _hdf5(stored, file, rows, extents.get(name)) for name, rows in arrays.items()}
@@ -52,7 +54,11 @@ def variable_layouts(
 def _classic(file: NcFile, header: ClassicHeader, rows: Rows, extents: RowExtents | None) -> ArrayLayout:
     extent = header.variables.get(rows.name)
     if extent is None:  # the library spells names in Unicode's normal form
-        raise DataError(f"{file.path}: its header spells {rows.name!r} in another way", hint=_OTHER_WAY)
+        raise DataError(
+            f"{file.path}: the header of the file spells the variable {rows.name!r} in another way than the netCDF "
+            "library",
+            hint=_OTHER_WAY,
+        )
     size = extent.size if extent.step else extent.size // max(1, rows.count)
     turned = extent.element if sys.byteorder == "little" else 1
     return SpacedRows(
@@ -66,11 +72,15 @@ def _hdf5(stored: h5py.File, file: NcFile, rows: Rows, extents: RowExtents | Non
     array = inside[_BESIDE + name if _BESIDE + name in inside else name]
     element_type: np.dtype[np.generic] = rows.variable.dtype
     if array.dtype.newbyteorder("=") != element_type.newbyteorder("="):
-        raise DataError(f"{file.path}: {rows.name} is stored as {array.dtype}, read as {element_type}", hint=_OTHER_WAY)
+        raise DataError(
+            f"{file.path}: {rows.name} is stored as {array.dtype}, but the netCDF library converts it to "
+            f"{element_type}",
+            hint=_OTHER_WAY,
+        )
     if array.shape != tuple(rows.variable.shape):
         raise DataError(
-            f"{file.path}: {rows.name} has shape {list(rows.variable.shape)}, {list(array.shape)} of it stored: its "
-            "unlimited dimension has grown since",
+            f"{file.path}: {rows.name} has shape {list(rows.variable.shape)}, but only {list(array.shape)} is "
+            "stored, because its unlimited dimension has grown",
             hint=_OTHER_WAY,
         )
     return array_layout(array, file.path, extents)

@@ -1,4 +1,4 @@
-"""An open netCDF file: one call of the library for each array of a sample, or of a run of samples."""
+"""Reader of netCDF files: one library call per array for a sample or a run of samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlio_torch.formats.netcdf.layout import variable_layouts
 
 
 class RowIndex(ABC):
-    """An index of the rows of variable-length samples.
+    """Row index of variable-length samples.
 
     Attributes:
         num_samples: samples that it knows.
@@ -38,7 +38,7 @@ class RowIndex(ABC):
 
 
 class StoredIndex(RowIndex):
-    """A table (samples, 2) of first row and number of rows, of which each read takes its part."""
+    """Row index stored as a table of first row and number of rows, of which each read fetches its part."""
 
     def __init__(self, table: Rows) -> None:
         self._table = table
@@ -54,7 +54,7 @@ class StoredIndex(RowIndex):
 
 
 class CountedIndex(RowIndex):
-    """Samples one after another; their ends are in memory.
+    """Row index of adjacent samples, whose end rows are in memory.
 
     Args:
         ends: int64 (samples + 1,): where each sample's rows begin, and the end of the last one's.
@@ -73,7 +73,7 @@ class CountedIndex(RowIndex):
 
 
 class NetcdfReader(Reader):
-    """The samples of a file.
+    """Reader of the samples of one netCDF file.
 
     Args:
         file: the open file; closed by :meth:`close`.
@@ -98,7 +98,7 @@ class NetcdfReader(Reader):
         self.num_samples = agreed(counts, file.path)
 
     def describe(self) -> dict[str, Any]:
-        """Variant of the file, chunks and filters of each array; reads the last sample's place in its array."""
+        """Variant of the file, and chunks and filters of each array; also reads the rows of the last sample."""
         details: dict[str, Any] = {"variant": self._file.dataset.data_model}
         for name, array in self._arrays.items():
             if name in self._indexes and self.num_samples:

@@ -1,1 +1,1 @@
-"""NumPy's single-array files (npy) and zip archives (npz)."""
+"""Formats ``npy`` and ``npz``: NumPy's single-array files and zip archives."""

@@ -1,4 +1,4 @@
-"""Arrays of NumPy's files, from their headers; pickled objects are not loaded."""
+"""Inspection of NumPy files: arrays from their headers; pickled objects are not loaded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_archive(path: Path, content: dict[str, Any]) -> None:
 
 
 def _array(file: IO[bytes], stored: int) -> dict[str, Any]:
-    """The header of an NPY file, which NumPy evaluates as a literal of limited length."""
+    """Type, shape and sizes of an array, from its NPY header."""
     head = io.BytesIO(file.read(_NPY_HEAD))
     version = np.lib.format.read_magic(head)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

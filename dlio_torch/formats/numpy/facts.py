@@ -1,4 +1,4 @@
-"""Facts about NumPy's files, npz and npy, that need no open file."""
+"""Facts about formats ``npz`` and ``npy`` that need no open file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _NumpyFacts(FormatFacts):
-    """Facts that both formats share, as they share their options."""
+    """Facts that ``npz`` and ``npy`` share."""
 
     options: ClassVar[type | None] = NpzConfig
     group: ClassVar[str] = "npz"

@@ -1,4 +1,4 @@
-"""NumPy's single-array files: one file for each field of a sample, read whole by ``numpy.load``.
+"""Format ``npy``: one NumPy file per field of a sample, read whole by ``numpy.load``.
 
 With one field a sample is ``<stem>.npy``; with several it is ``<stem>_<name>.npy`` for each, as the cases of
 MLPerf's unet3d are (``case_00000_x.npy`` and ``case_00000_y.npy``).  The first field's file stands for all of
@@ -78,13 +78,14 @@ class NpyFormat(FieldFormat):
         for spec in self._specs:
             if "/" in spec.name:
                 raise ConfigError(
-                    f"dataset.fields: name={spec.name!r} is no part of a file name",
-                    hint="leave out the slash, or set dataset.format=npz",
+                    f"dataset.fields: name={spec.name!r} contains a slash, but dataset.format=npy uses the name as "
+                    "part of a file name",
+                    hint="rename the field, or set dataset.format=npz",
                 )
             if spec.variable and self._stacking.stacked:
                 raise ConfigError(
-                    f"dataset.fields: {spec.name} is variable-length; dataset.format=npy holds one such sample a file, "
-                    f"and dataset.samples_per_file={config.samples_per_file}",
+                    f"dataset.fields: {spec.name} is variable-length, of which dataset.format=npy stores one sample "
+                    f"per file, but dataset.samples_per_file={config.samples_per_file}",
                     hint="set dataset.samples_per_file=1, or dataset.format=npz",
                 )
         if len(self._specs) > 1:
@@ -95,7 +96,7 @@ class NpyFormat(FieldFormat):
         return f"_{spec.name}.npy" if len(self._specs) > 1 else ".npy"
 
     def _files(self, path: Path) -> list[tuple[ArraySpec, Path]]:
-        """Each array and its file; the first one is ``path``."""
+        """Each array and the path of its file; the first path is ``path``."""
         first, *others = self._specs
         return [(first, path), *((spec, companion_path(path, self.suffix, self._suffix(spec))) for spec in others)]
 
@@ -168,14 +169,16 @@ class NpyFormat(FieldFormat):
 
 @contextmanager
 def _reading(path: Path, place: Path) -> Iterator[None]:
-    """Errors of the file ``place`` of the sample ``path``."""
+    """Turn errors of the file ``place`` into errors that also name the sample's first file ``path``."""
     try:
         with refusing(place):
             yield
     except DataError as error:
         if place == path:
             raise
-        raise DataError(f"{path} lacks one of its arrays: {error.message}", hint=error.hint) from error
+        raise DataError(
+            f"{path}: another array of the same samples cannot be read: {error.message}", hint=error.hint
+        ) from error
 
 
 def _load(file: io.BufferedReader, place: Path) -> npt.NDArray[Any]:
@@ -184,7 +187,9 @@ def _load(file: io.BufferedReader, place: Path) -> npt.NDArray[Any]:
     array = load(file)
     if not isinstance(array, np.ndarray):
         array.close()
-        raise DataError(f"{file.name} is an archive, not a single array", hint="set dataset.format=npz")
+        raise DataError(
+            f"{file.name} is an archive of arrays (npz), not a single array (npy)", hint="set dataset.format=npz"
+        )
     return array
 
 
@@ -192,7 +197,7 @@ _Open = Callable[[Path], io.BufferedReader]
 
 
 class _SampleReader(Reader):
-    """One sample: each file is opened, read and closed for each use; ``open`` itself is the first use's."""
+    """Reader of one sample that opens, reads and closes each file for each use; the first use takes the open files."""
 
     def __init__(self, files: list[tuple[ArraySpec, Path]], open_file: _Open) -> None:
         self._files = files
@@ -221,7 +226,7 @@ class _SampleReader(Reader):
 
 
 def _stacked(files: list[tuple[ArraySpec, Path]], open_file: _Open, recorder: Recorder) -> StackedReader:
-    """Read the files of several samples whole."""
+    """Reader of the files of several samples, which are read whole."""
     path = files[0][1]
     arrays: dict[str, npt.NDArray[Any]] = {}
     for spec, place in files:

@@ -1,4 +1,4 @@
-"""Layout of an array as ``numpy.save`` writes it."""
+"""Layout of arrays that ``numpy.save`` wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_KNOWN = 256
 
 
 def header_of(begun: Begun, name: str, known: dict[bytes, Header]) -> Header:
-    """The header of a single-array file.
+    """Reads the header of a single-array file.
 
     Args:
         begun: the file.
@@ -55,8 +55,9 @@ def array_layout(header: Header, begun: Begun, start: int, spec: ArraySpec, *, s
     path = begun.path
     if header.fortran_order and len(header.shape) > 1:
         raise DataError(
-            f"{path}: {spec.name} is stored column by column",
-            hint="set loader.engine=dataloader, or store it in C order",
+            f"{path}: array {spec.name} is stored in Fortran (column-major) order, which loader.engine=decoupled "
+            "cannot read",
+            hint="set loader.engine=dataloader, or store the array in C order",
         )
     row = math.prod(spec.shape) * spec.dtype.itemsize
     rows = np.array([header.shape[0] if spec.variable else 1], np.int64)

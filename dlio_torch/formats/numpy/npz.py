@@ -1,4 +1,4 @@
-"""NumPy's zip archives: one member for each field of a sample, read by ``numpy.load``.
+"""Format ``npz``: NumPy zip archives with one member per field of a sample, read by ``numpy.load``.
 
 A data set of one-sample files holds each array as the sample has it, as FRNN's shots and MLPerf's unet3d
 cases; such a file is opened, read and closed for each use.  Files of several samples hold them stacked
@@ -77,19 +77,22 @@ class NpzFormat(FieldFormat):
         self._members = members_of(self._specs, options.pickled)
         if options.pickled and self._stacking.stacked:
             raise ConfigError(
-                f"dataset.npz.pickled={options.pickled} with dataset.samples_per_file={config.samples_per_file}",
-                hint="samples in a dictionary are not stacked; set dataset.samples_per_file=1",
+                f"dataset.npz.pickled={options.pickled} cannot be used with "
+                f"dataset.samples_per_file={config.samples_per_file}: samples in a dictionary are not stacked",
+                hint="set dataset.samples_per_file=1",
             )
         names = [spec.name for spec in self._specs]
         for spec in self._specs:
             if spec.variable and self._stacking.last:
                 raise ConfigError(
-                    f"dataset.npz.sample_axis=last with the variable-length field {spec.name!r}",
-                    hint="rows lie along the first axis; set dataset.npz.sample_axis=first",
+                    f"dataset.npz.sample_axis=last cannot be used with the variable-length field {spec.name!r}, "
+                    "whose rows lie along the first axis",
+                    hint="set dataset.npz.sample_axis=first",
                 )
             if spec.variable and spec.name + LENGTHS_SUFFIX in names:
                 raise ConfigError(
-                    f"dataset.fields: {spec.name + LENGTHS_SUFFIX!r} is the table of lengths of another array",
+                    f"dataset.fields: name={spec.name + LENGTHS_SUFFIX!r} is reserved for the lengths of a "
+                    "variable-length array",
                     hint="rename it",
                 )
 
@@ -111,7 +114,7 @@ class NpzFormat(FieldFormat):
         return total + members * (_ENTRY_BYTES + HEADER_BYTES) / self.config.samples_per_file
 
     def _ratio(self, number: int, spec: ArraySpec) -> float:
-        """Stored size over the size in memory: deflating some of the content tells."""
+        """Compression ratio (stored bytes / bytes in memory), from compressing a part of the content."""
         if not self.options.compressed:
             return 1.0
         count = max(1, min(int(self.field_bytes(number)), _TRIAL_BYTES) // spec.dtype.itemsize)
@@ -144,7 +147,7 @@ class NpzFormat(FieldFormat):
                         member.write(rows.view(np.uint8).data)
 
     def _dictionary(self, member: Member, sample: int) -> dict[str, npt.NDArray[Any]]:
-        """The content of a pickled member."""
+        """Content of a pickled member as a dictionary of arrays."""
         skipped = len(member.name) + 1
         return {self._specs[number].name[skipped:]: self.content(number, sample, 1)[0] for number in member.fields}
 
@@ -190,7 +193,7 @@ class NpzFormat(FieldFormat):
 
     @cached_property
     def _expected_bytes(self) -> float:
-        """Bytes of a file, in the mean."""
+        """Mean bytes of a file."""
         return self.stored_bytes() * self.config.samples_per_file
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
@@ -201,14 +204,14 @@ class NpzFormat(FieldFormat):
 
 
 def _new_member(archive: zipfile.ZipFile, name: str) -> Any:
-    """As ``numpy.savez`` opens one; the fixed date of a fresh ZipInfo makes equal content equal bytes."""
+    """Opens a member as ``numpy.savez`` does, with a fixed date so that equal content gives equal bytes."""
     info = zipfile.ZipInfo(name + MEMBER)
     info.compress_type = archive.compression
     return archive.open(info, "w", force_zip64=True)
 
 
 class _Archive:
-    """An open archive, as ``numpy.load(path)`` gives it."""
+    """Open archive, as ``numpy.load(path)`` returns it."""
 
     def __init__(self, path: Path, buffer_bytes: int, *, direct: bool) -> None:
         self._path = path
@@ -218,22 +221,27 @@ class _Archive:
                 self._size = os.fstat(self._file.fileno()).st_size
                 self._npz = load(self._file)
                 if not isinstance(self._npz, np.lib.npyio.NpzFile):
-                    raise DataError(f"{path} is a single array, not an archive", hint="set dataset.format=npy")
+                    raise DataError(
+                        f"{path} is a single array (npy), not an archive of arrays (npz)", hint="set dataset.format=npy"
+                    )
             except BaseException:
                 self._file.close()
                 raise
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """The member ``name``, whole."""
+        """Reads the whole member ``name``."""
         with refusing(self._path):
             find_member(self._npz.zip, name, self._size, self._path)
             array = self._npz[name]
             if not isinstance(array, np.ndarray):  # NumPy gives the bytes of a member that is no array
-                raise DataError(f"{self._path}: {name} is no array", hint="the file is damaged")
+                raise DataError(
+                    f"{self._path}: member {name} is not an array",
+                    hint="the file is damaged; generate or fetch the file again",
+                )
             return array
 
     def dictionary(self, name: str, specs: Sequence[ArraySpec]) -> list[npt.NDArray[Any]]:
-        """The arrays of the pickled dictionary ``name``, by the calls that ``NpzFile.__getitem__`` makes for it."""
+        """Reads the arrays of the pickled dictionary ``name`` with the calls that ``NpzFile.__getitem__`` makes."""
         with refusing(self._path):
             info = find_member(self._npz.zip, name, self._size, self._path)
             with self._npz.zip.open(info.filename) as member:
@@ -250,7 +258,7 @@ _Open = Callable[[], _Archive]
 
 
 class _SampleReader(Reader):
-    """One sample: the file is opened, read and closed for each use; ``open`` itself is the first use's."""
+    """Reader of one sample that opens, reads and closes the file for each use; the first use takes the open file."""
 
     def __init__(self, path: Path, specs: list[ArraySpec], members: list[Member], archive: _Open) -> None:
         self._path = path
@@ -280,7 +288,7 @@ class _SampleReader(Reader):
 def _stacked(
     path: Path, specs: list[ArraySpec], stacking: Stacking, archive: _Open, recorder: Recorder
 ) -> StackedReader:
-    """Read a file of several samples whole."""
+    """Reader of a file of several samples, which is read whole."""
     began = time.perf_counter_ns()
     opened = archive()
     arrays: dict[str, npt.NDArray[Any]] = {}

@@ -1,4 +1,4 @@
-"""Layout of NumPy's zip archives.
+"""Layout of NumPy zip archives.
 
 Members that are stored as they are, in a file that is not small, are read where their samples lie.  Those of a small
 file, deflated ones, and those whose samples lie along the last axis are read whole when the file is opened, and
@@ -70,7 +70,7 @@ def archive_layout(
 
 
 class _ArchiveLayout:
-    """An open archive.
+    """Open archive whose layout is computed.
 
     Args:
         begun: the file.
@@ -85,7 +85,7 @@ class _ArchiveLayout:
         self._path = begun.path
 
     def layouts(self, specs: Sequence[ArraySpec], members: Sequence[Member]) -> tuple[dict[str, ArrayLayout], int]:
-        """The layouts of all arrays, and the number of samples."""
+        """Returns the layouts of all arrays and the number of samples."""
         arrays: dict[str, ArrayLayout] = {}
         counts: dict[str, int] = {}
         for member in members:
@@ -141,14 +141,14 @@ class _ArchiveLayout:
         return ends_of(lengths, rows, spec.name, self._path)
 
     def _read(self, info: zipfile.ZipInfo, name: str) -> tuple[Header, npt.NDArray[Any]]:
-        """A member, whole: its header and its array."""
+        """Reads a whole member: its header and its array."""
         content = self._content(info)
         header = read_header(io.BytesIO(content), len(content), self._path, name)
         flat = np.frombuffer(content, header.dtype, math.prod(header.shape), header.bytes)
         return header, flat.reshape(header.shape, order="F" if header.fortran_order else "C")
 
     def _content(self, info: zipfile.ZipInfo) -> bytes:
-        """The bytes of a member, checked."""
+        """Reads the bytes of a member and verifies its checksum."""
         start = member_start(self._file, info, self._path)
         if self._begun.descriptor is None:
             stored = self._begun.data[start : start + info.compress_size]
@@ -159,12 +159,13 @@ class _ArchiveLayout:
             content = inflated(stored, info.file_size, f"{self._path}: {info.filename}", bare=True)
         elif info.compress_type != zipfile.ZIP_STORED:
             raise DataError(
-                f"{self._path}: {info.filename} is compressed by method {info.compress_type}",
-                hint="set loader.engine=dataloader, or deflate it",
+                f"{self._path}: member {info.filename} is compressed with zip method {info.compress_type}, which "
+                "loader.engine=decoupled cannot read",
+                hint="set loader.engine=dataloader, or compress the archive with deflate",
             )
         if zlib.crc32(content) != info.CRC:
             raise DataError(
-                f"{self._path}: {info.filename} has another checksum than the archive says",
-                hint="the file is damaged; generate or fetch it again",
+                f"{self._path}: member {info.filename} does not match its stored checksum",
+                hint="the file is damaged; generate or fetch the file again",
             )
         return content

@@ -1,4 +1,4 @@
-"""Arrays inside a pickled dictionary, as ``numpy.savez(path, name=dictionary)`` stores them; nothing is unpickled.
+"""Parser of arrays in a pickled dictionary (``numpy.savez(path, name=dictionary)``), which unpickles nothing.
 
 A pickle is a program, and loading one of unknown origin runs it.  Its opcodes can be read without being run: they
 say which bytes follow them, and the elements of an array are the bytes behind the flag of its element order (the
@@ -42,11 +42,11 @@ _ORDERS: dict[str, Literal["C", "F"]] = {"NEWFALSE": "C", "NEWTRUE": "F"}
 
 
 class PickleError(Exception):
-    """Bytes are no pickle, or are cut short."""
+    """The bytes are not a pickle, or the pickle is truncated."""
 
 
 class UnpicklerFile:
-    """A file read as the C unpickler reads it.
+    """File object that is read with the same calls as by the C unpickler.
 
     Args:
         file: positioned at the pickle; has ``peek``, as the members of an archive do.
@@ -64,7 +64,7 @@ class UnpicklerFile:
         self._skipped = 0  # up to where the file has been moved on
 
     def read(self, count: int) -> bytes:
-        """The next ``count`` bytes, in the buffer if they are few."""
+        """Reads the next ``count`` bytes, through the buffer if they are few."""
         self._take(count)
         if count > len(self._buffer) - self._next:
             self._fill(count)
@@ -72,7 +72,7 @@ class UnpicklerFile:
         return self._buffer[self._next - count : self._next]
 
     def read_into_memory(self, count: int) -> bytes:
-        """The next ``count`` bytes: those of the buffer, and the rest in one call."""
+        """Reads the next ``count`` bytes: buffered bytes first, the rest in one call."""
         self._take(count)
         begin = self._buffer[self._next : self._next + count]
         self._next += len(begin)
@@ -81,11 +81,11 @@ class UnpicklerFile:
         self._skip()
         rest = self._file.read(count - len(begin))  # readinto() of an archive's member is this
         if len(rest) < count - len(begin):
-            raise PickleError("the pickle is cut short")
+            raise PickleError("the pickle is truncated")
         return begin + rest if begin else bytes(rest)
 
     def readline(self) -> bytes:
-        """The next line."""
+        """Reads the next line."""
         end = self._buffer.find(b"\n", self._next) + 1
         if not end:
             self._skip()
@@ -95,22 +95,22 @@ class UnpicklerFile:
         self._next = end
         self._take(len(line))
         if not line.endswith(b"\n"):
-            raise PickleError("the pickle is cut short")
+            raise PickleError("the pickle is truncated")
         return line
 
     def read_frame(self, count: int) -> None:
-        """Have the next ``count`` bytes in the buffer."""
+        """Read the next ``count`` bytes into the buffer."""
         self.read(count)
         self._next -= count
         self._left += count
 
     def end(self) -> None:
-        """Move the file behind what was read."""
+        """Set the position of the file to the end of the bytes that were consumed."""
         self._skip()
 
     def _take(self, count: int) -> None:
         if count > self._left:
-            raise PickleError(f"the pickle asks for {count} bytes and has {self._left}")
+            raise PickleError(f"the pickle announces {count} more bytes but has only {self._left}")
         self._left -= count
 
     def _skip(self) -> None:
@@ -126,7 +126,7 @@ class UnpicklerFile:
                 return
         self._set(self._file.read(count), peeked=False)
         if count > len(self._buffer):
-            raise PickleError("the pickle is cut short")
+            raise PickleError("the pickle is truncated")
 
     def _set(self, content: bytes, *, peeked: bool) -> None:
         self._buffer, self._next = content, 0
@@ -135,7 +135,7 @@ class UnpicklerFile:
 
 @dataclass(frozen=True)
 class Elements:
-    """The elements of one array of a pickle.
+    """Elements of one array in a pickle.
 
     Attributes:
         order: ``C`` or ``F``: which index changes fastest, the last or the first.
@@ -147,7 +147,7 @@ class Elements:
 
 
 def read_elements(file: Any, size: int) -> Iterator[Elements]:
-    """The elements of the arrays in a pickle, in their order.
+    """Yields the elements of each array in a pickle, in order.
 
     Args:
         file: see :class:`UnpicklerFile`.
@@ -183,7 +183,7 @@ def read_elements(file: Any, size: int) -> Iterator[Elements]:
 
 
 def _argument(source: UnpicklerFile, opcode: pickletools.OpcodeInfo) -> bytes:
-    """Read what follows an opcode; returns it where it has a fixed length, or is a bytes object."""
+    """Reads the argument of an opcode; returns arguments of fixed length and bytes objects."""
     if opcode.arg is None:
         return b""
     if opcode.arg.n == pickletools.UP_TO_NEWLINE:
@@ -203,14 +203,14 @@ def _argument(source: UnpicklerFile, opcode: pickletools.OpcodeInfo) -> bytes:
 
 
 def write_dictionary(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write what ``numpy.savez`` does for a dictionary: an array of one object, pickled."""
+    """Write a dictionary as ``numpy.savez`` does: as a pickled array of one object."""
     np.lib.format.write_array(file, np.asanyarray(dict(arrays)), allow_pickle=True)
 
 
 def read_dictionary(
     file: Any, size: int, specs: Sequence[ArraySpec], path: Path, name: str
 ) -> Iterator[npt.NDArray[Any]]:
-    """The arrays of a pickled dictionary, in its order; their number and sizes must be those of ``specs``.
+    """Yields the arrays of a pickled dictionary in order; number and sizes must match ``specs``.
 
     Args:
         file: an open member, at its begin.
@@ -239,13 +239,16 @@ def _check_header(file: IO[bytes], path: Path, name: str) -> None:
     version = np.lib.format.read_magic(file)
     known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in known:
-        raise DataError(f"{path}: {name} has a header of version {version}", hint="objects have 1.0 or 2.0")
+        raise DataError(
+            f"{path}: member {name} has an unsupported NPY header version {version}",
+            hint="store the object with version 1.0 or 2.0 of the NPY format",
+        )
     with PARSING:
         shape, _, dtype = known[version](file)
     if dtype != np.dtype("O") or shape != ():
         raise DataError(
-            f"{path}: {name} is {dtype}{list(shape)}, no pickled dictionary",
-            hint="leave it out of dataset.npz.pickled, and name it in dataset.fields",
+            f"{path}: member {name} is {dtype}{list(shape)}, not a pickled dictionary",
+            hint=f"remove {name} from dataset.npz.pickled, and name it in dataset.fields",
         )
 
 
@@ -254,9 +257,9 @@ def _array(elements: Elements, spec: ArraySpec, path: Path) -> npt.NDArray[Any]:
     rows, rest = divmod(len(elements.content), row)
     if rest or not (spec.variable or rows == 1):
         raise DataError(
-            f"{path}: {spec.name} has {len(elements.content)} bytes, "
-            f"{'a row' if spec.variable else 'the array'} of dataset.fields has {row}",
-            hint="correct dataset.fields, which are in the order of the dictionary",
+            f"{path}: array {spec.name} has {len(elements.content)} bytes, but "
+            f"{'a row' if spec.variable else 'the array'} in dataset.fields has {row} bytes",
+            hint="correct dataset.fields, which must have the order of the dictionary",
         )
     shape = (rows, *spec.shape) if spec.variable else spec.shape
     array = np.empty(shape, spec.dtype)
@@ -266,6 +269,6 @@ def _array(elements: Elements, spec: ArraySpec, path: Path) -> npt.NDArray[Any]:
 
 def _miscounted(path: Path, name: str, there: str, wanted: int) -> DataError:
     return DataError(
-        f"{path}: {name} holds {there} arrays, dataset.fields has {wanted} in it",
-        hint=f"name each array as {name}/KEY, in the order of the dictionary",
+        f"{path}: the dictionary {name} holds {there} arrays, but dataset.fields name {wanted} arrays of {name}",
+        hint=f"name each array in dataset.fields as {name}/KEY, in the order of the dictionary",
     )

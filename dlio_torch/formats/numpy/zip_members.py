@@ -1,4 +1,4 @@
-"""Members of NumPy's zip archives: which fields they hold, found, and where their bytes begin."""
+"""Members of NumPy zip archives: fields in each member, lookup by name and position of the bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import ArraySpec
 
 MEMBER = ".npy"
-"""Suffix of the member of an array, after the array's name."""
+"""Suffix that a member's name has after the name of its array."""
 
 _DEFLATE_LIMIT = 1100  # deflate gains a factor of 1032 at most: a larger size is a lie
 _LOCAL = struct.Struct("<4s22xHH")  # signature, and the lengths of name and extra field (APPNOTE 4.3.7)
@@ -22,7 +22,7 @@ _ENCRYPTED = 1
 
 @dataclass(frozen=True)
 class Member:
-    """A member of an archive.
+    """Member of an archive.
 
     Attributes:
         name: without the suffix.
@@ -36,7 +36,7 @@ class Member:
 
 
 def members_of(specs: Sequence[ArraySpec], pickled: Sequence[str]) -> list[Member]:
-    """The members that hold these fields, in their order; a dictionary stands where its first field does.
+    """The members that hold these fields, in field order; a dictionary has the position of its first field.
 
     Raises:
         ConfigError: no field lies in a dictionary.
@@ -50,38 +50,44 @@ def members_of(specs: Sequence[ArraySpec], pickled: Sequence[str]) -> list[Membe
     for name in pickled:
         if not (name in members and members[name].pickled):
             raise ConfigError(
-                f"dataset.npz.pickled names {name!r}, and no field lies in it",
-                hint=f"name its arrays {name}/KEY in dataset.fields",
+                f"dataset.npz.pickled names {name!r}, but no field of dataset.fields lies in that dictionary",
+                hint=f"name the arrays of the dictionary as {name}/KEY in dataset.fields",
             )
     return list(members.values())
 
 
 def find_member(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> zipfile.ZipInfo:
-    """The member of an array; raises where it is missing, or larger than a file of ``size`` bytes can hold."""
+    """Finds the member of an array; raises if it is missing or larger than a file of ``size`` bytes can hold."""
     try:
         info = archive.getinfo(name + MEMBER)
     except KeyError:
         there = ", ".join(sorted(member.removesuffix(MEMBER) for member in archive.namelist())[:8])
-        raise DataError(f"{path} holds no array {name!r}, only {there}", hint="correct dataset.fields") from None
+        raise DataError(
+            f"{path} has no array {name!r}; its arrays are: {there}", hint="correct dataset.fields"
+        ) from None
     if info.compress_size > size or info.file_size > _DEFLATE_LIMIT * info.compress_size:
         raise DataError(
-            f"{path}: {name} claims {info.file_size} bytes, {info.compress_size} of them stored; the file has {size}",
-            hint="the file is damaged",
+            f"{path}: array {name} claims {info.file_size} bytes ({info.compress_size} bytes stored), more than a "
+            f"file of {size} bytes can hold",
+            hint="the file is damaged; generate or fetch the file again",
         )
     return info
 
 
 def member_start(file: IO[bytes], info: zipfile.ZipInfo, path: Path) -> int:
-    """First byte of the content of a member; leaves ``file`` there.
+    """Returns the file offset of a member's content and leaves ``file`` at that position.
 
     Raises:
         DataError: it is encrypted, or is not where the archive says.
     """
     if info.flag_bits & _ENCRYPTED:
-        raise DataError(f"{path}: {info.filename} is encrypted", hint="store it so that it can be read")
+        raise DataError(f"{path}: member {info.filename} is encrypted", hint="store the archive without encryption")
     file.seek(info.header_offset)
     header = file.read(_LOCAL.size)
     if len(header) < _LOCAL.size or not header.startswith(b"PK\3\4"):
-        raise DataError(f"{path}: {info.filename} is not where the archive says", hint="the file is damaged")
+        raise DataError(
+            f"{path}: member {info.filename} does not start at the offset in the archive's directory",
+            hint="the file is damaged; generate or fetch the file again",
+        )
     _, name, extra = _LOCAL.unpack(header)
     return file.seek(info.header_offset + _LOCAL.size + name + extra)

@@ -1,1 +1,1 @@
-"""Apache Parquet tables."""
+"""Format ``parquet``: Apache Parquet tables."""

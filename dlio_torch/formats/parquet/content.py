@@ -1,4 +1,4 @@
-"""Columns and row groups of a Parquet table, from its footer."""
+"""Inspection of a Parquet table: columns and row groups from its footer."""
 
 from __future__ import annotations
 

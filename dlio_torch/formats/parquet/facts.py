@@ -34,7 +34,7 @@ class ParquetFacts(FormatFacts):
         group, batch = config.dataset.of(ParquetConfig).row_group_samples, config.train.batch_size
         if group <= batch:
             return None
-        why = f"row groups of {group} samples are read whole for a few"
+        why = f"a read of a few samples reads whole row groups of {group} samples"
         return LayoutAdvice(self.key("row_group_samples"), str(batch), why)
 
     def content_text(self, content: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Apache Parquet through pyarrow: one column for each field, read row group by row group.
+"""Format ``parquet``: one column per field, read through pyarrow by row groups.
 
 A scalar is a plain column, an array a fixed-size list, a variable-length array a list of its elements
 (flattened: the rows' shape is the reader's to know).  Arrays of uint8 are binary columns, as images and
@@ -54,7 +54,7 @@ class ParquetFormat(FieldFormat):
             ) from error
 
     def stored_bytes(self) -> float:
-        """Bytes of a file over its samples; a trial file in memory tells."""
+        """Mean bytes of a sample in a file, from a trial file in memory."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -92,7 +92,7 @@ class ParquetFormat(FieldFormat):
         return pa.schema([pa.field(spec.name, _column_type(spec), nullable=False) for spec in self._specs])
 
     def _table(self, first: int, count: int, pool: Executor | None) -> pa.Table:
-        """The columns of some samples."""
+        """Table of the columns of consecutive samples."""
         import pyarrow as pa
 
         columns = []
@@ -117,12 +117,12 @@ class ParquetFormat(FieldFormat):
         return ParquetReader(path, self._specs)
 
     def layout(self, path: Path) -> FileLayout:
-        """All samples, in memory: a row group cannot be decoded in part."""
+        """Layout of all samples in memory, because a row group cannot be decoded in part."""
         with closing(ParquetReader(path, self._specs)) as reader:
             return FileLayout(reader.num_samples, dict(reader.held()), read_bytes=reader.stored_bytes)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
-        """Samples in the order of the file, one row group in memory."""
+        """Yields samples in file order, with one row group in memory."""
         assert isinstance(reader, ParquetReader)
         return reader.samples()
 
@@ -141,7 +141,7 @@ def _column_type(spec: ArraySpec) -> pa.DataType:
 
 
 def _column(spec: ArraySpec, flat: Any, ends: Any, count: int) -> pa.Array:
-    """The elements of all samples as a column; variable ones end at ``ends``."""
+    """Converts the elements of all samples to a column; variable-length samples end at ``ends``."""
     import pyarrow as pa
 
     kind = _column_type(spec)

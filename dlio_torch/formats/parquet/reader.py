@@ -1,4 +1,4 @@
-"""An open Parquet file: the footer at the open, then the column chunks of a row group when one is needed.
+"""Reader of Parquet files: reads the footer when it opens a file, then column chunks of row groups on demand.
 
 pyarrow's read-ahead and threads are off: which bytes are read, and in which order, depends on the file alone.
 """
@@ -29,7 +29,7 @@ _HINT = "correct dataset.fields"
 
 @dataclass(frozen=True)
 class _GroupColumn:
-    """One column of a row group, on the memory that pyarrow decoded it to.
+    """One column of a row group, as a view of pyarrow's decoded memory.
 
     Attributes:
         rows: rows of all samples; of a fixed-length array, one a sample.
@@ -41,7 +41,7 @@ class _GroupColumn:
 
 
 class ParquetReader(Reader):
-    """The samples of a file, out of the row group that was read last.
+    """Reader of one Parquet file that keeps the row group which was read last.
 
     Args:
         path: the file.
@@ -79,13 +79,15 @@ class ParquetReader(Reader):
         self.num_samples = int(self._ends[-1])
 
     def _check(self, spec: ArraySpec) -> None:
-        """Raise unless there is a column for this array."""
+        """Raise unless the file has a matching column for this array."""
         import pyarrow as pa
 
         schema = self._file.schema_arrow
         number = schema.get_field_index(spec.name)
         if number < 0:
-            raise DataError(f"{self._path} has no column {spec.name!r}; it has {', '.join(schema.names)}", hint=_HINT)
+            raise DataError(
+                f"{self._path} has no column {spec.name!r}; its columns are: {', '.join(schema.names)}", hint=_HINT
+            )
         column_type = schema.field(number).type
         wanted = pa.from_numpy_dtype(spec.dtype)
         sized, listed = spec.shape or spec.variable, _is_list(column_type)
@@ -95,13 +97,13 @@ class ParquetReader(Reader):
             fits = bool(sized) == listed and (column_type.value_type if listed else column_type) == wanted
         if not fits:
             raise DataError(
-                f"{self._path}: column {spec.name!r} is {column_type}, dataset.fields say {wanted}"
+                f"{self._path}: column {spec.name!r} is {column_type}, but dataset.fields expect {wanted}"
                 + (f"{list(spec.shape)}" if sized else ""),
                 hint=_HINT,
             )
 
     def describe(self) -> dict[str, Any]:
-        """Row groups, codec and who wrote the file."""
+        """Row groups, codec and the program that wrote the file."""
         meta = self._file.metadata
         details: dict[str, Any] = {"row_groups": meta.num_row_groups, "created_by": meta.created_by}
         if meta.num_row_groups:
@@ -113,8 +115,9 @@ class ParquetReader(Reader):
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         if first < 0 or count < 0 or first + count > self.num_samples:
             raise DataError(
-                f"{self._path} has {self.num_samples} samples, {first} to {first + count - 1} were asked for",
-                hint="the file was replaced; generate or fetch it again",
+                f"{self._path} has {self.num_samples} samples, but samples {first} to {first + count - 1} were "
+                "requested",
+                hint="the file was replaced; generate or fetch the file again",
             )
         row, end = first, first + count
         while row < end:
@@ -131,7 +134,7 @@ class ParquetReader(Reader):
             row = stop
 
     def samples(self) -> Iterator[Sample]:
-        """Every sample in the order of the file."""
+        """Yields every sample in file order."""
         for group in range(len(self._ends) - 1):
             self._load(group)
             columns = self._columns
@@ -140,7 +143,7 @@ class ParquetReader(Reader):
                 yield {name: _piece(column, i) for name, column in columns.items()}
 
     def held(self) -> dict[str, Held]:
-        """The samples of all row groups, decoded and kept in memory, by the names of the arrays."""
+        """Decodes the samples of all row groups into memory; layouts by names of the arrays."""
         parts: dict[str, list[Held]] = {spec.name: [] for spec in self._specs}
         for group in range(len(self._ends) - 1):
             self._load(group)
@@ -155,7 +158,7 @@ class ParquetReader(Reader):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes in the file of the columns that are read."""
+        """Stored bytes of the columns that are read."""
         meta, names = self._file.metadata, {spec.name for spec in self._specs}
         total = 0
         for number in range(meta.num_row_groups):
@@ -181,7 +184,10 @@ class ParquetReader(Reader):
         import pyarrow as pa
 
         if array.null_count:
-            raise DataError(f"{self._path}: column {spec.name!r} has empty cells", hint="they cannot become tensors")
+            raise DataError(
+                f"{self._path}: column {spec.name!r} has empty cells",
+                hint="fill the empty cells, since tensors cannot hold them",
+            )
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks)
         kind, size = array.type, math.prod(spec.shape)
@@ -202,8 +208,8 @@ class ParquetReader(Reader):
         wrong = np.any(lengths % size) if spec.variable else np.any(lengths != size)
         if wrong:
             raise DataError(
-                f"{self._path}: column {spec.name!r} has arrays of other lengths than "
-                f"{'a multiple of ' if spec.variable else ''}{size} elements",
+                f"{self._path}: column {spec.name!r} has cells whose length is not "
+                f"{'a multiple of ' if spec.variable else ''}{size} elements, as dataset.fields expect",
                 hint=_HINT,
             )
         if not spec.variable:
@@ -218,7 +224,7 @@ class ParquetReader(Reader):
 
 
 def _piece(column: _GroupColumn, number: int) -> npt.NDArray[np.generic]:
-    """A copy of the rows of one sample."""
+    """Copies the rows of one sample."""
     if column.ends is None:
         return np.array(column.rows[number])
     return np.array(column.rows[column.ends[number] : column.ends[number + 1]])
@@ -246,7 +252,7 @@ def _offsets(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _elements(array: pa.Array) -> npt.NDArray[np.generic]:
-    """All elements that :func:`_offsets` counts."""
+    """The elements that the offsets of :func:`_offsets` refer to."""
     if not _is_binary(array.type):
         values: npt.NDArray[np.generic] = array.values.to_numpy(zero_copy_only=False)
         return values
@@ -256,7 +262,7 @@ def _elements(array: pa.Array) -> npt.NDArray[np.generic]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Errors of pyarrow as errors of this tool."""
+    """Turn errors of pyarrow into one-line errors that name the file."""
     import pyarrow as pa
 
     try:

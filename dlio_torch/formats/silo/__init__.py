@@ -1,1 +1,1 @@
-"""LLNL's Silo by its HDF5 driver."""
+"""Format ``silo``: LLNL's Silo files of the HDF5 driver."""

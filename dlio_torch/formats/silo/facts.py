@@ -1,4 +1,4 @@
-"""Facts about Silo that need no open file."""
+"""Facts about format ``silo`` that need no open file."""
 
 from __future__ import annotations
 

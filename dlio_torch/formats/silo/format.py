@@ -1,4 +1,4 @@
-"""Silo: one plain array for each field of a sample, stacked along the first axis, read in slices.
+"""Format ``silo``: one plain array per field of a sample, stacked along the first axis and read in slices.
 
 A fixed-length field ``f`` is an array of shape (samples, *shape).  A variable-length one has shape
 (all rows, *shape), and beside it lies ``f_extents`` of shape (samples, 2): first row and number of rows.
@@ -52,16 +52,18 @@ class SiloFormat(FieldFormat):
         for spec, field in zip(self._specs, config.fields, strict=True):
             if not _NAME.fullmatch(spec.name):
                 raise ConfigError(
-                    f"dataset.fields: name={spec.name!r} is no name in Silo", hint="take letters, digits and _"
+                    f"dataset.fields: name={spec.name!r} is not a valid name in Silo files",
+                    hint="use only letters, digits and _",
                 )
             if spec.name in tables:
                 raise ConfigError(
-                    f"dataset.fields: {spec.name!r} is the table of extents of another array", hint="rename it"
+                    f"dataset.fields: name={spec.name!r} is reserved for the extents of a variable-length array",
+                    hint="rename it",
                 )
             if too_long(round(config.samples_per_file * (field.length_mean or 1)), spec.shape):
                 raise ConfigError(
-                    f"dataset.fields: {spec.name}: an array of Silo has less than 2^31 elements",
-                    hint="set fewer dataset.samples_per_file",
+                    f"dataset.fields: {spec.name} has too many elements per file; Silo arrays have less than 2^31",
+                    hint="lower dataset.samples_per_file",
                 )
 
     def stored_bytes(self) -> float:
@@ -116,7 +118,7 @@ class _SiloReader(Reader):
             raise
 
     def describe(self) -> dict[str, Any]:
-        """Rows of each array; reads the last sample, which lies at the end of its array."""
+        """Rows of each array; also reads the last sample, to check that the arrays are complete."""
         if self.num_samples:
             self.read(self.num_samples - 1, 1, BatchBuffer(self._specs, [0]), 0)
         return {name: {"rows": array.count} for name, array in self._arrays.items()}

@@ -1,4 +1,4 @@
-"""The layout of a Silo file that its HDF5 driver wrote: each array is an HDF5 array of its name.
+"""Layout of Silo files of the HDF5 driver, in which each array is an HDF5 array of the same name.
 
 The Silo library says what the arrays are, as on the faithful path, so that nothing else is taken for one.
 """
@@ -25,7 +25,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def open_driver(path: Path) -> h5py.File:
-    """The same file as HDF5 has it.
+    """Open a Silo file through HDF5.
 
     Raises:
         DataError: another driver wrote it, PDB's for example.
@@ -33,14 +33,17 @@ def open_driver(path: Path) -> h5py.File:
     with os_errors(path), path.open("rb") as file:
         head = file.read(len(_SIGNATURE))
     if head != _SIGNATURE:
-        raise DataError(f"{path} is not of Silo's HDF5 driver, so it does not tell where arrays lie", hint=_OTHER_WAY)
+        raise DataError(
+            f"{path} was not written by Silo's HDF5 driver, so that the offsets of its arrays are unknown",
+            hint=_OTHER_WAY,
+        )
     return open_file(path, _CACHE_BYTES)
 
 
 def silo_array_layout(
     file: h5py.File, array: SiloArray, dtype: np.dtype[Any], path: Path, extents: RowExtents | None
 ) -> ArrayLayout:
-    """The layout of an array.
+    """The layout of one Silo array.
 
     Args:
         file: open.
@@ -59,10 +62,13 @@ def silo_array_layout(
         same = kind.itemsize == wanted.itemsize and (kind.kind == "f") == (wanted.kind == "f") and kind.kind in "iuf"
         if not same or stored.shape != array.stored_shape:
             raise DataError(
-                f"{path}: {array.name} is stored as {kind}{list(stored.shape)}, read as "
+                f"{path}: {array.name} is stored as {kind}{list(stored.shape)}, but Silo reads it as "
                 f"{wanted}{list(array.stored_shape)}",
                 hint=_OTHER_WAY,
             )
         return array_layout(stored, path, extents)
     except DAMAGE as error:
-        raise DataError(f"{path}: {array.name} cannot be found: {error}", hint="the file is damaged") from error
+        raise DataError(
+            f"{path}: {array.name} cannot be found: {error}",
+            hint="the file is damaged; generate or fetch the file again",
+        ) from error

@@ -1,4 +1,4 @@
-"""LLNL's Silo library, by ctypes: files with plain arrays that are written and read in slices.
+"""Bindings of LLNL's Silo library through ctypes: plain arrays that are written and read in slices.
 
 The prototypes are those of ``silo.h`` 4.11.  The library is a package of the system, Debian's is ``libsiloh5-0``.
 """
@@ -26,7 +26,7 @@ from dlio_torch.formats.core.file_errors import open_error, os_errors
 from dlio_torch.formats.core.library_lock import library_lock
 
 LOCK = library_lock()
-"""Held for every call: the library keeps its state, the current error among it, in global variables."""
+"""Lock for every library call, since the library keeps its state, such as the current error, in global variables."""
 
 _HDF5_DRIVER = 7  # DB_HDF5X with default options
 _UNKNOWN, _CLOBBER, _LOCAL, _READ, _QUIET = 5, 0, 0, 1, 1
@@ -58,7 +58,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The loaded library, which prints no errors of its own.
+    """Loads the library and turns off its own error messages.
 
     Raises:
         MissingPackageError: it is not installed.
@@ -70,7 +70,7 @@ def library() -> ctypes.CDLL:
     except OSError as error:
         raise MissingPackageError(
             f"dataset.format=silo needs the library libsiloh5, which cannot be loaded ({error})",
-            hint="install the system's package of it: apt-get install libsiloh5-0",
+            hint="install the system package: apt-get install libsiloh5-0",
         ) from error
     for name, (result, arguments) in _PROTOTYPES.items():
         function = getattr(loaded, name)
@@ -80,12 +80,12 @@ def library() -> ctypes.CDLL:
 
 
 def stored_type(dtype: np.dtype[Any]) -> str:
-    """The type of the same size that elements are stored as: Silo has neither unsigned integers nor half floats."""
+    """The stored type of the same size, because Silo has neither unsigned integers nor half-precision floats."""
     return f"f{dtype.itemsize}" if dtype.kind == "f" and dtype.itemsize > 2 else f"i{dtype.itemsize}"
 
 
 def check_complete(path: Path) -> None:
-    """Raise unless an HDF5 file is as long as it says of itself; of PDB's the library looks.
+    """Raise unless an HDF5 file is as long as its superblock states; the library itself checks PDB files.
 
     Raises:
         DataError: missing, no file, or cut; the library would give zeros.
@@ -99,11 +99,13 @@ def check_complete(path: Path) -> None:
     with suppress(KeyError):
         end = max(48, *struct.unpack_from("<Q", head.ljust(48, b"\0"), {0: 40, 2: 28, 3: 28}[(head + b"\0")[8]]))
         if size < end:
-            raise DataError(f"{path} has {size} bytes of {end}: it is incomplete", hint="generate or fetch it again")
+            raise DataError(
+                f"{path} is incomplete: it has {size} of {end} bytes", hint="generate or fetch the file again"
+            )
 
 
 class SiloFile:
-    """An open file.
+    """Open Silo file.
 
     Args:
         path: the file.
@@ -132,7 +134,7 @@ class SiloFile:
         return (self._library.DBErrString() or b"").decode(errors="replace")
 
     def write(self, name: str, first: int, rows: int, content: npt.NDArray[Any]) -> None:
-        """Write rows from row ``first`` on of an array that has ``rows`` rows in all.
+        """Write rows from row ``first`` on to an array with ``rows`` rows in total.
 
         Raises:
             RuntimeError: the library could not.
@@ -151,7 +153,7 @@ class SiloFile:
             raise RuntimeError(f"Silo: {name}: {why}")
 
     def array(self, name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> SiloArray:
-        """The array ``name`` for reading.
+        """Returns the array ``name`` for reading, after checking type and shape.
 
         Raises:
             DataError: it is missing, or of another type or shape.
@@ -167,13 +169,14 @@ class SiloFile:
         wanted = _TYPES[stored_type(dtype)]
         if kind not in _SAME.get(wanted, (wanted,)):
             raise DataError(
-                f"{self.path}: {name} is of Silo's type {kind}, expected {wanted} for {dtype}",
+                f"{self.path}: array {name} has Silo type number {kind}, expected {wanted} for {dtype}",
                 hint="correct dataset.fields",
             )
         if shape[1:] != _packed(row_shape):
             shown = ", ".join(["n", *map(str, _packed(row_shape))])
             raise DataError(
-                f"{self.path}: {name} has shape {list(shape)}, expected [{shown}]", hint="correct dataset.fields"
+                f"{self.path}: array {name} has shape {list(shape)}, but the configuration expects [{shown}]",
+                hint="correct dataset.fields",
             )
         return SiloArray(self, name, shape[0], row_shape, dtype)
 
@@ -193,11 +196,11 @@ class SiloFile:
         if done != 0:
             raise DataError(
                 f"{self.path}: rows {first} to {first + len(out) - 1} of {name} cannot be read: {why}",
-                hint="the file is damaged; generate or fetch it again",
+                hint="the file is damaged; generate or fetch the file again",
             )
 
     def close(self) -> None:
-        """Close the file; once."""
+        """Close the file; further calls do nothing."""
         file, self._file = self._file, None
         if file:
             with LOCK:
@@ -205,7 +208,7 @@ class SiloFile:
 
 
 class SiloArray:
-    """An array that is read by runs of rows along its first axis: one call of the library each.
+    """Array that is read by ranges of rows along its first axis, with one library call per range.
 
     Attributes:
         count: rows.
@@ -222,22 +225,22 @@ class SiloArray:
         self._dtype = dtype
 
     def read_into(self, first: int, out: npt.NDArray[Any]) -> None:
-        """Rows from row ``first`` on, into contiguous memory.
+        """Read rows from row ``first`` on into contiguous memory.
 
         Raises:
             DataError: there are fewer, or they are damaged.
         """
         if first < 0 or first + len(out) > self.count:
             raise DataError(
-                f"{self._file.path}: {self.name} has {self.count} rows, "
-                f"rows {first} to {first + len(out) - 1} were asked for",
-                hint="the file does not fit its own index; generate or fetch it again",
+                f"{self._file.path}: {self.name} has {self.count} rows, but rows {first} to {first + len(out) - 1} "
+                "were requested",
+                hint="the file contradicts its own index; generate or fetch the file again",
             )
         if len(out):
             self._file.read_into(self.name, first, out)
 
     def read(self, first: int, count: int) -> npt.NDArray[Any]:
-        """Rows in a new array; raises as :meth:`read_into` does."""
+        """Reads rows into a new array; raises as :meth:`read_into` does."""
         sound = first >= 0 and 0 <= count <= self.count
         out = np.empty((count if sound else 1, *self._row_shape), self._dtype)
         self.read_into(first if sound else self.count, out)
@@ -245,17 +248,17 @@ class SiloArray:
 
 
 def _packed(row_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The stored shape of a row: Silo's slices have three axes at most, so the last ones become one."""
+    """Stored shape of a row; the last axes are merged because Silo's slices have at most three axes."""
     return row_shape if len(row_shape) <= 2 else (row_shape[0], math.prod(row_shape[1:]))
 
 
 def too_long(rows: int, shape: Sequence[int]) -> bool:
-    """Whether an array has more elements than Silo's lengths, which are C's ``int``, can count."""
+    """Whether an array has more elements than a C ``int``, Silo's type of lengths, can count."""
     return rows * math.prod(shape) > _MAX_LENGTH
 
 
 def make_repeatable(path: Path) -> None:
-    """Take times of writing out of an HDF5 file: equal content gives equal bytes."""
+    """Remove timestamps from an HDF5 file, so that equal content gives equal bytes."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         if content[:8] != _HDF5:
             return
@@ -269,7 +272,7 @@ def make_repeatable(path: Path) -> None:
 
 
 def _data(file: h5py.File) -> list[tuple[int, int]]:
-    """Extents of the elements of arrays, which may hold any bytes."""
+    """Extents of the arrays' elements, whose bytes must not be mistaken for timestamps."""
     extents: list[tuple[int, int]] = []
 
     def note(_: str, item: Any) -> None:

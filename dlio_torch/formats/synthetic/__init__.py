@@ -1,1 +1,1 @@
-"""Samples that are in memory; no files."""
+"""Format ``synthetic``: samples in memory, without files."""

@@ -1,4 +1,4 @@
-"""Facts about samples that are made in memory."""
+"""Facts about format ``synthetic``, whose samples are in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No files at all: samples that are already in memory, each the same one.
+"""Format ``synthetic``: identical samples in memory, without files.
 
 What is left of a step when the storage costs nothing is the tool's own work; ``doctor`` measures it
 with this format.  Reading copies nothing and calls nothing.
@@ -35,8 +35,9 @@ class SyntheticFormat(Format):
         super().__init__(config, seed)
         if any(field.length_mean > 0 for field in config.fields):
             raise ConfigError(
-                "dataset.fields: length_mean is set for dataset.format=synthetic",
-                hint="synthetic samples are fixed-length",
+                "dataset.fields: length_mean cannot be used with dataset.format=synthetic, whose samples have a "
+                "fixed length",
+                hint="remove length_mean from the fields",
             )
         self._specs = specs_of(config.fields)
 
@@ -69,12 +70,12 @@ class SyntheticFormat(Format):
         return FileLayout(None, {name: Repeated(path, array, count) for name, array in arrays.items()})
 
     def num_samples(self) -> int:
-        """Samples of the larger split: nothing on disk says which one is read."""
+        """Number of samples in the larger split, because a reader does not know which split it reads."""
         return max(self.config.samples_per_file, self.config.samples_per_file_eval)
 
 
 class _SyntheticReader(Reader):
-    """Fills each sample from one array in memory."""
+    """Reader that copies each sample from one array in memory."""
 
     num_samples: int
 
@@ -85,8 +86,8 @@ class _SyntheticReader(Reader):
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         if first < 0 or first + count > self.num_samples:
             raise DataError(
-                f"the synthetic data set has {self.num_samples} samples, samples {first} to {first + count - 1} were "
-                "asked for"
+                f"the synthetic data set has {self.num_samples} samples, but samples {first} to {first + count - 1} "
+                "were requested"
             )
         for name, array in self._arrays.items():
             buffer.fixed[name][position : position + count] = array

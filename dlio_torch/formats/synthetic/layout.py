@@ -1,4 +1,4 @@
-"""The layout of samples that are all the same one, in memory."""
+"""Layout of identical samples in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlio_torch.native.memory import address_of
 
 
 class Repeated(ArrayLayout):
-    """Samples that are copies of one array.
+    """Layout of samples that are copies of one array.
 
     Args:
         path: the file that there is not.
@@ -34,7 +34,7 @@ class Repeated(ArrayLayout):
     def plan(self, rows: Ints, into: Ints) -> Copies:
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self._num_samples:
             raise DataError(
-                f"the synthetic data set has {self._num_samples} samples, samples {int(rows.min())} to "
-                f"{int(rows.max())} were asked for"
+                f"the synthetic data set has {self._num_samples} samples, but samples {int(rows.min())} to "
+                f"{int(rows.max())} were requested"
             )
         return Copies(np.full(len(rows), address_of(self._array), np.int64), self.sizes(rows), into)

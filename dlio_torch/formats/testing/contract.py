@@ -1,4 +1,4 @@
-"""The contract test suite: what every format must keep.  It ships with the package.
+"""Contract test suite for formats, which ships with the package.
 
 A format's own tests subclass :class:`FormatContract` and name configurations; pytest then runs every
 check with every one of them::
@@ -49,7 +49,7 @@ class FormatContract(DamageContract):
     """The tests that each format with files passes."""
 
     def written(self, fmt: Format, folder: Path) -> Path:
-        """A file with the samples from 0 on."""
+        """Writes a file with the samples from 0 on."""
         return write(fmt, folder / f"written{fmt.suffix}", 0, self.num_samples)
 
     def test_inspect_counts_samples(self, config: DatasetConfig, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ class FormatContract(DamageContract):
         path = write(fmt, tmp_path / f".written{fmt.suffix}.1.part", 0, self.num_samples)
         files = {other.name for other in tmp_path.iterdir() if other.name.startswith(".")}
         named = {path.name, *(path.name + suffix for suffix in fmt.companions())}
-        assert files == named, f"write() leaves {sorted(files)}, companions() names {sorted(named)}"
+        assert files == named, f"write() creates {sorted(files)}, but companions() names {sorted(named)}"
 
     def test_what_write_leaves_is_listed(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt = self.make(config)
@@ -84,7 +84,9 @@ class FormatContract(DamageContract):
         for path in tmp_path.rglob("*"):
             parts = path.relative_to(tmp_path).parts
             listed = names.has_folder(parts) if path.is_dir() else names.has_file(parts)
-            assert listed, f"write() leaves {'/'.join(parts)}, which `clean` does not know by listed()"
+            assert listed, (
+                f"write() creates {'/'.join(parts)}, which listed() does not cover, so that `clean` would not remove it"
+            )
 
     def test_bytes_do_not_depend_on_the_threads(self, config: DatasetConfig, tmp_path: Path) -> None:
         single, parallel = (self._bytes(self.make(config), tmp_path / str(threads), threads) for threads in (1, 4))
@@ -97,13 +99,15 @@ class FormatContract(DamageContract):
             other = self.make(config_b)
             if other.layout_options() == fmt.layout_options():
                 theirs = self._bytes(other, tmp_path / name)
-                assert theirs == mine, f"{name!r} has the same layout_options() and other bytes"
+                assert theirs == mine, f"{name!r}: equal layout_options() give files of different bytes"
 
     def test_stored_bytes_are_estimated(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt = self.make(config)
         size = sum(len(content) for content in self._bytes(fmt, tmp_path / "files").values())
         estimate = fmt.stored_bytes() * self.num_samples
-        assert abs(estimate - size) <= 0.25 * size, f"stored_bytes() gives {estimate:.0f} bytes, the files have {size}"
+        assert abs(estimate - size) <= 0.25 * size, (
+            f"stored_bytes() estimates {estimate:.0f} bytes, but the files have {size}"
+        )
 
     def test_closing_leaves_nothing_open(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt = self.make(config)
@@ -122,7 +126,9 @@ class FormatContract(DamageContract):
         with closing(fmt.open(path)) as reader:
             for first, count in [(self.num_samples, 1), (self.num_samples - 1, 2), (-1, 1)]:
                 line = refusal(lambda: reader.read(first, count, BatchBuffer(fmt.specs(), range(count)), 0))  # noqa: B023
-                assert str(path) in line, f"samples {first} to {first + count - 1}: {line!r} does not name the file"
+                assert str(path) in line, (
+                    f"samples {first} to {first + count - 1}: the error message {line!r} does not name the file"
+                )
             check_batch(fmt, read(fmt, reader, [0]), [0])
 
     def test_a_missing_file(self, config: DatasetConfig, tmp_path: Path) -> None:
@@ -155,7 +161,7 @@ class FormatContract(DamageContract):
         # A format without a table of contents may find fewer samples, but not the last one.
         def inspect_file() -> None:
             if fmt.inspect(path).num_samples < self.num_samples:
-                raise DataError(f"{path} holds fewer samples")
+                raise DataError(f"{path} holds fewer samples than expected")
 
         def read_last() -> None:
             with closing(fmt.open(path)) as reader:
@@ -163,10 +169,10 @@ class FormatContract(DamageContract):
 
         for attempt in (inspect_file, read_last):
             line = refusal(attempt, closed=path)
-            assert str(path) in line, f"{line!r} does not name the file"
+            assert str(path) in line, f"the error message {line!r} does not name the file"
 
     def _alone(self, config: DatasetConfig, folder: Path) -> Path:
-        """The path of a file that is not there; its companions are, and are sound."""
+        """Path of a missing file whose companion files exist and are intact."""
         fmt = self.make(config)
         path = folder / f"alone{fmt.suffix}"
         if fmt.companions():
@@ -176,7 +182,7 @@ class FormatContract(DamageContract):
         return path
 
     def _bytes(self, fmt: Format, folder: Path, threads: int = 2) -> dict[str, bytes]:
-        """Files that ``write`` creates in an empty folder: content by name."""
+        """Content by name of the files that ``write`` creates in an empty folder."""
         folder.mkdir()
         write(fmt, folder / f"written{fmt.suffix}", 0, self.num_samples, threads)
         return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -191,5 +197,5 @@ class FormatContract(DamageContract):
         # Opening alone refuses most, but a format may open a file only for each use.
         for attempt in (lambda: fmt.inspect(path), use):
             line = refusal(attempt, closed=path)
-            assert str(path) in line, f"{line!r} does not name the file"
-            assert words in line, f"{line!r} does not say {words!r}"
+            assert str(path) in line, f"the error message {line!r} does not name the file"
+            assert words in line, f"the error message {line!r} does not contain {words!r}"

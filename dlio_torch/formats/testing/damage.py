@@ -1,4 +1,4 @@
-"""The part of the contract about damaged files: no other content is ever taken for a sample without a word."""
+"""Contract tests with damaged files: a reader must not return wrong content without an error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DamageContract(ReadingContract):
             _flip(file, sizes[largest] * part // 64)
             outcomes.append(self._outcome(fmt, path, sound))
         # Of a format with a layout, another check flips a byte of a sample.
-        assert any(outcomes) or fmt.has_layout, f"no flipped bit of {largest} was found"
+        assert any(outcomes) or fmt.has_layout, f"no flipped bit of {largest} was detected"
 
     def test_a_file_that_is_cut_anywhere(self, config: DatasetConfig, tmp_path: Path) -> None:
         fmt = self._make_tuned(config)
@@ -47,11 +47,11 @@ class DamageContract(ReadingContract):
                 os.truncate(file, cut)
                 outcome = self._outcome(fmt, path, sound)
                 if not isinstance(outcome, str) and self.knows_its_length(config):
-                    assert not outcome, f"{name} cut at byte {cut} of {size} gave other samples"
-                    assert cut > size // 2, f"{name} cut at byte {cut} of {size} was not refused"
+                    assert not outcome, f"{name} truncated at byte {cut} of {size} gave wrong samples without an error"
+                    assert cut > size // 2, f"{name} truncated at byte {cut} of {size} was read without an error"
 
     def knows_its_length(self, config: DatasetConfig) -> bool:
-        """Whether a file tells how long it is; if not, only ``verify`` can tell that it was cut."""
+        """Whether a file states its length; otherwise only ``verify`` detects truncation."""
         return True
 
     def test_the_location_of_a_byte_is_that_byte(self, config: DatasetConfig, tmp_path: Path) -> None:
@@ -74,23 +74,25 @@ class DamageContract(ReadingContract):
             outcome = self._outcome(fmt, path, sound)
             if isinstance(outcome, str):
                 continue  # a checksum has found it
-            assert outcome == [row] or part, f"{location} is not in sample {row}, but in {outcome}"
-            assert row in outcome, f"{location} has no part of sample {row}"
+            assert outcome == [row] or part, f"the byte at {location} does not belong to sample {row}, but to {outcome}"
+            assert row in outcome, f"the byte at {location} belongs to no part of sample {row}"
             if byte is not None:
                 now = dict(self._samples(fmt, path))[row][spec.name].tobytes()
-                assert now[:-1] == sound[row][spec.name].tobytes()[:-1], f"{location} is another byte of {spec.name}"
+                assert now[:-1] == sound[row][spec.name].tobytes()[:-1], (
+                    f"the byte at {location} is not the expected byte of {spec.name}"
+                )
 
     # --- what the checks are made of ---
 
     def _make_tuned(self, config: DatasetConfig) -> Format:
-        """As :meth:`make`; what some formats find out by trials is found out once."""
+        """Same as :meth:`make`, but caches parameters that some formats determine by trials."""
         fmt, key = self.make(config), (repr(config), self.num_samples)
         fmt.use_parameters(_PARAMETERS.setdefault(key, {}) or fmt.parameters())
         _PARAMETERS[key] = fmt.parameters()
         return fmt
 
     def _sound(self, fmt: Format, folder: Path) -> tuple[dict[int, Sample], dict[str, int]]:
-        """Writes a sound file and what lies beside it; its samples, and bytes of each file that is not empty."""
+        """Writes an intact file with its companions; returns samples and the bytes of each non-empty file."""
         sound = folder / "sound"
         sound.mkdir()
         path = write(fmt, sound / f"a{fmt.suffix}", 0, self.num_samples)
@@ -98,30 +100,30 @@ class DamageContract(ReadingContract):
         return dict(self._samples(fmt, path)), {name: size for name, size in files.items() if size}
 
     def _copy(self, fmt: Format, folder: Path, name: str) -> tuple[Path, Path]:
-        """A new copy of the sound file, and its file ``name``; new, as libraries may cache files by path."""
+        """Copies the intact file to a new path, since libraries may cache files by path; returns its file ``name``."""
         number = sum(1 for _ in folder.iterdir())
         shutil.copytree(folder / "sound", folder / str(number))
         return folder / str(number) / f"a{fmt.suffix}", folder / str(number) / name
 
     def _named(self, path: Path, name: str) -> Path:
-        """The file of that name beside a copy, or in it."""
+        """Path of the file of that name next to a copy or inside it."""
         return next(file for file in path.parent.rglob(name) if file.is_file())
 
     def _samples(self, fmt: Format, path: Path) -> Iterator[tuple[int, Sample]]:
         with closing(fmt.open(path)) as reader:
             if reader.num_samples not in (None, self.num_samples):
-                raise DataError(f"{path} holds {reader.num_samples} samples")
+                raise DataError(f"{path} holds an unexpected number of {reader.num_samples} samples")
             batch = read(fmt, reader, range(self.num_samples))
         return samples_of(batch, fmt.specs())
 
     def _outcome(self, fmt: Format, path: Path, sound: dict[int, Sample]) -> str | list[int]:
-        """The line that says that the file is damaged; where it can be read, the samples whose content is another."""
+        """The error message for a damaged file, or the numbers of the samples with wrong content if it is readable."""
         try:
             samples = dict(self._samples(fmt, path))
         except DataError as error:
             line = str(error)
-            assert "\n" not in line, f"the message has several lines: {line!r}"
-            assert str(path.with_suffix("")) in line, f"{line!r} does not name the file"
+            assert "\n" not in line, f"the error message has several lines: {line!r}"
+            assert str(path.with_suffix("")) in line, f"the error message {line!r} does not name the file"
             return line
         return [row for row, sample in samples.items() if _bytes(sample) != _bytes(sound[row])]
 
@@ -131,7 +133,7 @@ def _bytes(sample: Sample) -> list[bytes]:
 
 
 def _flip(file: Path, offset: int, count: int = 1) -> None:
-    """A bit of each of ``count`` bytes."""
+    """Flips one bit in each of ``count`` bytes."""
     with file.open("r+b") as opened:
         opened.seek(offset)
         there = opened.read(count)

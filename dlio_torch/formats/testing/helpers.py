@@ -1,4 +1,4 @@
-"""Helpers of the contract's tests, for a format's own tests as well."""
+"""Helpers for contract tests and for a format's own tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(fmt: Format, path: Path, first_sample: int, num_samples: int, threads:
 
 
 def read(fmt: Format, reader: Reader, rows: Iterable[int], indices: Sequence[int] | None = None) -> Batch:
-    """The batch of these samples of a file, one call each; ``indices``: what the batch calls them."""
+    """Reads samples of a file into a batch, one call per sample; ``indices`` are their numbers in the batch."""
     rows = list(rows)
     buffer = BatchBuffer(fmt.specs(), rows if indices is None else indices)
     for position, row in enumerate(rows):
@@ -43,14 +43,16 @@ def check_batch(fmt: Format, batch: Batch, samples: Iterable[int]) -> None:
 
 def assert_equal(batch: Batch, other: Batch) -> None:
     """Assert that two batches hold the same tensors."""
-    assert list(batch) == list(other), f"{list(batch)} and {list(other)}"
+    assert list(batch) == list(other), f"the batches have different tensors: {list(batch)} and {list(other)}"
     for name, tensor in batch.items():
-        assert tensor.dtype == other[name].dtype, f"{name}: {tensor.dtype} and {other[name].dtype}"
+        assert tensor.dtype == other[name].dtype, (
+            f"tensor {name} has different types: {tensor.dtype} and {other[name].dtype}"
+        )
         assert torch.equal(tensor, other[name]), f"{name} differs"
 
 
 def refusal(attempt: Callable[[], object], closed: Path | None = None) -> str:
-    """The line of the DataError that ``attempt()`` raises; fails if it raises none, or more than a line.
+    """Returns the message of the DataError that ``attempt()`` raises; fails without an error or with several lines.
 
     Args:
         attempt: what must fail.
@@ -60,7 +62,7 @@ def refusal(attempt: Callable[[], object], closed: Path | None = None) -> str:
         attempt()
     except DataError as error:
         line = str(error)
-        assert "\n" not in line, f"the message has several lines: {line!r}"
+        assert "\n" not in line, f"the error message has several lines: {line!r}"
         assert closed is None or not is_open(closed), f"{closed} was left open"
         return line
     raise AssertionError("no DataError was raised")

@@ -1,4 +1,4 @@
-"""The part of the contract that a format keeps whether it has files or not: what its samples are, and reading them."""
+"""Contract tests of samples and of reading, for formats with and without files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ReadingContract:
     num_samples: ClassVar[int] = 7
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        """Called by pytest: runs each check with each configuration."""
-        assert self.configs, f"{type(self).__name__} names no configs"
+        """Pytest hook that runs each check with each configuration."""
+        assert self.configs, f"{type(self).__name__} defines no configs"
         metafunc.parametrize("config", list(self.configs.values()), ids=list(self.configs))
 
     # --- what the checks are made of ---
@@ -44,7 +44,7 @@ class ReadingContract:
         return create(replace(config, samples_per_file=self.num_samples), seed)
 
     def written(self, fmt: Format, folder: Path) -> Path:
-        """A file with the samples from 0 on; formats without files have nothing to write."""
+        """Writes a file with the samples from 0 on; does nothing for formats without files."""
         return folder / "no_file"
 
     # --- checks ---

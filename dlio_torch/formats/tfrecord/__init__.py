@@ -1,1 +1,1 @@
-"""TFRecord files of Example protos."""
+"""Format ``tfrecord``: TFRecord files of Example protos."""

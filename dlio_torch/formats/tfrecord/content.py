@@ -1,4 +1,4 @@
-"""Records of a TFRecord file, from their framing."""
+"""Inspection of a TFRecord file: records from their framing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST_FEATURES = 16 << 20  # bytes of a record that is looked into
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Whether a file holds records, by its framing, or by its name if it is compressed or damaged."""
+    """Whether a file holds TFRecords, judged by its framing, or by its name if it is compressed or damaged."""
     return "tfrecord" in path.name.lower() or (not head.startswith(GZIP_MAGIC) and _is_record(path, head))
 
 
 def _is_record(path: Path, head: bytes) -> bool:
-    """Whether the file begins with the length of a record and the checksum of that."""
+    """Whether the file begins with the length of a record and a valid checksum of the length."""
     if len(head) < HEADER.size or HEADER.unpack_from(head)[0] + FRAMING > path.stat().st_size:
         return False
     try:
@@ -51,7 +51,7 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
                 if not header:
                     break
                 if len(header) < HEADER.size:
-                    raise ValueError(f"it ends within the header of record {content['records']}")
+                    raise ValueError(f"the file ends within the header of record {content['records']}")
                 size = HEADER.unpack(header)[0]
                 if not content["compressed"] and offset + size + FRAMING > end:
                     raise ValueError(f"record {content['records']} of {size} bytes goes beyond the end of the file")
@@ -65,7 +65,7 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
                 else:
                     file.seek(size + CRC.size, 1)
                 if file.tell() < offset:
-                    raise ValueError(f"it ends within record {content['records']}")
+                    raise ValueError(f"the file ends within record {content['records']}")
                 least, most = (min(least, size), max(most, size)) if content["records"] else (size, size)
                 total += size
                 content["records"] += 1
@@ -76,7 +76,7 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
 
 
 def _features(record: bytes) -> list[dict[str, Any]] | None:
-    """The features of an Example; ``None``: the record is no Example."""
+    """Features of an Example; ``None`` if the record is not an Example."""
     try:
         features = wire_features(memoryview(record))
     except ValueError:

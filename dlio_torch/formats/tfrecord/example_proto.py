@@ -1,4 +1,4 @@
-"""``tf.train.Example`` on the wire: written exactly, read in place.
+"""Encoder and decoder of the wire format of ``tf.train.Example``; decoded arrays are views of the record.
 
 An Example is a protocol buffer, ``Example { Features { map<string, Feature> } }``, where a Feature holds
 a list of byte strings, of floats or of integers (tensorflow/core/example/feature.proto).  A general parser
@@ -19,7 +19,7 @@ from dlio_torch.formats.core.batch import ArraySpec, Sample
 Kind = Literal["bytes", "floats", "integers"]
 Octets = npt.NDArray[np.uint8]
 Piece = bytes | Octets
-"""A part of what is written: one-dimensional, so that its length is its bytes."""
+"""Bytes to write: a one-dimensional piece, whose length is its number of bytes."""
 
 _NUMBERS: dict[Kind, int] = {"bytes": 1, "floats": 2, "integers": 3}  # fields of message Feature
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _NUMBERS.items()}
@@ -29,12 +29,12 @@ _FIRST, _SECOND = 1 << 3 | _LENGTH, 2 << 3 | _LENGTH  # tags of the two fields t
 _GROUPS = np.arange(10)  # a 64-bit number takes at most ten groups of seven bits
 _FEW = 16  # bytes below which NumPy costs more than it saves
 _WORD = (1 << 64) - 1
-_NO_EXAMPLE = "it is no Example proto"
+_NO_EXAMPLE = "the record is not an Example proto"
 
 
 @dataclass(frozen=True)
 class Feature:
-    """How one array of a sample is stored.
+    """Storage of one array of a sample as a feature.
 
     Attributes:
         spec: the array.
@@ -49,7 +49,7 @@ class Feature:
 
 
 def encode(features: Sequence[Feature], sample: Sample) -> list[Piece]:
-    """The Example of a sample, features in the order given; arrays are not copied.
+    """Encodes a sample as an Example with features in the given order; arrays are not copied.
 
     Returns:
         Bytes and arrays that make the message when written one after another.
@@ -73,7 +73,7 @@ def encode(features: Sequence[Feature], sample: Sample) -> list[Piece]:
 
 
 def _varint(value: int) -> bytes:
-    """A non-negative number, seven bits a byte, lowest first."""
+    """Encodes a non-negative number as a varint."""
     octets = bytearray()
     while value > 0x7F:
         octets.append(value & 0x7F | 0x80)
@@ -83,7 +83,7 @@ def _varint(value: int) -> bytes:
 
 
 def _pack(values: npt.NDArray[np.uint64]) -> bytes:
-    """Many varints; a negative number is the large one of the same bits, and takes ten bytes."""
+    """Encodes many numbers as varints; a negative number takes ten bytes."""
     groups = (values[:, None] >> (7 * _GROUPS).astype(np.uint64) & np.uint64(0x7F)).astype(np.uint8)
     used = groups != 0
     used[:, 0] = True
@@ -94,7 +94,7 @@ def _pack(values: npt.NDArray[np.uint64]) -> bytes:
 
 
 def packed_lengths(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Bytes of the list of integers that each row of ``values`` is stored as; int64 of ``(rows,)``."""
+    """Bytes of the integer list that stores each row of ``values``; int64 of ``(rows,)``."""
     above = values.reshape(len(values), -1, 1).view(np.uint64) >> (7 * _GROUPS[1:]).astype(np.uint64)
     lengths: npt.NDArray[np.int64] = values.reshape(len(values), -1).shape[1] + (above != 0).sum(axis=(1, 2))
     return lengths
@@ -104,7 +104,7 @@ def packed_lengths(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class Decoder:
-    """Makes samples of records.
+    """Decoder of records into samples.
 
     Args:
         features: arrays to take; others that a record holds are passed over.
@@ -119,7 +119,7 @@ class Decoder:
         self.lead = 0
 
     def decode(self, record: Octets, *, align: bool = True) -> Sample:
-        """The arrays of a record: views of its memory.
+        """Decodes the arrays of a record as views of its memory.
 
         Args:
             record: an Example, uint8 of shape (bytes,), contiguous.
@@ -136,13 +136,13 @@ class Decoder:
             name, entry = feature.spec.name, features.get(key)
             if entry is None:
                 known = ", ".join(sorted(other.decode(errors="replace") for other in features)) or "none"
-                raise ValueError(f"it has no feature {name!r}, its features are: {known}")
+                raise ValueError(f"the record has no feature {name!r}; its features are: {known}")
             kind, low, high = entry
             if kind != feature.kind:
-                raise ValueError(f"feature {name!r} is a list of {kind}, expected {feature.kind}")
+                raise ValueError(f"feature {name!r} is a list of {kind}, but dataset.fields expect {feature.kind}")
             spans = [(start, end) for tag, start, end in _fields(view, low, high) if tag >> 3 == 1]
             if kind == "bytes" and len(spans) != 1:
-                raise ValueError(f"feature {name!r} holds {len(spans)} values, expected one")
+                raise ValueError(f"feature {name!r} holds {len(spans)} values instead of one")
             # Numbers may lie packed in one span, or each in its own.
             start, end = spans[0] if len(spans) == 1 else (0, 0)
             stored = record[start:end] if len(spans) < 2 else np.concatenate([record[i:j] for i, j in spans])
@@ -157,21 +157,21 @@ class Decoder:
 
 
 def _shaped(stored: npt.NDArray[np.generic], spec: ArraySpec) -> npt.NDArray[np.generic]:
-    """The array of a feature's stored numbers or memory."""
+    """Shapes a feature's stored numbers or bytes as its array."""
     row = spec.dtype.itemsize
     for length in spec.shape:
         row *= length
     size = stored.nbytes
     if size % row if spec.variable else size != row:
         raise ValueError(
-            f"feature {spec.name!r} has {size} bytes, expected {'a multiple of ' if spec.variable else ''}"
-            f"{row} ({spec.dtype.name} of shape {list(spec.shape)})"
+            f"feature {spec.name!r} has {size} bytes, but dataset.fields expect "
+            f"{'a multiple of ' if spec.variable else ''}{row} bytes ({spec.dtype.name} of shape {list(spec.shape)})"
         )
     return stored.view(spec.dtype).reshape((size // row, *spec.shape) if spec.variable else spec.shape)
 
 
 def _unpack(stored: Octets) -> npt.NDArray[np.int64]:
-    """The numbers of varints that lie one after another."""
+    """Decodes adjacent varints."""
     if len(stored) <= _FEW:
         view, offset, values = stored.data, 0, []
         while offset < len(view):
@@ -189,7 +189,7 @@ def _unpack(stored: Octets) -> npt.NDArray[np.int64]:
 
 
 def wire_features(view: memoryview) -> dict[bytes, tuple[Kind, int, int]]:
-    """Name -> kind and span of the list of each feature; of a name that comes twice, the last."""
+    """Kind and span of each feature's list by name; for a repeated name, those of the last occurrence."""
     lists: dict[bytes, tuple[Kind, int, int]] = {}
     for features, start, end in _fields(view, 0, len(view)):
         if features != _FIRST:
@@ -210,7 +210,7 @@ def wire_features(view: memoryview) -> dict[bytes, tuple[Kind, int, int]]:
 
 
 def _fields(view: memoryview, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Tag and span of the value of each field of the message that lies from ``offset`` to ``end``."""
+    """Yields tag and value span of each field of the message between ``offset`` and ``end``."""
     while offset < end:
         tag, offset = _number(view, offset, end)
         wire = tag & 7
@@ -227,7 +227,7 @@ def _fields(view: memoryview, offset: int, end: int) -> Iterator[tuple[int, int,
 
 
 def _number(view: memoryview, offset: int, end: int) -> tuple[int, int]:
-    """The varint at ``offset``, and the position behind it."""
+    """Returns the varint at ``offset`` and the position after it."""
     value = shift = 0
     while offset < end and shift < 70:
         byte: int = view[offset]

@@ -54,7 +54,7 @@ class TfrecordFacts(FormatFacts):
         fits, present = max(4096, power_of_two(size)), config.dataset.of(TfrecordConfig).transfer_size
         if not size or present < 2 * fits:
             return None
-        why = f"each read call asks for {exact_size(present)}"
+        why = f"each read call requests {exact_size(present)}, more than a sample has"
         return LayoutAdvice(self.key("transfer_size"), exact_size(fits), why, max(1.0, fits / size))
 
     def recognises(self, path: Path, head: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""An open file of records, for the format tfrecord and for lists of coordinates."""
+"""Open TFRecord files, for format ``tfrecord`` and for coordinate lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlio_torch.formats.tfrecord.stream import FileBytes, GzipBytes, Pread, Reco
 
 
 class RecordFile:
-    """An open file of records.
+    """Open TFRecord file.
 
     Args:
         path: of the file.
@@ -41,7 +41,7 @@ class RecordFile:
         self.pread: Pread = DirectReads(path) if direct else os.pread
 
     def records(self) -> RecordStream:
-        """The records from the start on; nothing is read before the first is asked for."""
+        """Stream of records from the start; nothing is read before the first record is requested."""
         stream = (
             GzipBytes(self.descriptor, self._transfer_size, self._path, self.pread)
             if self._compressed
@@ -50,7 +50,7 @@ class RecordFile:
         return RecordStream(stream, self._path, verify=self._verify)
 
     def begun(self, content: str) -> RecordStream:
-        """The same, the first transfer read.
+        """Same as :meth:`records`, but with the first transfer already read.
 
         Args:
             content: name of what the records hold, for the error.
@@ -60,7 +60,7 @@ class RecordFile:
         """
         records = self.records()
         if records.peek() is None:
-            raise DataError(f"{self._path} holds no {content}", hint="remove it, or choose another path")
+            raise DataError(f"{self._path} holds no {content}", hint="remove the file, or choose another dataset.path")
         return records
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class RecordFile:
 def opened(
     path: Path, transfer_size: int, *, compressed: bool, verify: bool = True, direct: bool = False
 ) -> Iterator[RecordFile]:
-    """A file of records that stays open, unless what is done first with it fails.
+    """Context manager that closes a file of records only if the body fails.
 
     Raises:
         DataError: whatever the system refuses, in one line that names the file.

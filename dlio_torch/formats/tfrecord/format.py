@@ -1,4 +1,4 @@
-"""TFRecord files: one Example proto a sample, as TensorFlow's pipelines keep and read them.
+"""Format ``tfrecord``: TFRecord files with one Example proto per sample, read as TensorFlow reads them.
 
 ``stream`` reads a file as TensorFlow does, from its start in pieces of ``transfer_size``; an index beside the
 file (``dataset.tfrecord.index``) is for the reading of single samples (:mod:`dlio_torch.formats.tfrecord.reader`).
@@ -41,7 +41,7 @@ from dlio_torch.formats.tfrecord.record_block import SMALL, by_columns, one_by_o
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 CLASSES = 1000
-"""Generated integers are 0 to 999, as the labels of ImageNet."""
+"""Exclusive upper limit of generated integers, which are 0 to 999 like the labels of ImageNet."""
 
 _BLOCK_BYTES = 1 << 20  # payload made by one task
 _AHEAD_BYTES = 64 << 20  # payload held in memory while a file is written
@@ -70,8 +70,8 @@ class TfrecordFormat(FieldFormat):
         unknown = sorted(set(options.float_lists) - {spec.name for spec in self._specs})
         if unknown:
             raise ConfigError(
-                f"dataset.tfrecord.float_lists names {unknown[0]!r}, which dataset.fields does not have",
-                hint="correct the name",
+                f"dataset.tfrecord.float_lists names {unknown[0]!r}, which is not a field of dataset.fields",
+                hint="correct the name in dataset.tfrecord.float_lists, or add the field",
             )
 
     def _kind(self, spec: ArraySpec) -> Kind:
@@ -79,8 +79,9 @@ class TfrecordFormat(FieldFormat):
             return "integers" if spec.dtype == np.int64 else "bytes"
         if spec.dtype != np.float32:
             raise ConfigError(
-                f"dataset.fields: {spec.name}: dtype={spec.dtype.name} cannot be a list of floats",
-                hint="set dtype=float32, or take it out of dataset.tfrecord.float_lists",
+                f"dataset.fields: {spec.name}: dtype={spec.dtype.name} cannot be stored as a list of floats "
+                "(dataset.tfrecord.float_lists)",
+                hint=f"set dtype=float32, or remove {spec.name} from dataset.tfrecord.float_lists",
             )
         return "floats"
 
@@ -113,7 +114,7 @@ class TfrecordFormat(FieldFormat):
         return total
 
     def _ratio(self, number: int) -> float:
-        """Compressed size of a field over its own size: a trial tells."""
+        """Compression ratio of a field (stored bytes / bytes in memory), from a trial."""
         if self.options.compression == "none":
             return 1.0
         memory = self.content(number, 0, 1)[0].reshape(-1)
@@ -124,7 +125,7 @@ class TfrecordFormat(FieldFormat):
     # --- writing ---
 
     def companions(self) -> tuple[str, ...]:
-        """Suffixes of the additional files that ``write`` creates, each after the name of the file."""
+        """Suffixes of the companion files that ``write`` creates; each is appended to the name of the file."""
         return (INDEX,) if self.options.index else ()
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
@@ -147,7 +148,7 @@ class TfrecordFormat(FieldFormat):
     def _records(
         self, first_sample: int, num_samples: int, pool: Executor
     ) -> Iterator[tuple[list[Piece], npt.NDArray[np.int64]]]:
-        """The framed records, some of them at a time, and the bytes of each; made by the threads of ``pool``."""
+        """Yields groups of framed records and the bytes of each record; the threads of ``pool`` generate them."""
         step = max(1, int(_BLOCK_BYTES // max(1.0, self.sample_bytes())))
         ahead = max(4, int(_AHEAD_BYTES // max(_BLOCK_BYTES, self.sample_bytes())))
         fields = range(len(self._specs))
@@ -183,7 +184,7 @@ class TfrecordFormat(FieldFormat):
         return RecordFiles(self._features, self.options)
 
     def layout(self, path: Path) -> FileLayout:
-        """The layout of a file; of a compressed one all samples in memory, as each needs those before it."""
+        """The layout of a file; a compressed file is held in memory, since no sample can be decompressed alone."""
         with os_errors(path):
             if self.options.compression == "none":
                 return self._record_files.layout(path)

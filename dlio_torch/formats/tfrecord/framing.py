@@ -1,4 +1,4 @@
-"""TFRecord framing: written and cut as TensorFlow does.
+"""TFRecord framing (length, checksums), compatible with TensorFlow.
 
 A record is its length (u64), the masked CRC-32C of these eight bytes, the data, and their masked CRC-32C
 (tensorflow/core/lib/io/record_writer.h).  A file is records one after another, and nothing else; a
@@ -24,7 +24,7 @@ HEADER = struct.Struct("<QI")
 LENGTH = struct.Struct("<Q")
 CRC = struct.Struct("<I")
 FRAMING = HEADER.size + CRC.size
-"""Bytes that a record takes beside its data."""
+"""Bytes of the framing of a record (lengths and checksums)."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -33,7 +33,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def crc32c() -> Callable[[int, Any], int]:
-    """``extend(crc, data)`` of the package that computes CRC-32C.
+    """Returns the function ``extend(crc, data)`` of the package google-crc32c.
 
     Raises:
         MissingPackageError: it is not installed.
@@ -42,13 +42,14 @@ def crc32c() -> Callable[[int, Any], int]:
         from google_crc32c import extend
     except ImportError as error:
         raise MissingPackageError(
-            f"TFRecord files need the package google-crc32c ({error})", hint="pip install 'dlio-torch[tfrecord]'"
+            f"TFRecord files need the package google-crc32c, which cannot be imported ({error})",
+            hint="pip install 'dlio-torch[tfrecord]'",
         ) from error
     return extend  # type: ignore[no-any-return]
 
 
 def masked(crc: int) -> int:
-    """The stored form of a checksum (tensorflow/core/lib/hash/crc32c.h)."""
+    """Masks a checksum as TFRecord files store it (tensorflow/core/lib/hash/crc32c.h)."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -56,7 +57,7 @@ def masked(crc: int) -> int:
 
 
 def frame(pieces: list[Piece]) -> list[Piece]:
-    """A record whose data are ``pieces`` one after another."""
+    """Frames a record whose data are the concatenated ``pieces``."""
     extend = crc32c()
     length = LENGTH.pack(sum(len(piece) for piece in pieces))
     crc = 0
@@ -66,12 +67,12 @@ def frame(pieces: list[Piece]) -> list[Piece]:
 
 
 def view_of(piece: Piece | memoryview) -> memoryview:
-    """The memory of a piece, as files take it."""
+    """The memory of a piece as bytes to write to a file."""
     return piece.data if isinstance(piece, np.ndarray) else memoryview(piece)
 
 
 def gzipped(pieces: Iterable[Piece | memoryview], level: int, pool: Executor) -> Iterator[bytes]:
-    """One gzip stream, the same whatever the threads: parts of 1 MiB are compressed by themselves.
+    """Compresses to one gzip stream whose bytes do not depend on the number of threads; 1 MiB parts are independent.
 
     Each ends on a byte (a sync flush), so that they lie one after another in one deflate stream.
     """
@@ -95,7 +96,7 @@ def gzipped(pieces: Iterable[Piece | memoryview], level: int, pool: Executor) ->
 
 
 def _parts(pieces: Iterable[Piece | memoryview], size: int) -> Iterator[bytes]:
-    """The bytes of ``pieces`` in parts of ``size``."""
+    """Splits the bytes of ``pieces`` into parts of ``size`` bytes."""
     held = bytearray()
     for piece in pieces:
         view = view_of(piece)
@@ -114,7 +115,7 @@ def _parts(pieces: Iterable[Piece | memoryview], size: int) -> Iterator[bytes]:
 
 
 class Checker:
-    """Checks the records of one file.
+    """Checker of the framing of one file's records.
 
     Args:
         path: of the file, for errors.
@@ -126,7 +127,7 @@ class Checker:
         self._extend = crc32c() if verify else None
 
     def header(self, header: bytes, number: int, offset: int) -> int:
-        """The length that the header of a record tells.
+        """Returns the data length from a record's header.
 
         Args:
             header: twelve bytes, or fewer where the file ends.
@@ -137,35 +138,38 @@ class Checker:
             DataError: the header is cut, or its checksum is wrong.
         """
         if len(header) < HEADER.size:
-            raise self.damaged(number, offset, "the file ends in its header")
+            raise self.damaged(number, offset, "the file ends within the header of the record")
         length, crc = HEADER.unpack(header)
         if self._extend is not None and masked(self._extend(0, header[: LENGTH.size])) != crc:
             if number == 0 and header.startswith(GZIP_MAGIC):
-                raise DataError(f"{self._path} is compressed", hint="set dataset.tfrecord.compression=gzip")
-            raise self.damaged(number, offset, "the checksum of its length is wrong")
+                raise DataError(
+                    f"{self._path} is gzip-compressed, but dataset.tfrecord.compression=none",
+                    hint="set dataset.tfrecord.compression=gzip",
+                )
+            raise self.damaged(number, offset, "the checksum of the record's length is wrong")
         return int(length)
 
     def fits(self, length: int, room: int, number: int, offset: int) -> None:
-        """Raise unless a record of ``length`` bytes has room in the rest of the file.
+        """Raise unless a record of ``length`` bytes fits into the rest of the file.
 
         Raises:
             DataError: it has not.
         """
         if length > room - FRAMING:
-            raise self.damaged(number, offset, f"its length of {length} bytes is more than the file holds")
+            raise self.damaged(number, offset, f"the record's length of {length} bytes exceeds the rest of the file")
 
     def data(self, data: Octets, stored: bytes, number: int, offset: int) -> None:
-        """Compare the checksum of a record's data with the four bytes behind them.
+        """Verify a record's data with the stored checksum.
 
         Raises:
             DataError: it is wrong.
         """
         if self._extend is not None and masked(self._extend(0, data)) != CRC.unpack(stored)[0]:
-            raise self.damaged(number, offset, "the checksum of its data is wrong")
+            raise self.damaged(number, offset, "the checksum of the record's data is wrong")
 
     def damaged(self, number: int, offset: int, problem: str) -> DataError:
-        """The error for a record that cannot be used."""
+        """Returns the error for a damaged record."""
         return DataError(
             f"{self._path}: record {number} at byte {offset}: {problem}",
-            hint="the file is damaged or incomplete; replace it",
+            hint="the file is damaged or incomplete; replace the file",
         )

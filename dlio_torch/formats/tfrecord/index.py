@@ -1,4 +1,4 @@
-"""An index of the records of a TFRecord file, for random access, which TensorFlow itself does not offer.
+"""Index of the records of a TFRecord file, which allows random access.
 
 DALI and others keep this in a text file beside each file.
 """
@@ -18,12 +18,12 @@ from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.tfrecord.framing import FRAMING, HEADER, Checker
 
 INDEX = ".idx"
-"""Suffix of an index, after the name of its file."""
+"""Suffix of an index file, appended to the name of the TFRecord file."""
 
 
 @dataclass(frozen=True)
 class RecordIndex:
-    """The extents of the records of a file.
+    """Extents of the records of a file.
 
     Attributes:
         offsets: first byte of each record, and at last the end of the file; int64 of shape (records + 1,).
@@ -36,26 +36,26 @@ class RecordIndex:
         return len(self.offsets) - 1
 
     def check_size(self, path: Path, size: int) -> None:
-        """Raise unless the records fill a file that holds ``size`` bytes.
+        """Raise unless the indexed records fill a file of ``size`` bytes exactly.
 
         Raises:
             DataError: they do not.
         """
         if self.offsets[-1] != size:
             raise DataError(
-                f"{path} holds {size} bytes, its index {INDEX} tells of {self.offsets[-1]}",
-                hint="the file is damaged, or the index belongs to another one; remove it",
+                f"{path} has {size} bytes, but its index (*{INDEX}) describes {self.offsets[-1]} bytes",
+                hint="the file is damaged, or the index belongs to another file; remove the wrong one of the two",
             )
 
     def text(self) -> str:
-        """Offset and length of each record, a line each: what DALI and its ``tfrecord2idx`` use."""
+        """Index text with offset and length of one record per line, as DALI and its ``tfrecord2idx`` use."""
         lengths = np.diff(self.offsets)
         lines = zip(self.offsets[:-1].tolist(), lengths.tolist(), strict=True)
         return "".join(f"{offset} {length}\n" for offset, length in lines)
 
 
 def read_index(path: Path) -> RecordIndex | None:
-    """The index beside ``path``; ``None`` if there is none.
+    """Reads the index file of ``path``; ``None`` if there is none.
 
     Raises:
         DataError: it is damaged.
@@ -68,17 +68,17 @@ def read_index(path: Path) -> RecordIndex | None:
     except OSError as error:
         raise open_error(index_path, error) from error
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{index_path} is no index of records", hint="remove it") from error
+        raise DataError(f"{index_path} is not an index of records", hint="remove it") from error
     offsets = np.concatenate([[0], np.cumsum(numbers[:, 1])])  # sums may wrap, and then do not grow
     if (offsets[1:] <= offsets[:-1]).any():
-        raise DataError(f"{index_path}: its records do not lie one after another", hint="remove it")
+        raise DataError(f"{index_path}: the records in the index are not adjacent", hint="remove it")
     if len(numbers) == 0 or numbers[:, 1].min() < FRAMING or not np.array_equal(offsets[:-1], numbers[:, 0]):
-        raise DataError(f"{index_path}: its records do not lie one after another", hint="remove it")
+        raise DataError(f"{index_path}: the records in the index are not adjacent", hint="remove it")
     return RecordIndex(offsets)
 
 
 def scan(descriptor: int, checker: Checker, pread: Callable[[int, int, int], bytes] = os.pread) -> RecordIndex:
-    """The index of an uncompressed file, made from the header of each record.
+    """Builds the index of an uncompressed file from the header of each record.
 
     Args:
         descriptor: of the open file.
@@ -99,7 +99,7 @@ def scan(descriptor: int, checker: Checker, pread: Callable[[int, int, int], byt
 
 
 def read_exactly(descriptor: int, offset: int, size: int, pread: Callable[[int, int, int], bytes] = os.pread) -> bytes:
-    """``size`` bytes at ``offset``, or less where the file ends: one call, or more where the system gives less."""
+    """Reads ``size`` bytes at ``offset``, fewer at the end of the file; repeats the call after a short read."""
     content = pread(descriptor, size, offset)
     while len(content) < size:
         more = pread(descriptor, size - len(content), offset + len(content))

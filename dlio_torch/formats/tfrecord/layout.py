@@ -27,7 +27,7 @@ from dlio_torch.syserrors import unreadable
 
 
 class RecordFiles:
-    """Tells where the records of files lie; for any number of threads.
+    """Locates the records of files; usable by any number of threads.
 
     Args:
         features: arrays of a record.
@@ -58,7 +58,7 @@ class RecordFiles:
         try:
             offsets = self._offsets(path, descriptor)
             if len(offsets) < 2:
-                raise DataError(f"{path} holds no records", hint="remove it, or choose another path")
+                raise DataError(f"{path} holds no records", hint="remove the file, or choose another dataset.path")
             checker = Checker(path, verify=self._options.verify_crc)
             records = _TfrecordLayout(path, descriptor, offsets, self._features, checker, self._native)
             return FileLayout(len(offsets) - 1, {}, records, {path: descriptor})
@@ -83,7 +83,7 @@ class RecordFiles:
 
 
 class _TfrecordLayout(RecordLayout):
-    """The records of one file.
+    """Layout of the records of one file.
 
     Args:
         path: the file.
@@ -161,8 +161,9 @@ class _TfrecordLayout(RecordLayout):
     def plan(self, rows: Ints, into: Ints) -> Records:
         if len(rows) and int(rows.max()) >= len(self._offsets) - 1:
             raise DataError(
-                f"{self.path} holds {len(self._offsets) - 1} samples, not sample {int(rows.max())}",
-                hint="the file was replaced or cut; remove it and generate again",
+                f"{self.path} holds {len(self._offsets) - 1} samples, but sample {int(rows.max())} (from 0) was "
+                "requested",
+                hint="the file was replaced or truncated; remove the file and generate the data again",
             )
         order = np.argsort(rows, kind="stable")
         rows = rows[order]
@@ -190,20 +191,22 @@ class _TfrecordLayout(RecordLayout):
             done = failed + 1
 
     def _put(self, offset: int, span: int, to: Ints, sizes: Ints) -> None:
-        """One record by the faithful decoder."""
+        """Decodes one record with the Python decoder."""
         number = int(np.searchsorted(self._offsets, offset))
         sample = self._decoded(number, offset, span)
         for feature, address, size in zip(self._features, to.tolist(), sizes.tolist(), strict=True):
             array = np.ascontiguousarray(sample[feature.spec.name])
             if array.nbytes != size:
-                raise self._checker.damaged(number, offset, "it has changed while it was read")
+                raise self._checker.damaged(number, offset, "the record changed while it was read")
             ctypes.memmove(address, array.ctypes.data, size)
 
     def _decoded(self, number: int, offset: int, span: int) -> Sample:
         stored = read_exactly(self._descriptor, offset, span)
         length = self._checker.header(stored[: HEADER.size], number, offset)
         if length != span - FRAMING or len(stored) < span:
-            raise self._checker.damaged(number, offset, f"it has {length} bytes, the index says {span - FRAMING}")
+            raise self._checker.damaged(
+                number, offset, f"the record has {length} bytes, but the index states {span - FRAMING}"
+            )
         data = np.frombuffer(stored, np.uint8)[HEADER.size : span - CRC.size]
         self._checker.data(data, stored[span - CRC.size :], number, offset)
         try:

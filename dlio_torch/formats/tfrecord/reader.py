@@ -1,4 +1,4 @@
-"""Reads TFRecord files: from start to end as TensorFlow does, and single samples.
+"""Reader of TFRecord files: as a stream from start to end like TensorFlow, or by single samples.
 
 Single samples are read by an index, which lies beside the file or is made from the records' headers when it
 is first needed; in a compressed file they are reached by reading on from where the last one was, or again
@@ -28,7 +28,7 @@ from dlio_torch.formats.tfrecord.stream import RecordStream
 
 
 class TfrecordReader(Reader):
-    """An open file.
+    """Reader of one open TFRecord file.
 
     Opening it reads the first transfer, which the first pass over the file then uses; or the index, if there
     is to be one.  Nothing else is read before it is asked for, so without an index ``num_samples`` is ``None``.
@@ -55,12 +55,12 @@ class TfrecordReader(Reader):
             self._fresh: RecordStream | None = self._file.begun("records") if looks else self._file.records()
 
     def _start(self) -> RecordStream:
-        """The records from the start on, with what the opening has read, if nobody has used it yet."""
+        """Stream of records from the start; the first call continues with the data that opening the file has read."""
         records, self._fresh = self._fresh or self._file.records(), None
         return records
 
     def count(self) -> int:
-        """Samples in the file, by a look at every record.
+        """Number of samples, counted by visiting every record.
 
         Raises:
             DataError: a record is damaged, or the index tells of another number.
@@ -83,7 +83,7 @@ class TfrecordReader(Reader):
             return scan(self._file.descriptor, self._checker, self._file.pread)
 
     def samples(self) -> Iterator[Sample]:
-        """All samples, from the first on; passes may overlap."""
+        """Yields all samples from the first on; several iterations may overlap."""
         with os_errors(self._path):
             records = self._start()
             while (data := records.next(self._decoder.lead)) is not None:
@@ -101,7 +101,7 @@ class TfrecordReader(Reader):
                         buffer.put(name, slot, array if flags.writeable and flags.aligned else array.copy())
 
     def _read_span(self, first: int, count: int) -> Iterator[Sample]:
-        """Samples of an uncompressed file: one call for all."""
+        """Reads consecutive samples of an uncompressed file by one call."""
         if first < 0 or first + count > len(self._index):
             raise self._beyond(first, count, len(self._index))
         offsets = self._index.offsets[first : first + count + 1].tolist()
@@ -112,13 +112,15 @@ class TfrecordReader(Reader):
             start, end = low - begin + HEADER.size, high - begin - CRC.size
             length = self._checker.header(span[start - HEADER.size : start], number, low)
             if length != end - start or len(span) < end + CRC.size:
-                raise self._checker.damaged(number, low, f"it has {length} bytes, the index says {end - start}")
+                raise self._checker.damaged(
+                    number, low, f"the record has {length} bytes, but the index states {end - start}"
+                )
             data = memory[start:end]
             self._checker.data(data, span[end : end + CRC.size], number, low)
             yield self._decode(data, number, low, align=False)
 
     def _read_on(self, first: int, count: int) -> Iterator[Sample]:
-        """Samples of a compressed file: on from the last read, or again from the start."""
+        """Reads samples of a compressed file, continuing after the last read or from the start again."""
         if first < 0:
             raise self._beyond(first, count, self.count())
         cursor, self._cursor = self._cursor, None  # of no use after an error
@@ -144,8 +146,9 @@ class TfrecordReader(Reader):
 
     def _beyond(self, first: int, count: int, samples: int) -> DataError:
         return DataError(
-            f"{self._path} holds {samples} samples, not sample {first if first < 0 else first + count - 1}",
-            hint="the file was replaced or cut; remove it and generate again",
+            f"{self._path} holds {samples} samples, but sample {first if first < 0 else first + count - 1} (from 0) "
+            "was requested",
+            hint="the file was replaced or truncated; remove the file and generate the data again",
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The records of many samples at a time: those of the same lengths differ in their content, not in what is around it.
+"""Encoding of many records at a time; records of equal lengths share all bytes except their content.
 
 One Example of each kind is encoded as :func:`tfexample.encode` does; the others are made from it by columns.
 """
@@ -15,7 +15,7 @@ from dlio_torch.formats.tfrecord.example_proto import Feature, Octets, Piece, en
 from dlio_torch.formats.tfrecord.framing import CRC, HEADER, crc32c, frame, masked
 
 SMALL = 64 << 10
-"""Mean bytes of a sample up to which Python's work on a record is more than the copy of its content."""
+"""Mean sample size in bytes below which Python's overhead per record exceeds the cost of copying the content."""
 
 Lengths = npt.NDArray[np.int64]
 
@@ -23,7 +23,7 @@ Lengths = npt.NDArray[np.int64]
 def one_by_one(
     features: Sequence[Feature], columns: Sequence[Sequence[npt.NDArray[Any]]]
 ) -> tuple[list[Piece], Lengths]:
-    """The framed records of samples, whose content is not copied.
+    """Frames the records of samples one by one, without copying content.
 
     Args:
         features: arrays of a sample.
@@ -39,7 +39,7 @@ def one_by_one(
 
 
 def by_columns(features: Sequence[Feature], arrays: Sequence[npt.NDArray[Any]]) -> tuple[list[Piece], Lengths]:
-    """The same for small samples of fixed shapes: content is copied, records are not made one by one.
+    """Frames the records of small fixed-shape samples together, by copying their content.
 
     Args:
         features: arrays of a sample.
@@ -59,7 +59,7 @@ def by_columns(features: Sequence[Feature], arrays: Sequence[npt.NDArray[Any]]) 
 
 
 def _alike(features: Sequence[Feature], arrays: Sequence[npt.NDArray[Any]]) -> Octets:
-    """Records whose features have the same lengths; uint8 of ``(records, bytes)``."""
+    """Encodes records whose features have equal lengths; uint8 of ``(records, bytes)``."""
     count = len(arrays[0])
     first = {feature.spec.name: array[0] for feature, array in zip(features, arrays, strict=True)}
     header, *pieces, _ = frame(encode(features, first))

@@ -1,4 +1,4 @@
-"""The records of a TFRecord file from its start to its end, read as TensorFlow reads them.
+"""Stream reader of a TFRecord file's records, with the read calls that TensorFlow makes.
 
 TensorFlow fills a buffer of set size with ``pread``; a short answer is followed by a request for the rest,
 so each file ends with one that returns nothing (tensorflow/core/lib/io/buffered_inputstream.cc).
@@ -20,32 +20,32 @@ from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
 from dlio_torch.native.memory import address_of
 
 Pread = Callable[[int, int, int], bytes]
-"""``os.pread``, or what reads past the page cache in its place: descriptor, size, offset -> bytes."""
+"""Read function (descriptor, size, offset -> bytes): ``os.pread``, or its replacement for direct reads."""
 
 _ALIGNMENT = 64  # bytes; what NumPy's and torch's fast paths want at most
 _PLAUSIBLE = 64 << 20  # a longer record is believed only if the file can hold it
 _INFLATION = 1032  # deflate makes at most so many bytes of one
 _GZIP = 16 + zlib.MAX_WBITS
-_DAMAGED = "the file is damaged or incomplete; replace it"
+_DAMAGED = "the file is damaged or incomplete; replace the file"
 _INFLATED = 256 << 10  # TensorFlow's output buffer
 
 
 class ByteStream(ABC):
-    """Bytes one after another, out of buffers that are filled when they are needed."""
+    """Byte stream over buffers that are filled on demand."""
 
     def __init__(self) -> None:
         self._buffer = memoryview(b"")
 
     @abstractmethod
     def _fill(self) -> bytes:
-        """The next buffer; empty at the end, again and again."""
+        """Returns the next buffer, which is empty at and after the end."""
 
     @abstractmethod
     def most(self) -> int:
-        """An upper limit of the bytes in the whole stream."""
+        """Upper limit of the bytes in the whole stream."""
 
     def readinto(self, out: memoryview) -> int:
-        """Fill ``out``; returns its length, or less where the stream ends."""
+        """Fill ``out``; returns the bytes read, fewer than requested at the end of the stream."""
         done, size = 0, len(out)
         while done < size:
             if not len(self._buffer):
@@ -60,7 +60,7 @@ class ByteStream(ABC):
 
 
 class FileBytes(ByteStream):
-    """The bytes of an open file, ``transfer_size`` at a time."""
+    """Byte stream of an open file, read by ``transfer_size`` bytes."""
 
     def __init__(self, descriptor: int, transfer_size: int, pread: Pread = os.pread) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class FileBytes(ByteStream):
 
 
 class GzipBytes(ByteStream):
-    """The content of a gzip file, read in compressed pieces of ``transfer_size``.
+    """Byte stream of a gzip file's content, read by ``transfer_size`` compressed bytes.
 
     Raises:
         DataError: from ``readinto``, where the file is cut or is no gzip file.
@@ -104,12 +104,12 @@ class GzipBytes(ByteStream):
                 self._waiting = self._file._fill()
                 if not self._waiting:
                     if self._begun:
-                        raise DataError(f"{self._path}: its gzip stream is cut", hint=_DAMAGED)
+                        raise DataError(f"{self._path}: the gzip stream is truncated", hint=_DAMAGED)
                     return b""
             try:
                 content = self._engine.decompress(self._waiting, _INFLATED)
             except zlib.error as error:
-                raise DataError(f"{self._path} is no sound gzip file ({error})", hint=_DAMAGED) from error
+                raise DataError(f"{self._path} is not a gzip file or is damaged ({error})", hint=_DAMAGED) from error
             self._waiting, self._begun = self._engine.unconsumed_tail, True
             if self._engine.eof:  # another gzip stream may follow
                 self._waiting, self._begun = self._engine.unused_data, False
@@ -122,7 +122,7 @@ class GzipBytes(ByteStream):
 
 
 class RecordStream:
-    """Cuts the records out of a stream, one after another.
+    """Splits a byte stream into records.
 
     Args:
         stream: holds them from its start on.
@@ -144,7 +144,7 @@ class RecordStream:
         self.offset = 0
 
     def peek(self) -> int | None:
-        """Length of the data of the next record; ``None`` behind the last one.
+        """Length of the next record's data in bytes; ``None`` after the last record.
 
         Raises:
             DataError: the header is cut or damaged.
@@ -162,7 +162,7 @@ class RecordStream:
         return self._length
 
     def next(self, lead: int = 0, *, verify: bool = True) -> Octets | None:
-        """The data of the next record in new memory; ``None`` after the last one.
+        """Reads the data of the next record into new memory; ``None`` after the last record.
 
         Args:
             lead: which of its bytes is to be aligned.
@@ -176,7 +176,7 @@ class RecordStream:
             return None
         memory = _aligned(length + CRC.size, lead)
         if self._stream.readinto(memory.data) < len(memory):
-            raise self._checker.damaged(self.number, self.offset, "the file ends in its data")
+            raise self._checker.damaged(self.number, self.offset, "the file ends within the data of the record")
         data = memory[:length]
         if verify:
             self._checker.data(data, memory[length:].tobytes(), self.number, self.offset)
@@ -187,7 +187,7 @@ class RecordStream:
 
 
 def _aligned(size: int, lead: int) -> Octets:
-    """Memory of ``size`` bytes, of which number ``lead`` is aligned."""
+    """Allocates ``size`` bytes of which byte number ``lead`` is aligned."""
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     skip = -(address_of(memory) + lead) % _ALIGNMENT
     return memory[skip : skip + size]

@@ -108,16 +108,16 @@ def test_one_missing_byte_is_noticed(tmp_path: Path, engine: str, inner: str) ->
 def test_other_variables_are_refused(tmp_path: Path) -> None:
     _, path = made(options(FIXED), tmp_path)
     for field, words in (
-        (FieldConfig("other", "int8"), "has no variable 'other'; it has flags"),
-        (FieldConfig("label", "int32"), "label holds int64_t, expected int32_t"),
-        (FieldConfig("mask", "uint8", [3, 16]), "mask has shape [7, 3, 16, 12], expected [n, 3, 16]"),
+        (FieldConfig("other", "int8"), "has no variable 'other'; its variables are flags"),
+        (FieldConfig("label", "int32"), "label holds int64_t, but dataset.fields expect int32_t"),
+        (FieldConfig("mask", "uint8", [3, 16]), "mask has shape [7, 3, 16, 12], but dataset.fields expect [n, 3, 16]"),
         (FieldConfig("label", "int64", [], length_mean=2), "has no variable 'label_extents'"),
     ):
         assert words in refusal(lambda: create(options([field]), 1).inspect(path), closed=path)  # noqa: B023
 
 
 def test_options_that_do_not_fit() -> None:
-    with pytest.raises(ConfigError, match="is the table of extents of another array"):
+    with pytest.raises(ConfigError, match="is reserved for the extents of a variable-length array"):
         create(options([*VARIABLE, FieldConfig("tokens_extents", "int8", [3])]), 1)
 
 

@@ -69,7 +69,7 @@ def test_a_single_variable_sample_is_not_copied() -> None:
 def test_a_sample_that_was_left_out_is_an_error() -> None:
     buffer = BatchBuffer([POINTS], [0, 1, 2])
     buffer.put("points", 1, np.ones((5, 4), np.uint8))
-    with pytest.raises(KeyError, match="points: 2 of 3 samples were not read"):
+    with pytest.raises(KeyError, match="array points: 2 of 3 samples of the batch were not read"):
         buffer.finish()
 
 

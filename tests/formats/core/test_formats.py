@@ -56,7 +56,7 @@ def test_a_format_bears_its_registered_name_and_has_a_fragment(name: str) -> Non
 
 
 def test_a_contract_without_configurations_is_refused() -> None:
-    with pytest.raises(AssertionError, match="names no configs"):
+    with pytest.raises(AssertionError, match="defines no configs"):
         FormatContract().pytest_generate_tests(None)
 
 
@@ -97,7 +97,7 @@ def test_a_built_in_format_cannot_be_replaced(monkeypatch: pytest.MonkeyPatch) -
     ("value", "kind", "words"),
     [
         ("no_such_package_anywhere:Outside", MissingPackageError, "install the package that provides 'no_such_pack"),
-        ("outside_package:Missing", PreconditionError, "outside_package has no 'Missing'"),
+        ("outside_package:Missing", PreconditionError, "module outside_package has no class 'Missing'"),
     ],
 )
 def test_a_broken_entry_point_is_named(
@@ -121,7 +121,7 @@ def test_a_broken_entry_point_is_named(
 def test_an_unknown_format_gets_a_suggestion(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         registry.create(replace(ANY, format=name), 1)
-    assert f"dataset.format='{name}' is no known format" in str(caught.value)
+    assert f"dataset.format='{name}' is not a known format" in str(caught.value)
 
 
 @pytest.mark.parametrize(

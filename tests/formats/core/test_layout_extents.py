@@ -149,16 +149,16 @@ def test_a_format_without_a_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -
     config = DatasetConfig(format="raw")
     with pytest.raises(ConfigError, match=r"loader\.engine=decoupled.*npy"):
         registry.create(config, 1, layout=True)
-    with pytest.raises(ConfigError, match="gives no extents"):
+    with pytest.raises(ConfigError, match="provides no extents"):
         registry.create(config, 1).layout(Path("nothing"))
 
 
 # HDF5 files that only the library reads: how the array is made, and a word of the message.
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "lzf": ({"chunks": (2, 5), "compression": "lzf"}, "filter 32000"),
-    "no fill value": ({"chunks": (2, 5), "fill_time": "never"}, "never written"),
-    "contiguous, no fill value": ({"fill_time": "never"}, "never written"),
-    "external": ({"external": [("beside", 0, 80)]}, "lie in another file, 'beside'"),
+    "no fill value": ({"chunks": (2, 5), "fill_time": "never"}, "unwritten chunks"),
+    "contiguous, no fill value": ({"fill_time": "never"}, "unwritten chunks"),
+    "external": ({"external": [("beside", 0, 80)]}, "lie in the external file 'beside'"),
 }
 
 

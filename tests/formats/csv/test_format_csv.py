@@ -93,7 +93,7 @@ def test_values_are_spread_over_what_the_text_can_hold() -> None:
     [
         (FIELDS, {"value_chars": 17.0}, "dataset.csv.value_chars=17.0"),
         (FIELDS, {"value_chars": 2.0}, "dataset.csv.value_chars=2.0"),
-        ([FieldConfig("x", length_mean=3)], {}, "x has length_mean"),
+        ([FieldConfig("x", length_mean=3)], {}, "x sets length_mean"),
     ],
 )
 def test_what_a_table_cannot_hold(fields: list[FieldConfig], options: dict[str, float], words: str) -> None:
@@ -158,16 +158,16 @@ GOOD = "1,0.5,1.5\n0,2.5,3.5\n"
     [
         ("", "holds no rows"),
         ("\n\n", "holds no rows"),
-        (GOOD + "1,2.5\n", "row 2 has nothing (a short row, or an empty field) in column 2"),
-        (GOOD + "1,,2.5\n", "row 2 has nothing (a short row, or an empty field) in column 1"),
-        (GOOD + "1,2.5,3.5,4.5\n", "row 2 has 4 columns, dataset.fields make 3"),
-        ("1,2.5,3.5,4.5\n" + GOOD, "row 0 has 4 columns, dataset.fields make 3"),
-        ("1,2.5\n" + GOOD, "row 0 has 2 columns, dataset.fields make 3"),
-        ("1,2.5\n", "row 0 has 2 columns, dataset.fields make 3"),
-        (GOOD + "1,abc,2.5\n", "row 2 has 'abc', which is no number, in column 1"),
-        ("label,a,b\n" + GOOD, "row 0 has 'label', which is no number, in column 0"),
-        (GOOD + "1.5,2.5,2.5\n", "row 2 has 1.5 in column 0, which is no int64 (label)"),
-        ("True,0.5,1.5\n", "row 0 has 'True', which is no number, in column 0"),
+        (GOOD + "1,2.5\n", "row 2 has no value (a short row or an empty field) in column 2"),
+        (GOOD + "1,,2.5\n", "row 2 has no value (a short row or an empty field) in column 1"),
+        (GOOD + "1,2.5,3.5,4.5\n", "row 2 has 4 columns, but dataset.fields describe 3"),
+        ("1,2.5,3.5,4.5\n" + GOOD, "row 0 has 4 columns, but dataset.fields describe 3"),
+        ("1,2.5\n" + GOOD, "row 0 has 2 columns, but dataset.fields describe 3"),
+        ("1,2.5\n", "row 0 has 2 columns, but dataset.fields describe 3"),
+        (GOOD + "1,abc,2.5\n", "row 2 has 'abc', which is not a number, in column 1"),
+        ("label,a,b\n" + GOOD, "row 0 has 'label', which is not a number, in column 0"),
+        (GOOD + "1.5,2.5,2.5\n", "row 2 has 1.5 in column 0, which is not of type int64 as field label requires"),
+        ("True,0.5,1.5\n", "row 0 has 'True', which is not a number, in column 0"),
     ],
 )
 @pytest.mark.parametrize("chunk_rows", [0, 1, 2])

@@ -295,28 +295,28 @@ def test_options_of_reading_leave_the_identity_alone() -> None:
     [
         ([], "dataset.fields is empty"),
         ([FieldConfig("a"), FieldConfig("a")], "names 'a' twice"),
-        ([FieldConfig("a"), FieldConfig("a/b")], "'a' is an array and cannot hold 'a/b'"),
-        ([FieldConfig("")], "name='' is no path"),
-        ([FieldConfig("/a")], "name='/a' is no path"),
-        ([FieldConfig("a//b")], "name='a//b' is no path"),
-        ([FieldConfig("index")], "name='index' has a meaning"),
-        ([FieldConfig("a:lengths")], "name='a:lengths' has a meaning"),
-        ([FieldConfig("a", length_mean=3), FieldConfig("a_extents")], "'a_extents' is the table"),
-        ([FieldConfig("a", "float31")], "dtype='float31' is no NumPy type"),
-        ([FieldConfig("a", "S8")], "dtype='S8' is no element type of tensors"),
-        ([FieldConfig("a", "complex64")], "dtype='complex64' is no element type"),
-        ([FieldConfig("a", "longdouble")], "dtype='longdouble' is no element type"),
-        ([FieldConfig("a", ">f4")], "dtype='>f4' is no element type"),
-        ([FieldConfig("a", shape=[3, 0])], "shape=[3, 0] has an axis below 1"),
-        ([FieldConfig("a", shape=[3], chunk=[1])], "chunk=[1] does not fit an array of 2 axes"),
+        ([FieldConfig("a"), FieldConfig("a/b")], "'a' is an array and cannot also be the group of 'a/b'"),
+        ([FieldConfig("")], "name='' is not a valid path"),
+        ([FieldConfig("/a")], "name='/a' is not a valid path"),
+        ([FieldConfig("a//b")], "name='a//b' is not a valid path"),
+        ([FieldConfig("index")], "name='index' is reserved for an entry"),
+        ([FieldConfig("a:lengths")], "name='a:lengths' is reserved for an entry"),
+        ([FieldConfig("a", length_mean=3), FieldConfig("a_extents")], "'a_extents' is reserved"),
+        ([FieldConfig("a", "float31")], "dtype='float31' is not a NumPy type"),
+        ([FieldConfig("a", "S8")], "dtype='S8' is not an element type of torch tensors"),
+        ([FieldConfig("a", "complex64")], "dtype='complex64' is not an element type"),
+        ([FieldConfig("a", "longdouble")], "dtype='longdouble' is not an element type"),
+        ([FieldConfig("a", ">f4")], "dtype='>f4' is not an element type"),
+        ([FieldConfig("a", shape=[3, 0])], "shape=[3, 0] has an axis of length 0 or less"),
+        ([FieldConfig("a", shape=[3], chunk=[1])], "chunk=[1] does not fit the stored array, which has 2 axes"),
         ([FieldConfig("a", shape=[3], chunk=[1, 0])], "chunk=[1, 0] does not fit"),
-        ([FieldConfig("a", shape=[1 << 31], chunk=[1, 1 << 31])], "more than HDF5 takes"),
-        ([FieldConfig("a", select=[0])], "select=[0] needs a fixed-length sample with an axis"),
-        ([FieldConfig("a", shape=[3], length_mean=2, select=[0])], "select=[0] needs a fixed-length sample"),
-        ([FieldConfig("a", shape=[3], select=[3])], "select=[3] are no growing indices below 3"),
-        ([FieldConfig("a", shape=[3], select=[-1])], "select=[-1] are no growing indices below 3"),
-        ([FieldConfig("a", shape=[3], select=[1, 0])], "select=[1, 0] are no growing indices"),
-        ([FieldConfig("a", shape=[3], select=[1, 1])], "select=[1, 1] are no growing indices"),
+        ([FieldConfig("a", shape=[1 << 31], chunk=[1, 1 << 31])], "HDF5 allows less than 4 GiB"),
+        ([FieldConfig("a", select=[0])], "select=[0] needs a fixed-length field with at least one axis"),
+        ([FieldConfig("a", shape=[3], length_mean=2, select=[0])], "select=[0] needs a fixed-length field"),
+        ([FieldConfig("a", shape=[3], select=[3])], "select=[3] must be ascending indices below 3"),
+        ([FieldConfig("a", shape=[3], select=[-1])], "select=[-1] must be ascending indices below 3"),
+        ([FieldConfig("a", shape=[3], select=[1, 0])], "select=[1, 0] must be ascending indices"),
+        ([FieldConfig("a", shape=[3], select=[1, 1])], "select=[1, 1] must be ascending indices"),
     ],
 )
 def test_wrong_fields_are_named(fields: list[FieldConfig], words: str) -> None:
@@ -346,14 +346,23 @@ def both(fmt: Hdf5Format, path: Path) -> str:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ([FieldConfig("images", "float32", [24, 10])], "has no array 'data' (group / holds: images)"),
-        ([FieldConfig("data/x", "float32", [24, 10])], "has no array 'data' (group /data holds: x)"),
-        ([FieldConfig("data", "float64", [24, 10])], "data holds float64, expected float32; correct dataset.fields"),
-        ([FieldConfig("data", "int32", [24, 10])], "data holds int32, expected float32"),
-        ([FieldConfig("data", ">f4", [24, 10])], "data holds >f4, expected float32"),
-        ([FieldConfig("data", "float32", [10, 24])], "data has shape [4, 10, 24], expected [rows, 24, 10]"),
-        ([FieldConfig("data", "float32", [24, 10, 1])], "data has shape [4, 24, 10, 1], expected [rows, 24, 10]"),
-        ([FieldConfig("data", "float32", [])], "data has shape [4], expected [rows, 24, 10]"),
+        ([FieldConfig("images", "float32", [24, 10])], "has no array 'data' (group / contains: images)"),
+        ([FieldConfig("data/x", "float32", [24, 10])], "has no array 'data' (group /data contains: x)"),
+        (
+            [FieldConfig("data", "float64", [24, 10])],
+            "data holds float64, but the configuration expects float32; correct dataset.fields",
+        ),
+        ([FieldConfig("data", "int32", [24, 10])], "data holds int32, but the configuration expects float32"),
+        ([FieldConfig("data", ">f4", [24, 10])], "data holds >f4, but the configuration expects float32"),
+        (
+            [FieldConfig("data", "float32", [10, 24])],
+            "data has shape [4, 10, 24], but the configuration expects [rows, 24, 10]",
+        ),
+        (
+            [FieldConfig("data", "float32", [24, 10, 1])],
+            "data has shape [4, 24, 10, 1], but the configuration expects [rows, 24, 10]",
+        ),
+        ([FieldConfig("data", "float32", [])], "data has shape [4], but the configuration expects [rows, 24, 10]"),
     ],
 )
 def test_another_layout_is_named(other: list[FieldConfig], words: str, tmp_path: Path) -> None:
@@ -368,7 +377,7 @@ def test_another_layout_is_named(other: list[FieldConfig], words: str, tmp_path:
 
 def test_a_group_below_an_array_is_named(tmp_path: Path) -> None:
     path = write(Hdf5Format(config([FieldConfig("climate")]), 1), tmp_path / "file.h5", 0, 3)
-    assert "has no array 'climate/data' (/climate is no group)" in both(
+    assert "has no array 'climate/data' (/climate is not a group)" in both(
         Hdf5Format(config([FieldConfig("climate/data")]), 1), path
     )
 
@@ -378,7 +387,7 @@ def test_a_single_value_is_no_array(content: object, tmp_path: Path) -> None:
     path = tmp_path / "file.h5"
     with h5py.File(path, "w") as file:
         file["data"] = content
-    assert "data is a single value" in both(Hdf5Format(config([FieldConfig("data", "float32", [])]), 1), path)
+    assert "data is a scalar" in both(Hdf5Format(config([FieldConfig("data", "float32", [])]), 1), path)
 
 
 def test_arrays_that_disagree_on_samples_are_named(tmp_path: Path) -> None:
@@ -386,7 +395,7 @@ def test_arrays_that_disagree_on_samples_are_named(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["a"], file["b"] = np.zeros(5, np.float32), np.zeros(4, np.float32)
     line = both(Hdf5Format(config([FieldConfig("a"), FieldConfig("b")]), 1), path)
-    assert "arrays disagree on the number of samples: a has 5, b has 4" in line
+    assert "the arrays hold different numbers of samples: a has 5, b has 4" in line
 
 
 def variable_file(path: Path, extents: list[tuple[int, int]], rows: int = 10) -> Path:
@@ -411,10 +420,10 @@ def test_a_missing_or_wrong_table_of_extents_is_named(tmp_path: Path) -> None:
 def test_extents_beyond_the_array(bad: tuple[int, int], tmp_path: Path) -> None:
     fmt = Hdf5Format(config(VARIABLE), 1)
     path = variable_file(tmp_path / "file.h5", [(0, 8), bad])
-    assert "points has 10 rows, rows" in refusal(lambda: fmt.inspect(path))
+    assert "points has 10 rows, but rows" in refusal(lambda: fmt.inspect(path))
     reader = fmt.open(path)
     read(fmt, reader, [0])
-    assert "points has 10 rows, rows" in refusal(lambda: read(fmt, reader, [1]))
+    assert "points has 10 rows, but rows" in refusal(lambda: read(fmt, reader, [1]))
     reader.close()
 
 
@@ -423,7 +432,7 @@ def test_a_run_of_samples_that_are_not_neighbours_is_refused(tmp_path: Path) -> 
     path = variable_file(tmp_path / "file.h5", [(7, 3), (0, 7)])
     reader = fmt.open(path)
     line = refusal(lambda: reader.read(0, 2, BatchBuffer(fmt.specs(), [0, 1]), 0))
-    assert "do not lie one after another" in line
+    assert "are not adjacent, so that one call" in line
     assert "access.unit=sample" in line
     samples = [sample["points"] for _, sample in samples_of(read(fmt, reader, [0, 1]), fmt.specs())]
     assert [sample[:, 0].tolist() for sample in samples] == [[21, 24, 27], [0, 3, 6, 9, 12, 15, 18]]

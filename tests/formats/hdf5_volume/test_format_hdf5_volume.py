@@ -161,15 +161,15 @@ def test_what_belongs_to_reading_leaves_the_identity_alone() -> None:
     ("change", "words"),
     [
         ({"arrays": []}, "arrays is empty"),
-        ({"shape": [50, 48]}, "does not fit dataset.volume.shape=[50, 48]"),
+        ({"shape": [50, 48]}, "does not fit into dataset.volume.shape=[50, 48]"),
         ({"patch": [51, 1, 1]}, "patch=[51, 1, 1] does not fit"),
         ({"patch": [0, 1, 1]}, "patch=[0, 1, 1] does not fit"),
-        ({"arrays": [RAW, RAW]}, "name='raw' is taken"),
-        ({"arrays": [replace(RAW, name="center")]}, "name='center' is taken"),
+        ({"arrays": [RAW, RAW]}, "name='raw' is used twice"),
+        ({"arrays": [replace(RAW, name="center")]}, "name='center' is used twice"),
         ({"arrays": [replace(RAW, name="a/b")]}, "name='a/b'"),
         ({"arrays": [replace(RAW, name="")]}, "name=''"),
-        ({"arrays": [replace(RAW, dtype="float32")]}, "raw: dtype='float32' is no integer type"),
-        ({"arrays": [replace(RAW, dtype="uint7")]}, "raw: dtype='uint7' is no integer type"),
+        ({"arrays": [replace(RAW, dtype="float32")]}, "raw: dtype='float32' is not an integer type"),
+        ({"arrays": [replace(RAW, dtype="uint7")]}, "raw: dtype='uint7' is not an integer type"),
         ({"arrays": [replace(RAW, chunk=[16, 16])]}, "raw: chunk=[16, 16] does not fit"),
         ({"arrays": [replace(RAW, chunk=[16, 16, 0])]}, "raw: chunk=[16, 16, 0] does not fit"),
         ({"arrays": [replace(RAW, chunk=[16, 16, 61])]}, "raw: chunk=[16, 16, 61] does not fit"),
@@ -235,9 +235,9 @@ def replace_with(shape: tuple[int, ...], dtype: str) -> Callable[[Path], None]:
         (lambda volume: volume.write_bytes(b""), "cannot be read"),
         (lambda volume: volume.write_bytes(b"no HDF5 at all" * 99), "cannot be read"),
         (cut, "cannot be read"),
-        (rename, "raw is no array; there are: image"),
-        (group, "raw is no array"),
-        (replace_with((50, 48, 59), "uint8"), "raw is uint8[50, 48, 59], dataset.volume says uint8[50, 48, 60]"),
+        (rename, "raw is not an array of this file, which contains: image"),
+        (group, "raw is not an array"),
+        (replace_with((50, 48, 59), "uint8"), "raw is uint8[50, 48, 59], but dataset.volume expects uint8[50, 48, 60]"),
         (replace_with((50, 48, 60), "int8"), "raw is int8[50, 48, 60]"),
         (replace_with((50, 48), "uint8"), "raw is uint8[50, 48]"),
         (replace_with((), "uint8"), "raw is uint8[]"),
@@ -285,14 +285,14 @@ def test_a_coordinate_outside_is_named(center: tuple[int, ...], tmp_path: Path) 
     path.write_bytes(gzip.compress(b"".join(map(bytes, records([np.array(center)])))))
     with closing(fmt.open(path)) as reader:
         line = refusal(lambda: read(fmt, reader, [0]))
-    assert f"{path}: the patch around coordinate 0, {center}, is not inside the volume" in line
+    assert f"{path}: the patch around coordinate number 0, {center}, is not inside the volume" in line
 
 
 def test_a_list_that_ends_early_says_how_much_it_holds(tmp_path: Path) -> None:
     fmt, path = made(tmp_path)
     with closing(fmt.open(path)) as reader:
-        assert "holds 7 coordinates, number 7 was asked for" in refusal(lambda: read(fmt, reader, [7]))
-        assert "number -1 was asked for" in refusal(lambda: read(fmt, reader, [-1]))
+        assert "holds 7 coordinates, but number 7 (from 0) was requested" in refusal(lambda: read(fmt, reader, [7]))
+        assert "number -1 (from 0) was requested" in refusal(lambda: read(fmt, reader, [-1]))
         check_batch(fmt, read(fmt, reader, [6]), [6])
     path.write_bytes(gzip.compress(b""))
     assert all("holds no coordinates" in line for line in both(fmt, path))

@@ -145,7 +145,8 @@ def test_files_have_the_size_that_is_asked_for(name: str, options: dict[str, Any
 @pytest.mark.parametrize("size", [200, 1_000_000])
 def test_a_size_that_cannot_be_reached(size: int) -> None:
     fmt = create(config("jpeg", file_bytes=size), SEED)
-    with pytest.raises(ConfigError, match=rf"dataset.image.file_bytes={size}: JPEG files of 48x64x3 have \d+ to \d+"):
+    words = rf"dataset.image.file_bytes={size} is not possible: JPEG files of 48x64x3 have \d+ to \d+"
+    with pytest.raises(ConfigError, match=words):
         fmt.parameters()
 
 
@@ -194,13 +195,13 @@ def test_labels_of_existing_folders_are_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"samples_per_file": 2}, "dataset.samples_per_file=2: a file of dataset.format=jpeg is one image"),
+        ({"samples_per_file": 2}, "dataset.samples_per_file=2 cannot be used with dataset.format=jpeg"),
         ({"samples_per_file_eval": 5}, "dataset.samples_per_file_eval=5"),
-        ({"fields": [FieldConfig("image", "float32", [4, 4, 3])]}, "does not describe one RGB image"),
-        ({"fields": [FieldConfig("image", "uint8", [4, 4])]}, "does not describe one RGB image"),
-        ({"fields": [FieldConfig("image", "uint8", [4, 4, 1])]}, "does not describe one RGB image"),
-        ({"fields": [FieldConfig("image", "uint8", [4, 70000, 3])]}, "does not describe one RGB image"),
-        ({"fields": [FieldConfig(name, "uint8", [4, 4, 3]) for name in "ab"]}, "does not describe one RGB image"),
+        ({"fields": [FieldConfig("image", "float32", [4, 4, 3])]}, "must describe exactly one RGB image"),
+        ({"fields": [FieldConfig("image", "uint8", [4, 4])]}, "must describe exactly one RGB image"),
+        ({"fields": [FieldConfig("image", "uint8", [4, 4, 1])]}, "must describe exactly one RGB image"),
+        ({"fields": [FieldConfig("image", "uint8", [4, 70000, 3])]}, "must describe exactly one RGB image"),
+        ({"fields": [FieldConfig(name, "uint8", [4, 4, 3]) for name in "ab"]}, "must describe exactly one RGB image"),
         ({"fields": [FieldConfig("label", "uint8", [4, 4, 3])], "num_subfolders": 2}, "name=label"),
         ({"image": ImageConfig(quality=99)}, "dataset.image.quality=99"),
     ],
@@ -250,7 +251,7 @@ def test_a_file_that_no_decoder_opens(name: str, content: bytes, words: str, dec
 def test_an_image_of_another_size(tmp_path: Path) -> None:
     path = tmp_path / "a.jpeg"
     path.write_bytes(saved("JPEG", (20, 10)))
-    assert "the image is 10 x 20 pixels, 48 x 64 were expected" in refusal(
+    assert "the image has 10 x 20 pixels, but dataset.fields expect 48 x 64" in refusal(
         lambda: create(config("jpeg"), SEED).open(path)
     )
     stored = create(config("jpeg", decode=False), SEED)

@@ -190,7 +190,7 @@ def test_samples_that_do_not_fit(tmp_path: Path) -> None:
     rows = create(config(FieldConfig("x", "uint16", [2], length_mean=10)), SEED)
     with closing(rows.open(path)) as reader:
         assert "18 bytes" in refusal(lambda: read(rows, reader, [0]))
-    assert all("whole number" in line for line in both(fixed(7, index=False), path))
+    assert all("is not a multiple of" in line for line in both(fixed(7, index=False), path))
 
 
 def test_lengths_of_documents() -> None:
@@ -294,7 +294,7 @@ def test_configurations_that_cannot_be() -> None:
     wrong = {
         "index=false": config(variable, index=False),
         "document_mean": config(variable, document_mean=4),
-        "a document has 2 elements or more": config(TOKENS, document_mean=1),
+        "is below the minimum of 2 elements per document": config(TOKENS, document_mean=1),
         "2147483647": config(FieldConfig("x", "uint8", [1 << 31])),
         "2 arrays": DatasetConfig(format="indexed_binary", fields=[FieldConfig("x"), FieldConfig("y")]),
     }

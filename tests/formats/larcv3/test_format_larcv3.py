@@ -460,22 +460,34 @@ def test_options_of_reading_leave_the_identity_alone(changed: dict[str, Any]) ->
     [
         ({"producers": []}, "dataset.larcv3.producers is empty"),
         ({"producers": [WIRE, WIRE]}, f"dataset.larcv3.producers names '{WIRE.name}' twice"),
-        ({"producers": [replace(WIRE, name="a/b")]}, "name='a/b' is no name of a group"),
-        ({"producers": [replace(WIRE, name="")]}, "name='' is no name of a group"),
-        ({"image_shape": [5]}, "dataset.larcv3.image_shape=[5] is no shape"),
-        ({"image_shape": [5, 0]}, "dataset.larcv3.image_shape=[5, 0] is no shape"),
-        ({"metadata_cache_bytes": 1}, "dataset.larcv3.metadata_cache_bytes=1 is no size"),
+        ({"producers": [replace(WIRE, name="a/b")]}, "name='a/b' is not a valid name of an HDF5 group"),
+        ({"producers": [replace(WIRE, name="")]}, "name='' is not a valid name of an HDF5 group"),
+        ({"image_shape": [5]}, "dataset.larcv3.image_shape=[5] is not the shape"),
+        ({"image_shape": [5, 0]}, "dataset.larcv3.image_shape=[5, 0] is not the shape"),
+        (
+            {"metadata_cache_bytes": 1},
+            "dataset.larcv3.metadata_cache_bytes=1 is outside of the sizes that HDF5 accepts",
+        ),
         (
             {"producers": [replace(WIRE, stored_chunk_quantiles=[6000.0, 5000.0])]},
-            f"stored_chunk_quantiles of {WIRE.name} are 2 numbers: [6000.0, 5000.0]",
+            f"stored_chunk_quantiles of {WIRE.name} must be 15 non-decreasing sizes, not [6000.0, 5000.0]",
         ),
         (
             {"producers": [replace(WIRE, stored_chunk_quantiles=[float(6000 - i) for i in range(15)])]},
-            f"stored_chunk_quantiles of {WIRE.name} are 15 numbers",
+            f"stored_chunk_quantiles of {WIRE.name} must be 15 non-decreasing sizes",
         ),
-        ({"image_shares": [0.5, 0.5]}, "dataset.larcv3.image_shares=[0.5, 0.5] are no parts of 3 images"),
-        ({"image_shares": [0.5, 0.5, 0.0]}, "dataset.larcv3.image_shares=[0.5, 0.5, 0.0] are no parts of 3 images"),
-        ({"metadata_cache_bytes": 1 << 30}, "dataset.larcv3.metadata_cache_bytes=1073741824 is no size"),
+        (
+            {"image_shares": [0.5, 0.5]},
+            "dataset.larcv3.image_shares=[0.5, 0.5] must have one positive number for each of 3 images",
+        ),
+        (
+            {"image_shares": [0.5, 0.5, 0.0]},
+            "dataset.larcv3.image_shares=[0.5, 0.5, 0.0] must have one positive number for each of 3 images",
+        ),
+        (
+            {"metadata_cache_bytes": 1 << 30},
+            "dataset.larcv3.metadata_cache_bytes=1073741824 is outside of the sizes that HDF5 accepts",
+        ),
     ],
 )
 def test_options_that_cannot_work_are_named(changed: dict[str, Any], words: str) -> None:
@@ -515,13 +527,13 @@ def test_what_is_missing_is_named(name: str, small_file: Path, tmp_path: Path) -
         del file[name]
     line = both(make(), path)
     assert f"has no array '{name}" in line
-    assert "holds: " in line
+    assert "contains: " in line
 
 
 def test_another_producer_is_named_with_those_that_are_there(small_file: Path) -> None:
     line = both(make(replace(SMALL, producers=[replace(WIRE, name="sparse2d_other")])), small_file)
     assert "has no array 'Data/sparse2d_other_group/extents'" in line
-    assert f"group /Data holds: {LABEL.name}_group, {WIRE.name}_group" in line
+    assert f"group /Data contains: {LABEL.name}_group, {WIRE.name}_group" in line
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -532,7 +544,7 @@ def test_another_record_type_is_named(name: str, dtype: Any, small_file: Path, t
         replaced(file, name, np.zeros(len(file[name]), dtype))
     line = both(make(), path)
     assert f"{name} holds " in line
-    assert "this is no larcv3 file" in line
+    assert "replace the file by a larcv3 file" in line
 
 
 @pytest.mark.parametrize("events", [12, 14, 0])
@@ -540,7 +552,7 @@ def test_extents_that_do_not_fit_the_events(events: int, small_file: Path, tmp_p
     path = copy_of(small_file, tmp_path)
     with h5py.File(path, "r+") as file:
         file[f"{GROUP}/extents"].resize((events,))
-    assert f"{GROUP}/extents has {events} rows for 13 events" in both(make(), path)
+    assert f"{GROUP}/extents has {events} rows, but the file has 13 events" in both(make(), path)
 
 
 @pytest.mark.parametrize("table", ["voxel_extents", "image_meta", "voxels"])
@@ -552,7 +564,7 @@ def test_a_table_that_ends_early_is_named(table: str, small_file: Path, tmp_path
         array.resize((rows,))
     fmt = make()
     for attempt in (lambda: fmt.inspect(path), lambda: read_event(fmt, path, 12)):
-        assert f"/{GROUP}/{table} has {rows} rows, rows " in refusal(attempt)
+        assert f"/{GROUP}/{table} has {rows} rows, but rows " in refusal(attempt)
     read_event(fmt, path, 11)
     assert not is_open(path)
 

@@ -204,17 +204,17 @@ def test_a_file_of_another_variant_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (options([FieldConfig("x", "float16", [3])]), "netCDF has no type for float16; one of int8"),
-        (options([FieldConfig("x", "int64", [3])], variant="classic"), "no integers of 8 bytes; set dataset"),
-        (options([FieldConfig("a/x", "int8", [3])], variant="classic"), "name='a/x' with dataset.netcdf.variant"),
+        (options([FieldConfig("x", "float16", [3])]), "netCDF has no type for float16; use one of int8"),
+        (options([FieldConfig("x", "int64", [3])], variant="classic"), "no 8-byte integers; set dataset"),
+        (options([FieldConfig("a/x", "int8", [3])], variant="classic"), "name='a/x' cannot be used with dataset"),
         (options(FIXED, variant="classic", compression="zlib"), "classic variants have neither chunks nor compression"),
         (options(FIXED, variant="64bit_data", chunk_bytes=100), "classic variants have neither chunks nor compression"),
-        (options([FieldConfig("x", "int8", [1 << 22])], variant="classic"), "bytes in a file are more than a variable"),
-        (options([FieldConfig("x", "int8", [3], chunk=[2])]), "chunk=[2] does not fit an array of 2 axes"),
-        (options([*VARIABLE, FieldConfig("tokens_extents", "int8", [3])]), "is the table of extents of another array"),
-        (options([FieldConfig("lat", "int8", [3, 3])], "netcdf_cf"), "name='lat' is a coordinate"),
-        (options([FieldConfig("row_size_2", "int8", [3]), *VARIABLE], "netcdf_cf"), "'row_size_2' is a coordinate"),
-        (options([FieldConfig("x", "int8", [3], select=[1])]), "files of this format are read whole"),
+        (options([FieldConfig("x", "int8", [1 << 22])], variant="classic"), "bytes in a file, more than a variable"),
+        (options([FieldConfig("x", "int8", [3], chunk=[2])]), "chunk=[2] does not fit the stored array, which has 2"),
+        (options([*VARIABLE, FieldConfig("tokens_extents", "int8", [3])]), "is reserved for the extents of a"),
+        (options([FieldConfig("lat", "int8", [3, 3])], "netcdf_cf"), "name='lat' is reserved for a coord"),
+        (options([FieldConfig("row_size_2", "int8", [3]), *VARIABLE], "netcdf_cf"), "size_2' is reserved for a coord"),
+        (options([FieldConfig("x", "int8", [3], select=[1])]), "whose files are read whole"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit(config: DatasetConfig, words: str) -> None:
@@ -240,7 +240,7 @@ def test_one_missing_byte_is_noticed(tmp_path: Path, kind: str, variant: str, un
     size = path.stat().st_size
     os.truncate(path, size - 1)
     line = refusal(lambda: fmt.open(path), closed=path)
-    assert line.startswith(f"{path} has {size - 1} bytes, its header speaks of {size}: it is incomplete")
+    assert line.startswith(f"{path} is incomplete: it has {size - 1} bytes, but its header describes {size} bytes")
 
 
 @pytest.mark.parametrize("variant", ["netcdf4", "classic", "64bit_data"])
@@ -294,12 +294,15 @@ def replaced(change: Callable[[Any], None], kind: str = "netcdf") -> Callable[[P
 @pytest.mark.parametrize(
     ("attempt", "words"),
     [
-        (replaced(lambda file: file.renameVariable("x", "y")), "has no variable 'x'; it has tokens_extents, y, tokens"),
+        (
+            replaced(lambda file: file.renameVariable("x", "y")),
+            "has no variable 'x'; its variables are: tokens_extents, y, tokens",
+        ),
         (replaced(lambda file: file.renameVariable("tokens_extents", "y")), "has no variable 'tokens_extents'"),
         (replaced(lambda file: file["tokens_extents"].__setitem__((6, 0), 10**6)), "rows 1000000 to"),
-        (replaced(lambda file: file.delncattr("Conventions"), "netcdf_cf"), "does not say that it follows the CF"),
+        (replaced(lambda file: file.delncattr("Conventions"), "netcdf_cf"), "does not declare the CF conventions"),
         (replaced(lambda file: file["row_size"].delncattr("sample_dimension"), "netcdf_cf"), "sample_dimension='obs'"),
-        (replaced(lambda file: file["row_size"].__setitem__(0, 10**6), "netcdf_cf"), "row_size does not tell the"),
+        (replaced(lambda file: file["row_size"].__setitem__(0, 10**6), "netcdf_cf"), "row_size does not divide the"),
     ],
 )
 def test_other_content_is_refused(tmp_path: Path, attempt: Callable[[Path], str], words: str) -> None:
@@ -309,9 +312,12 @@ def test_other_content_is_refused(tmp_path: Path, attempt: Callable[[Path], str]
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        (FieldConfig("image", "float64", [16, 12]), "image holds float32, expected float64"),
-        (FieldConfig("image", "float32", [12, 16]), "image has shape [7, 16, 12], expected [n, 12, 16]"),
-        (FieldConfig("group/x", "float32", [12, 16]), "has no group 'group' for 'group/x'"),
+        (FieldConfig("image", "float64", [16, 12]), "image holds float32, but the configuration expects float64"),
+        (
+            FieldConfig("image", "float32", [12, 16]),
+            "image has shape [7, 16, 12], but the configuration expects [n, 12, 16]",
+        ),
+        (FieldConfig("group/x", "float32", [12, 16]), "has no group 'group', which the variable 'group/x' needs"),
     ],
 )
 def test_other_fields_are_refused(tmp_path: Path, field: FieldConfig, words: str) -> None:

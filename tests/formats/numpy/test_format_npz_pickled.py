@@ -156,10 +156,10 @@ def test_a_dictionary_is_never_unpickled(tmp_path: Path) -> None:
 
 def test_other_dictionaries_are_refused(tmp_path: Path) -> None:
     members: dict[str, Any] = {
-        "holds 1 arrays, dataset.fields has 2": {"a": np.ones(3, "f4")},
+        "holds 1 arrays, but dataset.fields name 2": {"a": np.ones(3, "f4")},
         "holds more than 2 arrays": {"a": np.ones(3, "f4"), "b": np.ones((1, 2), "i2"), "c": np.ones(1, "f4")},
-        "16 bytes, the array of dataset.fields has 12": {"a": np.ones(4, "f4"), "b": np.ones((2, 2), "i2")},
-        "no pickled dictionary": np.ones(3, "f4"),
+        "16 bytes, but the array in dataset.fields has 12": {"a": np.ones(4, "f4"), "b": np.ones((2, 2), "i2")},
+        "not a pickled dictionary": np.ones(3, "f4"),
         "holds 0 arrays": np.array([1, "x"], object)[:1].reshape(()),
     }
     for words, content in members.items():
@@ -188,7 +188,7 @@ def test_bytes_that_are_no_pickle_are_refused(noise: bytes, cut: int) -> None:
 
 def test_a_size_that_lies_takes_no_memory() -> None:
     hostile = b"\x80\x04\x8e" + (1 << 60).to_bytes(8, "little")
-    with pytest.raises(PickleError, match="asks for 1152921504606846976 bytes and has 0"):
+    with pytest.raises(PickleError, match="announces 1152921504606846976 more bytes but has only 0"):
         elements_of(hostile)
 
 

@@ -127,13 +127,13 @@ def test_a_stream_gives_every_sample_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"label": [1.5, 2, 3]}, "column 'label' is double, dataset.fields say int64"),
+        ({"label": [1.5, 2, 3]}, "column 'label' is double, but dataset.fields expect int64"),
         ({"label": [[1], [2], [3]]}, "column 'label' is list"),
         ({"label": pa.array([1, None, 3])}, "column 'label' has empty cells"),
-        ({"x": pa.array([[1, 2, 3]] * 3, pa.list_(pa.float32()))}, "'x' has arrays of other lengths than 4 elements"),
-        ({"x": ["a", "b", "c"]}, "column 'x' is string, dataset.fields say float[2, 2]"),
+        ({"x": pa.array([[1, 2, 3]] * 3, pa.list_(pa.float32()))}, "'x' has cells whose length is not 4 elements"),
+        ({"x": ["a", "b", "c"]}, "column 'x' is string, but dataset.fields expect float[2, 2]"),
         ({"x": [b"abcd"] * 3}, "column 'x' is binary"),
-        ({"x": None}, "no column 'x'; it has other, label, tokens"),
+        ({"x": None}, "no column 'x'; its columns are: other, label, tokens"),
     ],
 )
 def test_other_columns_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:

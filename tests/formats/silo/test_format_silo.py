@@ -79,20 +79,23 @@ def test_other_arrays_are_refused(tmp_path: Path) -> None:
     for field, words in (
         (FieldConfig("other", "int8"), "has no array 'other'"),
         (FieldConfig("label", "int32"), "label is of Silo's type"),
-        (FieldConfig("mask", "uint8", [3, 16]), "mask has shape [7, 3, 192], expected [n, 3, 16]"),
+        (FieldConfig("mask", "uint8", [3, 16]), "mask has shape [7, 3, 192], but the configuration expects [n, 3, 16]"),
         (FieldConfig("label", "int64", [], length_mean=2), "has no array 'label_extents'"),
     ):
         assert words in refusal(lambda: create(options([field]), 1).inspect(path), closed=path)  # noqa: B023
     os.truncate(path, path.stat().st_size - 1)
-    assert "it is incomplete" in refusal(lambda: create(options(FIXED), 5).open(path), closed=path)
+    assert "is incomplete: it has" in refusal(lambda: create(options(FIXED), 5).open(path), closed=path)
 
 
 @pytest.mark.needs("silo")
 def test_options_that_do_not_fit() -> None:
     for fields, words in (
-        ([FieldConfig("a/b", "int8", [3])], "name='a/b' is no name in Silo"),
-        ([*VARIABLE, FieldConfig("tokens_extents", "int8", [3])], "is the table of extents of another array"),
-        ([FieldConfig("x", "int8", [1 << 22])], "less than 2^31 elements"),
+        ([FieldConfig("a/b", "int8", [3])], "name='a/b' is not a valid name in Silo"),
+        (
+            [*VARIABLE, FieldConfig("tokens_extents", "int8", [3])],
+            "is reserved for the extents of a variable-length array",
+        ),
+        ([FieldConfig("x", "int8", [1 << 22])], "less than 2^31"),
     ):
         with pytest.raises(ConfigError) as caught:
             create(options(fields), 1)

@@ -62,8 +62,8 @@ def test_samples_that_are_not_there(first: int, count: int) -> None:
     ("fields", "words"),
     [
         ([], "dataset.fields is empty"),
-        ([FieldConfig("a", length_mean=3)], "length_mean is set for dataset.format=synthetic"),
-        ([FieldConfig("a", "float31")], "dtype='float31' is no NumPy type"),
+        ([FieldConfig("a", length_mean=3)], "length_mean cannot be used with dataset.format=synthetic"),
+        ([FieldConfig("a", "float31")], "dtype='float31' is not a NumPy type"),
     ],
 )
 def test_wrong_fields_are_named(fields: list[FieldConfig], words: str) -> None:

@@ -324,13 +324,13 @@ def test_small_samples_make_the_same_file_as_large_ones(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "do not lie one after another"),
-        ("0 2500\n", "holds .* bytes, its index"),
-        ("0 2500\n9 2500\n", "do not lie one after another"),
-        ("0 2500\nabc 9\n", "is no index"),
-        ("0\n", "is no index"),
-        (f"0 {1 << 70}\n", "is no index"),
-        ("0 -20\n-20 40\n", "do not lie one after another"),
+        ("", "the records in the index are not adjacent"),
+        ("0 2500\n", "has .* bytes, but its index"),
+        ("0 2500\n9 2500\n", "the records in the index are not adjacent"),
+        ("0 2500\nabc 9\n", "is not an index"),
+        ("0\n", "is not an index"),
+        (f"0 {1 << 70}\n", "is not an index"),
+        ("0 -20\n-20 40\n", "the records in the index are not adjacent"),
     ],
 )
 def test_a_damaged_index_is_refused(text: str, words: str, tmp_path: Path) -> None:
@@ -346,8 +346,8 @@ def test_an_index_that_lies_inside_the_file_is_found_out(tmp_path: Path) -> None
     size = path.stat().st_size
     (tmp_path / "file.idx").write_text(f"0 1000\n1000 {size - 1000}\n")
     with closing(fmt.open(path)) as reader:
-        assert "the index says 984" in refusal(lambda: read(fmt, reader, [0]))
-        assert "record 1 at byte 1000: the checksum of its length" in refusal(lambda: read(fmt, reader, [1]))
+        assert "the index states 984" in refusal(lambda: read(fmt, reader, [0]))
+        assert "record 1 at byte 1000: the checksum of the record's length" in refusal(lambda: read(fmt, reader, [1]))
 
 
 # --- damage -----------------------------------------------------------------------------------------
@@ -369,12 +369,18 @@ def test_an_absurd_length_is_refused(length: int, compression: Any, verify: bool
     bad = record_of(length, b"abc")
     (tmp_path / "bad").write_bytes(good + (gzip.compress(bad) if compression == "gzip" else bad))
     line = refusal(lambda: streamed(fmt, tmp_path / "bad"))
-    assert re.search(rf"bad: record 1 at byte \d+: its length of {length} bytes", line)
+    assert re.search(rf"bad: record 1 at byte \d+: the record's length of {length} bytes", line)
     assert "record 1 at" in refusal(lambda: fmt.inspect(tmp_path / "bad"))
 
 
 @pytest.mark.parametrize(
-    ("at", "words"), [(0, "of its length"), (8, "of its length"), (12, "of its data"), (-1, "of its data")]
+    ("at", "words"),
+    [
+        (0, "of the record's length"),
+        (8, "of the record's length"),
+        (12, "of the record's data"),
+        (-1, "of the record's data"),
+    ],
 )
 def test_a_wrong_byte_is_told_with_record_and_offset(at: int, words: str, tmp_path: Path) -> None:
     fmt = create(ARRAYS, 3)
@@ -407,17 +413,17 @@ def test_a_compressed_file_is_recognised(tmp_path: Path) -> None:
     path = write(create(GZIP, 3), tmp_path / "file", 0, 1)
     assert "compression=gzip" in refusal(lambda: create(ARRAYS, 3).open(path))
     path = write(create(ARRAYS, 3), tmp_path / "file", 0, 1)
-    assert "is no sound gzip file" in refusal(lambda: create(GZIP, 3).open(path))
+    assert "is not a gzip file or is damaged" in refusal(lambda: create(GZIP, 3).open(path))
 
 
 def test_other_features_are_told(tmp_path: Path) -> None:
     path = write(create(ARRAYS, 3), tmp_path / "file", 0, 1)
     for field, words in [
-        (FieldConfig("z", "uint8", [4]), "it has no feature 'z', its features are: half, x, y"),
-        (FieldConfig("x", "float32", [31, 20]), "feature 'x' has 2400 bytes, expected 2480"),
-        (FieldConfig("x", "float32", [7], length_mean=3), "expected a multiple of 28"),
-        (FieldConfig("y", "uint8", [4]), "feature 'y' is a list of integers, expected bytes"),
-        (FieldConfig("y", "int64", [4]), "feature 'y' has 40 bytes, expected 32"),
+        (FieldConfig("z", "uint8", [4]), "the record has no feature 'z'; its features are: half, x, y"),
+        (FieldConfig("x", "float32", [31, 20]), "feature 'x' has 2400 bytes, but dataset.fields expect 2480"),
+        (FieldConfig("x", "float32", [7], length_mean=3), "expect a multiple of 28"),
+        (FieldConfig("y", "uint8", [4]), "feature 'y' is a list of integers, but dataset.fields expect bytes"),
+        (FieldConfig("y", "int64", [4]), "feature 'y' has 40 bytes, but dataset.fields expect 32"),
     ]:
         fmt = create(DatasetConfig(format="tfrecord", fields=[field]), 3)
         line = refusal(lambda: fmt.inspect(path))  # noqa: B023
@@ -432,7 +438,7 @@ def test_other_features_are_told(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (TfrecordConfig(float_lists=["nothing"]), "float_lists names 'nothing'"),
-        (TfrecordConfig(float_lists=["half"]), "half: dtype=float16 cannot be a list of floats"),
+        (TfrecordConfig(float_lists=["half"]), "half: dtype=float16 cannot be stored as a list of floats"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: TfrecordConfig, words: str) -> None:

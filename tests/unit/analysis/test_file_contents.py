@@ -188,4 +188,4 @@ def test_classic_netcdf(tmp_path: Path) -> None:
     assert arrays["b"]["offset"] == arrays["a"]["offset"] + 8  # records lie together, padded to 4 bytes
     assert arrays["a"]["step"] == arrays["b"]["step"] == 24
     path.write_bytes(path.read_bytes()[:-1])
-    assert "it is incomplete" in summary(path)["error"]
+    assert "is incomplete: it has" in summary(path)["error"]
