@@ -1,1 +1,1 @@
-"""From samples on disk to batches: layout, generation, order, loading."""
+"""The data path from samples on disk to batches: data set, generation, sample order, loader engines."""

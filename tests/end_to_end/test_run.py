@@ -394,7 +394,7 @@ def test_a_changed_byte_is_found(made: Done, tmp_path: Path) -> None:
     lines = [line for line in done.ended.stderr.splitlines() if line.startswith("dlio_torch:")]
     assert len(lines) == 1
     assert "data/train/train_0000002.h5".removeprefix("data/") in lines[0]
-    assert "sample 5 is not what was generated" in lines[0]
+    assert "sample 5 differs from the generated content in array" in lines[0]
     assert "Traceback" not in done.ended.stderr
     # What was done until then is there.
     steps = read_steps(done.directory.steps(0))[0]

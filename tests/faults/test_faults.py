@@ -72,7 +72,11 @@ def test_a_library_meets_a_full_disk(dataset: str, server: FaultServer, tmp_path
 
 def test_a_library_that_tries_a_file_out_without_room(server: FaultServer, tmp_path: Path) -> None:
     (ended,) = server.run(tmp_path, "generate", *BASE[:-1], "dataset=adios2", limits={"RLIMIT_FSIZE": 20_000})
-    check(ended, 3, "the size of a file cannot be tried out in .*: File too large; raise the limit of file sizes")
+    check(
+        ended,
+        3,
+        "a trial file to measure the file size cannot be written to .*: File too large; raise the limit of file sizes",
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ def test_a_read_of_the_process_itself_that_never_returns(
 ) -> None:
     """h5py holds the interpreter lock meanwhile: no thread of Python can say or end anything."""
     (ended,) = server.run(tmp_path, *BASE, *options, *SOON, faults=HANG)
-    check(ended, 1, r"reads .*/never.fifo \(asleep.*; look at the file system, or raise loader.timeout_s")
+    check(ended, 1, r"reads .*/never.fifo \(asleep.*; check the file system, or raise loader.timeout_s")
     state = run_state.read(tmp_path / "run/state.json")
     assert state is not None
     assert (state.state, state.exit_code) == ("failed", 1)

@@ -101,7 +101,11 @@ def test_a_batch_that_shared_memory_has_no_room_for(engine: str, server: FaultSe
     [
         ("dataloader", True, "the loader's workers cannot be started"),
         ("nodes", True, "the loader's workers cannot be started"),
-        ("dataloader", False, "shared memory cannot be made"),  # for the step that they begin with
+        (
+            "dataloader",
+            False,
+            "shared memory for the loader workers cannot be created",
+        ),  # for the step that they begin with
     ],
 )
 def test_workers_that_cannot_be_started(

@@ -21,8 +21,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
 
 def line(engine: str, workers: int) -> str:
     return (
-        rf"loader.num_workers={workers} with loader.engine={engine}: too many open files: the limit of a process is 64 "
-        r"\(ulimit -n\), and up to (\d+) are needed; raise it with ulimit -n \1(,| \(an admin.*\),) or lower loader"
+        rf"loader.num_workers={workers} with loader.engine={engine}: too many open files: up to (\d+) are needed, "
+        r"but the limit of a process is 64 \(ulimit -n\); "
+        r"raise the limit with ulimit -n \1(,| \(an admin.*\),) or lower loader"
     )
 
 

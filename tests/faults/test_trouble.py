@@ -128,7 +128,8 @@ def test_another_version_is_found_at_the_start() -> None:
 def test_a_folder_that_is_not_shared_is_found_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visibility, "_PATIENCE_S", 0.0)
     visibility.check_seen(tmp_path, First(None), "dataset.root")  # type: ignore[arg-type]
-    line = f"{tmp_path / 'x'} is not there for rank 1 on host {socket.gethostname()}; rank 0 sees it; set dataset.root"
+    host = socket.gethostname()
+    line = f"{tmp_path / 'x'} does not exist for rank 1 on host {host}, but rank 0 sees it; set dataset.root"
     with pytest.raises(DataError, match=re.escape(line)):
         visibility.check_seen(tmp_path / "x", First(None), "dataset.root")  # type: ignore[arg-type]
 

@@ -158,7 +158,7 @@ def test_a_rank_that_fails_in_a_step_ends_the_others(kind: Kind, tmp_path: Path)
     assert [rank.exit_code for rank in ended] == [3, 3]
     for rank in ended:
         assert len(said(rank)) == 1
-        assert "train_0000003.h5: sample 7 is not what was generated" in said(rank)[0]
+        assert "train_0000003.h5: sample 7 differs from the generated content in array" in said(rank)[0]
         assert "Traceback" not in rank.stderr
     assert said(ended[0])[0].startswith("rank 1 failed: ")
     # Both ranks had done three steps, and the one that failed has written them down.

@@ -1,4 +1,4 @@
-"""A checksum of the data set as it lies on the disk, which two sites can compare.
+"""Checksums of the files of a data set, by which two sites can compare their copies.
 
 ``dlio_torch.sha256`` in the folder of the data set has a line for each file, by name, as sha256sum(1) writes it: so
 ``sha256sum --check dlio_torch.sha256`` finds what has changed.  The checksum of the data set is the SHA-256 of this
@@ -24,7 +24,7 @@ _PIECE = 1 << 20
 
 
 def make_checksums(folder: Path, manifests: list[Manifest], fmt: Format, comm: Communicator, threads: int) -> str:
-    """Read all files of a data set, each rank its share, and write their checksums; that of the data set, on all ranks.
+    """Read all files of a data set in parallel on all ranks and write their checksums; returns the data set's checksum.
 
     Raises:
         DataError: a file cannot be read.
@@ -55,7 +55,7 @@ def make_checksums(folder: Path, manifests: list[Manifest], fmt: Format, comm: C
 
 
 def known_checksum(folder: Path) -> str | None:
-    """The checksum of a data set as it was when it was last taken; ``None`` where it never was.
+    """The last recorded checksum of a data set; ``None`` if none was recorded.
 
     Raises:
         DataError: it cannot be read.
@@ -69,7 +69,7 @@ def known_checksum(folder: Path) -> str | None:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """The file, or the files of what some libraries call a file and is a folder."""
+    """The file itself, or the files in it if the format stores a folder."""
     if not path.is_dir():
         yield path
         return

@@ -1,4 +1,4 @@
-"""The files of a data set as paths, for the preparation of the page cache."""
+"""Paths of the files of a data set, for the preparation of the page cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlio_torch.formats.core.format import Format
 
 
 class DataFiles:
-    """The files of all splits; listed on demand, as there may be millions.
+    """Files of all splits, listed on demand because there may be millions.
 
     Args:
         fmt: tells which files belong together.
@@ -52,7 +52,7 @@ class DataFiles:
 
 
 class StagedFiles(DataFiles):
-    """The copies on a node whose page cache one rank prepares.
+    """Staged copies on a node, of which each rank prepares its share.
 
     Args:
         fmt: see :class:`DataFiles`.
@@ -66,7 +66,7 @@ class StagedFiles(DataFiles):
         self._share = share
 
     def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
-        """The share of this rank of its node's copies, whatever ``first`` and ``step`` are: other nodes have their own.
+        """The rank's share of its node's copies; ignores ``first`` and ``step``, since each node has its own copies.
 
         Files that no rank of the node reads have no copy and are left out.
         """

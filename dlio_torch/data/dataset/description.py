@@ -1,4 +1,4 @@
-"""``dlio_torch.json``, which describes a generated data set: writing it down, and holding a run to what it says.
+"""Description of a generated data set (``dlio_torch.json``): writing, reading and comparison with a run.
 
 It is also the marker that lists the files of the data set, for ``clean``: by the pattern of their names and the most
 files that each split has had.
@@ -23,7 +23,7 @@ DESCRIPTION = MARKER
 
 
 def describe(config: Config, fmt: Format, parameters: dict[str, float] | None = None) -> dict[str, Any]:
-    """Content of ``dlio_torch.json``.  Without ``parameters`` the format computes its own."""
+    """Content of ``dlio_torch.json``; without ``parameters`` the format computes them."""
     return {
         "version": VERSION,
         "recipe": config.recipe,
@@ -55,7 +55,7 @@ def _entries(split: str, files: int, subfolders: int, fmt: Format) -> list[str]:
 
 
 def read_description(folder: Path) -> dict[str, Any] | None:
-    """The contents of ``dlio_torch.json``; ``None`` if the folder has none yet.
+    """Reads ``dlio_torch.json``; ``None`` if the folder does not have the file yet.
 
     Raises:
         DataError: the file is damaged, or belongs to another data set.
@@ -65,20 +65,23 @@ def read_description(folder: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         parameters = content["parameters"]
         if not all(isinstance(value, float | int) for value in parameters.values()):
-            raise TypeError("parameters that are no numbers")
+            raise TypeError("some parameters are not numbers")
         if not folder.name.endswith(f"-{content['fingerprint']}"):
-            raise ValueError(f"it describes the data set {content['fingerprint']}")
+            raise ValueError(f"the file describes the data set {content['fingerprint']}")
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}", hint="see dataset.root") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="correct dataset.root, or the permissions of the file",
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged ({error})", hint=f"remove {folder} and generate again") from error
+        raise DataError(f"{path} is damaged ({error})", hint=f"remove {folder} and generate the data again") from error
     return dict(content)
 
 
 def check_description(recorded: dict[str, Any], config: Config, fmt: Format) -> None:
-    """Raise unless what ``dlio_torch.json`` says is what the run takes the data set for.
+    """Raise unless ``dlio_torch.json`` describes the data set that the run's configuration describes.
 
     Its name tells data sets apart; what it says may have been changed, or copied from another one.
 
@@ -94,13 +97,15 @@ def check_description(recorded: dict[str, Any], config: Config, fmt: Format) -> 
         if theirs != ours:
             folder = data_folder(config, fmt)
             raise DataError(
-                f"{folder / DESCRIPTION} says {item}={json.dumps(theirs)}, this run's data have {json.dumps(ours)}",
-                hint=f"it was changed, or is another data set's; remove {folder} and generate again",
+                f"{folder / DESCRIPTION} states {item}={json.dumps(theirs)}, but this run's configuration requires "
+                f"{json.dumps(ours)}",
+                hint=f"the file was changed or belongs to another data set; remove {folder} and generate the data "
+                "again",
             )
 
 
 def use_description(recorded: dict[str, Any], folder: Path, fmt: Format) -> None:
-    """Take the parameters that a data set was made with.
+    """Use the parameters with which a data set was generated.
 
     Raises:
         DataError: some are missing, or are no numbers.
@@ -108,10 +113,10 @@ def use_description(recorded: dict[str, Any], folder: Path, fmt: Format) -> None
     parameters = recorded["parameters"]
     try:
         if not all(map(math.isfinite, parameters.values())):
-            raise ValueError("a parameter is no finite number")
+            raise ValueError("a parameter is not a finite number")
         fmt.use_parameters(parameters)
     except (ValueError, LookupError) as error:
         raise DataError(
-            f"{folder / DESCRIPTION}: its parameters are not those of format {fmt.name} ({error})",
-            hint=f"it was changed, or is another data set's; remove {folder} and generate again",
+            f"{folder / DESCRIPTION}: the parameters do not belong to format {fmt.name} ({error})",
+            hint=f"the file was changed or belongs to another data set; remove {folder} and generate the data again",
         ) from error

@@ -9,7 +9,7 @@ from dlio_torch.formats.core.batch import Batch
 
 
 class Fetched(NamedTuple):
-    """A batch, or the error in its place, from the dataset that reads to the trainer: the one type that engines carry.
+    """Batch or error that an engine transfers from the dataset to the trainer.
 
     A named tuple, because the pinning of torch and torchdata keeps its type and pins the tensors in it.  An error
     travels as a value: torch would turn one that is raised in a worker into a text of many lines.
@@ -25,7 +25,7 @@ class Fetched(NamedTuple):
     error: DlioError | None = None
 
     def opened(self) -> Batch:
-        """The batch.
+        """Returns the batch, or raises the error in its place.
 
         Raises:
             DlioError: there is an error in its place.
@@ -36,5 +36,5 @@ class Fetched(NamedTuple):
 
 
 def failed(error: DlioError) -> Fetched:
-    """An error in the place of a batch."""
+    """Makes a result that carries an error instead of a batch."""
     return Fetched({}, error=error)

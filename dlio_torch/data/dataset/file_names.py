@@ -1,4 +1,4 @@
-"""The names of many files in one piece of memory: what is common to all of them is kept once."""
+"""Compact list of many file names: one memory block, with the common prefix and suffix stored once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Names(Sequence[str]):
-    """Names in a given order; each takes its own bytes, without the beginning and the end of all, and four more.
+    """File names in a given order; each takes four bytes plus the bytes that differ from the common prefix and suffix.
 
     Args:
         names: at least one.
@@ -36,7 +36,7 @@ class Names(Sequence[str]):
     def __getitem__(self, number: slice) -> list[str]: ...
 
     def __getitem__(self, number: int | slice) -> str | list[str]:
-        """The name of this number, or some of them."""
+        """The name of a number, or the names of a slice."""
         if isinstance(number, slice):
             return list(self._some(range(len(self))[number]))
         return next(self._some([range(len(self))[number]]))
@@ -48,7 +48,7 @@ class Names(Sequence[str]):
 
 
 def _beginning(names: Sequence[str]) -> str:
-    """The common prefix of all names: that of the alphabetically first and last one."""
+    """The common prefix of all names, which is that of the alphabetically first and last name."""
     least, most = min(names), max(names)
     same = (number for number, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1])
     return least[: next(same, len(least))]

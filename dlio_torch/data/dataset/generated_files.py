@@ -1,4 +1,4 @@
-"""The files of a data set to generate, by number, and which of them are missing."""
+"""Numbered files of a data set to generate, and the search for missing files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlio_torch.formats.core.format import Format
 
 @dataclass(frozen=True)
 class GeneratedFile:
-    """A file of a generated data set.
+    """File of a generated data set.
 
     Attributes:
         path: the file.
@@ -32,7 +32,7 @@ class GeneratedFile:
 
 
 class GeneratedFiles:
-    """The files of all splits by number; made when asked for, as there may be millions."""
+    """Files of all splits by number, created on demand because there may be millions."""
 
     def __init__(self, manifests: list[Manifest]) -> None:
         self._manifests = manifests
@@ -51,7 +51,7 @@ class GeneratedFiles:
         raise IndexError(number)
 
     def shares(self, rank: int, world_size: int) -> Iterator[tuple[int, str]]:
-        """Number and path of each file that is the rank's to look at."""
+        """Number and path of each file that this rank checks."""
         first = 0
         for manifest in self._manifests:
             for file in range((rank - first) % world_size, manifest.num_files, world_size):
@@ -59,7 +59,7 @@ class GeneratedFiles:
             first += manifest.num_files
 
     def samples(self, numbers: npt.NDArray[np.int64]) -> int:
-        """Samples of these files."""
+        """Number of samples in the files of the given numbers."""
         first = total = 0
         for manifest in self._manifests:
             inside = numbers[(numbers >= first) & (numbers < first + manifest.num_files)] - first
@@ -71,7 +71,7 @@ class GeneratedFiles:
 def files_to_write(
     files: GeneratedFiles, fmt: Format, comm: Communicator, *, overwrite: bool
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """Numbers of the files that are missing, or that miss what belongs to them, or of all, and bytes of the others.
+    """Numbers of the files to write (all, or files that are missing or lack companions), and bytes of the other files.
 
     Each rank looks at its share of the files, at each once; what they have found goes from rank to rank as a bit for
     each file.  With ``overwrite`` the numbers are those of all files, and the bytes those that are there already.

@@ -1,4 +1,4 @@
-"""Writes the synthetic data set: in parallel, atomically, and only what is missing.
+"""Generation of the synthetic data set: in parallel, with atomic files, and only missing files.
 
 A file has its final name only when it is complete and on the device, so whatever bears a final name
 is used as it is.  A generation that was killed leaves ``.part`` files, which the next one removes.
@@ -137,7 +137,7 @@ def _writing(
     mine: list[int],
     sample_bytes: float,
 ) -> Generator[int, None, None]:
-    """Write the files of these numbers; yields the bytes of each, in this order."""
+    """Write the files of the given numbers; yields the bytes of each file in this order."""
     threads, fsync = config.generate.num_workers or whole_cores(), config.generate.fsync
     folders: set[str] = set()
 
@@ -161,7 +161,7 @@ def _writing(
 
 @contextlib.contextmanager
 def _threads(contents: int, files: int) -> Iterator[tuple[Executor, Executor]]:
-    """Threads that make content, and threads that write files; where something fails, all of them end early."""
+    """Pools of threads that generate content and of threads that write files; all end early after an error."""
     with ThreadPoolExecutor(contents) as pool, ThreadPoolExecutor(files) as writers:
         try:
             yield pool, writers
@@ -173,7 +173,7 @@ def _threads(contents: int, files: int) -> Iterator[tuple[Executor, Executor]]:
 
 
 def _require_space(needed: float, folder: Path) -> None:
-    """Raise unless ``needed`` bytes have room.
+    """Raise unless the file system has ``needed`` bytes of free space.
 
     Raises:
         PreconditionError: there is too little space for them.
@@ -181,13 +181,13 @@ def _require_space(needed: float, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise PreconditionError(
-            f"{folder} needs {format_size(int(needed))} and the file system has {format_size(free)} left",
+            f"{folder} needs {format_size(int(needed))}, but the file system has only {format_size(free)} left",
             hint=OTHER_ROOT,
         )
 
 
 def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicator) -> None:
-    """Take the parameters of the data set that is there, or fix them for a new one."""
+    """Use the parameters of an existing data set, or compute and record them for a new one."""
     recorded: dict[str, Any] | None = None
     if comm.rank == 0:
         before = recorded = description.read_description(folder)
@@ -212,11 +212,14 @@ def _use_description(config: Config, fmt: Format, folder: Path, comm: Communicat
 
 
 def _write(file: GeneratedFile, fmt: Format, storage: Storage, pool: Executor, needed: float, *, fsync: bool) -> int:
-    """Write one file of about ``needed`` bytes and give it its name; returns its bytes."""
+    """Write one file of about ``needed`` bytes and rename it to its final name; returns its bytes."""
     part = part_name(file.path)
     kind = kind_of(file.path)
     if kind is not None and not fmt.is_there(file.path):  # somebody's folder, say, which must not be replaced
-        raise PreconditionError(f"{file.path} is {kind}, not a file of this data set", hint="move it away")
+        raise PreconditionError(
+            f"{file.path} is {kind}, not a file of this data set",
+            hint="move the existing file away, or choose another dataset.root",
+        )
     try:
         file.path.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(file.path.parent).free < needed:

@@ -1,4 +1,4 @@
-"""The lock of a data set that is being written, and removal of what a killed generation left."""
+"""Lock of a data set that is being written, and removal of partial files of a killed generation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STALE = re.compile(
 
 @contextlib.contextmanager
 def exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
-    """Rank 0 holds the folder's lock, so that two runs do not write the same data set at once."""
+    """Hold the folder's lock on rank 0, so that two runs do not write the same data set at once."""
     if comm.rank != 0:
         comm.barrier()
         yield
@@ -37,7 +37,8 @@ def exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise PreconditionError(
-                f"another process is writing {folder}", hint="wait for it, or choose another dataset.root"
+                f"another process is writing {folder}",
+                hint="wait for the other process, or choose another dataset.root",
             ) from error
         except OSError:
             pass  # a file system without locks: final names still appear only when files are complete
@@ -60,7 +61,7 @@ def _unfinished(folder: Path | str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def unwritable(folder: Path) -> Iterator[None]:
-    """Turn an error of the system into the line that the user sees."""
+    """Turn an OSError into the one-line error that the user sees."""
     try:
         yield
     except OSError as error:

@@ -15,7 +15,7 @@ from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
 class InMemoryDataset(Dataset[Batch]):
-    """All samples that a rank will ask for, read as one batch before training.
+    """All samples that a rank will request, read as one batch before training.
 
     Fixed-length arrays are read in place.  The rows of a variable-length array are put together when all
     are there, which takes their size once more for that moment.
@@ -48,7 +48,7 @@ class InMemoryDataset(Dataset[Batch]):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """The batch of the samples ``indices``, copied out of memory.
+        """The batch of the samples ``indices``, copied from memory.
 
         Raises:
             KeyError: a sample was not among those wanted.
@@ -58,7 +58,7 @@ class InMemoryDataset(Dataset[Batch]):
         numbers, wanted = arrays[INDEX], np.asarray(indices)
         positions = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
         if not np.array_equal(numbers[positions], wanted):
-            raise KeyError(f"samples {indices} are not all in memory")
+            raise KeyError(f"the requested samples {indices} are not all in memory")
         batch: Batch = {}
         for name, array in arrays.items():
             ends = self._ends.get(name)
@@ -73,5 +73,5 @@ class InMemoryDataset(Dataset[Batch]):
         return batch
 
     def nbytes(self) -> int:
-        """Bytes that the samples take."""
+        """Memory of the samples in bytes."""
         return batch_bytes(self._all)

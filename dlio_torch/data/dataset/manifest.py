@@ -1,4 +1,4 @@
-"""The manifest: which sample lies where.
+"""Manifest of a split: its files, and the file and position of each sample.
 
 A generated data set is a folder of its own, ``<root>/<recipe>-<fingerprint>``, whose name depends on
 everything that its bytes depend on.  Another chunk size is another folder, so nothing stale is ever
@@ -36,7 +36,7 @@ SPLITS = ("train", "eval")
 
 @dataclass(frozen=True)
 class Manifest:
-    """The files of one split, and the samples in them.
+    """Files of one split and the number of samples in each.
 
     Attributes:
         split: ``train`` or ``eval``.
@@ -55,21 +55,21 @@ class Manifest:
 
     @property
     def num_files(self) -> int:
-        """Files of the split."""
+        """Number of files of the split."""
         return len(self._counts)
 
     @property
     def num_samples(self) -> int:
-        """Samples in all files."""
+        """Number of samples in all files."""
         return self._counts.total
 
     @property
     def folder(self) -> Path:
-        """The folder below which all files lie."""
+        """Folder below which all files lie."""
         return self._folder
 
     def moved(self, folder: Path) -> Manifest:
-        """The same files below another folder."""
+        """Returns a manifest of the same files below another folder."""
         return replace(self, _folder=folder)
 
     def path(self, file: int) -> Path:
@@ -77,7 +77,7 @@ class Manifest:
         return Path(self.path_text(file))
 
     def path_text(self, file: int) -> str:
-        """:meth:`path` as text, which takes a fraction of the time."""
+        """Same as :meth:`path`, but as text, which is much faster."""
         if self._files is not None:
             return f"{self._folder}/{self._files[file]}"
         name = f"{self.split}_{file:07d}{self._suffix}"
@@ -86,30 +86,30 @@ class Manifest:
         return f"{self._folder}/{self.split}/{name}"
 
     def counts(self) -> FileCounts:
-        """Samples of each file."""
+        """Number of samples of each file."""
         return self._counts
 
     def count(self, file: int) -> int:
-        """Samples of file number ``file``."""
+        """Number of samples of file number ``file``."""
         return self._counts[file]
 
     def locate(self, sample: int) -> tuple[int, int]:
-        """File and position in it of a sample, 0 to ``num_samples - 1``."""
+        """File number of a sample, and its position in that file; samples are 0 to ``num_samples - 1``."""
         return self._counts.locate(sample)
 
     def locate_all(self, samples: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """As :meth:`locate`, of many samples at once."""
+        """Same as :meth:`locate`, for many samples at once."""
         return self._counts.locate_all(samples)
 
 
 def data_folder(config: Config, fmt: Format) -> Path:
-    """The folder of the generated data set that ``config`` describes."""
+    """Folder of the generated data set that ``config`` describes."""
     name = Path(config.recipe).stem or "custom"
     return Path(config.dataset.root) / f"{name}-{fingerprint(config, fmt)}"
 
 
 def fingerprint(config: Config, fmt: Format) -> str:
-    """Eight digits that depend on every option that the bytes of a file depend on.
+    """Eight-digit hash of all options that the bytes of a file depend on.
 
     The number of files is not among them: more files of the same kind extend a data set.
     """
@@ -146,7 +146,7 @@ def generated_manifests(config: Config, fmt: Format) -> dict[str, Manifest]:
 
 
 def existing_manifest(config: Config, fmt: Format, comm: Communicator | None = None) -> tuple[Manifest, dict[str, Any]]:
-    """The manifest of the files at ``dataset.path``, each checked to have the format's layout.
+    """The manifest of the files at ``dataset.path``, after checking that each file has the format's layout.
 
     Args:
         config: the experiment.
@@ -183,7 +183,7 @@ def existing_manifest(config: Config, fmt: Format, comm: Communicator | None = N
         empty = np.flatnonzero(counts == 0)
         if len(empty):
             name = names[int(empty[0])]
-            raise DataError(f"{folder / name} holds no samples", hint="remove the file, or choose another path")
+            raise DataError(f"{folder / name} holds no samples", hint="remove the file, or choose another dataset.path")
         listing = FileCounts(counts), size, details
     listing = comm.broadcast_object(listing)
     assert listing is not None
@@ -191,31 +191,33 @@ def existing_manifest(config: Config, fmt: Format, comm: Communicator | None = N
 
 
 def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
-    """The folder of existing data, and the files in it."""
+    """The folder of existing data and the names of its files."""
     path = Path(config.dataset.path or "")
     if not path.exists():
-        raise DataError(f"dataset.path={str(path)!r} does not exist", hint="correct the path, or leave it out")
+        raise DataError(
+            f"dataset.path={str(path)!r} does not exist", hint="correct dataset.path, or remove it to generate data"
+        )
     if fmt.is_there(path) or path.is_file():
         return path.parent, Names([path.name])
     if not path.is_dir():
-        raise DataError(f"dataset.path={str(path)!r} is {kind_of(path)}", hint="name a file or a folder")
+        raise DataError(f"dataset.path={str(path)!r} is {kind_of(path)}", hint="set dataset.path to a file or a folder")
     once_names = {once.name for once in config.dataset.once if once.name}
     names = sorted(name for name in _files_of(fmt, open_storage(path)) if name not in once_names)
     if not names:
         raise DataError(
-            f"dataset.path={str(path)!r} holds no *{fmt.suffix} file",
-            hint=f"dataset.format={fmt.name} reads {fmt.suffix} files",
+            f"dataset.path={str(path)!r} contains no *{fmt.suffix} file",
+            hint=f"correct dataset.path or dataset.format; dataset.format={fmt.name} reads {fmt.suffix} files",
         )
     return path, Names(names)
 
 
 def _files_of(fmt: Format, storage: Storage) -> Iterator[str]:
-    """Names of the files of a format in a storage, by its listing: no file is looked at."""
+    """Names of the files of a format in a storage, from its listing without access to the files."""
     for entry in storage.list():
         if not entry.name.endswith(fmt.suffix):
             continue
         if entry.kind == "other" and (kind := kind_of(storage.path(entry.name))) is not None:
-            hint = "remove it, or put it right"
+            hint = f"remove {storage.path(entry.name)}, or replace it by a file of data"
             raise DataError(f"{storage.path(entry.name)} is {kind}, not a file of data", hint=hint)
         if entry.kind == "file":
             if not fmt.in_folders:
@@ -228,14 +230,14 @@ _Inspected = tuple[npt.NDArray[np.int64], int, dict[str, Any]]
 
 
 def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
-    """Samples of each file, bytes of all, and what the first one looks like inside."""
+    """Number of samples of each file, bytes of all files, and details of the first file's layout."""
     infos = inspect_files(fmt.inspect, [folder / name for name in names], apart=fmt.may_crash)
     size = sum(fmt.stored_size(f"{folder}/{name}") or 0 for name in names)
     return np.array([info.num_samples for info in infos], np.int64), size, infos[0].details if infos else {}
 
 
 def check_present(manifests: Mapping[str, Manifest], fmt: Format, comm: Communicator | None = None) -> int:
-    """Raise on rank 0 unless every file is there; each rank looks for its share of them, at each file once.
+    """Raise on rank 0 unless every file exists; each rank checks its share of the files once.
 
     Args:
         manifests: the splits.
@@ -263,14 +265,14 @@ def check_present(manifests: Mapping[str, Manifest], fmt: Format, comm: Communic
             first = min(first for first, missing, _ in everyone if missing)
             raise PreconditionError(
                 f"{_lacking(manifest.path(first), fmt)} ({number} of {manifest.num_files} files are missing)",
-                hint="write them with the verb generate or run",
+                hint="write the missing files with the verb generate or run",
             )
         total += sum(size for _, _, size in everyone)
     return int(comm.broadcast_object(total) or 0)
 
 
 def _lacking(path: Path, fmt: Format) -> str:
-    """Why a file of the data set is not complete: the path that something is wrong with, and what."""
+    """Describes why a file of the data set is incomplete: the path of the bad file, and its problem."""
     kind = kind_of(path)
     if kind is None:
         return f"{path} does not exist"

@@ -1,4 +1,4 @@
-"""The map-style Dataset over every format: sample numbers in, batches out.
+"""Map-style Dataset for all formats: takes sample numbers and returns batches.
 
 ``__getitems__`` reads a whole batch into one buffer, so the loader's collate function has nothing
 to do.  Files stay open, as the applications keep them: in each thread that reads them, or once for all threads of a
@@ -34,7 +34,7 @@ _Opened = OrderedDict[int, tuple[Reader, str]]  # file number -> the open file a
 
 
 class SampleDataset(Dataset[Batch]):
-    """Samples of one split.
+    """Map-style dataset of the samples of one split.
 
     Args:
         fmt: reads the files.
@@ -125,7 +125,7 @@ class SampleDataset(Dataset[Batch]):
             yield pending
 
     def open_first(self) -> None:
-        """Open the files, as many as stay open, where the threads that will read share them.
+        """Open as many files as stay open, if the reader threads share open files.
 
         The thread that calls this is the one that opens them; the others read.
 
@@ -137,7 +137,7 @@ class SampleDataset(Dataset[Batch]):
                 self._shared_reader(file)
 
     def _no_files(self) -> Any:
-        """Open files of each thread; or of all, and a lock for whoever looks one up or opens it."""
+        """Empty cache of open files: one per thread, or one for all threads with a lock for lookups and opens."""
         if not self._shared:
             return threading.local()
         return SimpleNamespace(pid=os.getpid(), opened=OrderedDict(), lock=threading.Lock())
@@ -159,7 +159,7 @@ class SampleDataset(Dataset[Batch]):
             return self._reader(file, files.opened)
 
     def _reader(self, file: int, opened: _Opened) -> tuple[Reader, str]:
-        """The open file and its path."""
+        """Returns the open file of a number and its path."""
         already_open = opened.get(file)
         if already_open is not None:
             opened.move_to_end(file)
@@ -195,17 +195,17 @@ class SampleDataset(Dataset[Batch]):
 
 
 class BatchSource(Protocol):
-    """A map-style dataset whose ``__getitems__`` gives a whole batch."""
+    """Map-style dataset whose ``__getitems__`` returns a whole batch."""
 
     def __len__(self) -> int:
-        """Samples."""
+        """Number of samples."""
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """The batch of these samples."""
+        """The batch of the given samples."""
 
 
 class CatchingDataset(Dataset[Fetched]):
-    """Gives each batch as :class:`Fetched`; an error that the user should see takes its place, and survives a worker.
+    """Dataset that returns each batch as :class:`Fetched`, so that errors reach the trainer from worker processes.
 
     Args:
         inner: gives the batches.
@@ -220,7 +220,7 @@ class CatchingDataset(Dataset[Fetched]):
         return len(self._inner)
 
     def begin(self, epoch: int, step: int) -> None:
-        """Tell a dataset that needs to know it that the next batch is that of this step."""
+        """Set the step of the next batch, for datasets that depend on it."""
         if hasattr(self._inner, "begin"):
             self._inner.begin(epoch, step)
 
@@ -228,7 +228,7 @@ class CatchingDataset(Dataset[Fetched]):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> Fetched:
-        """The batch, with its number where that is recorded; or the error in its place."""
+        """The batch (with its number if batches are recorded), or the error in its place."""
         begun = self._batch_recorder.begin()
         try:
             return self._batch_recorder.end(begun, self._inner.__getitems__(indices))
@@ -237,5 +237,5 @@ class CatchingDataset(Dataset[Fetched]):
 
 
 def passed_through(batch: Any) -> Any:
-    """The collate function: batches arrive finished."""
+    """Collate function that returns its argument, because batches arrive complete."""
     return batch

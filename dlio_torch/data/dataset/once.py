@@ -1,4 +1,4 @@
-"""Files that each rank opens before its first batch, beside the samples: ``dataset.once``.
+"""Additional files that each rank opens before its first batch: ``dataset.once``.
 
 Applications read statistics for the normalisation there, and open a file of samples to learn the shapes of its arrays.
 They do so in the rank's own process, one file after another, and often open the same file several times.
@@ -24,7 +24,7 @@ _FIRST_ROW = 1 << 41  # behind the samples of all splits: content of its own
 
 @dataclass(frozen=True)
 class OnceFile:
-    """A file with its own arrays.
+    """File with its own arrays, which is read once.
 
     Attributes:
         path: of the file.
@@ -38,7 +38,7 @@ class OnceFile:
 
 
 class OnceFiles:
-    """Files that a rank opens once.
+    """Files that each rank opens once.
 
     Args:
         config: the experiment.
@@ -64,22 +64,23 @@ class OnceFiles:
         fmt = registry.create(options, config.seed)
         if option.columns and not fmt.reads_columns:
             raise ConfigError(
-                f"dataset.once.{number}.columns={option.columns}: format {fmt.name} reads whole arrays",
-                hint=f"leave dataset.once.{number}.columns out",
+                f"dataset.once.{number}.columns={option.columns} cannot be used with format {fmt.name}, which reads "
+                "whole arrays",
+                hint=f"remove dataset.once.{number}.columns",
             )
         return OnceFile(self._folder / option.name, fmt, option)
 
     @property
     def paths(self) -> list[Path]:
-        """The files with arrays of their own."""
+        """Paths of the files with their own arrays."""
         return [file.path for file in self._files.values()]
 
     def missing(self) -> Iterator[OnceFile]:
-        """The files that are not there."""
+        """The files that do not exist."""
         return (file for file in self._files.values() if not file.format.is_there(file.path))
 
     def check_present(self) -> None:
-        """Raise unless all files are there.
+        """Raise unless all files exist.
 
         Raises:
             PreconditionError: names the first that is missing.
@@ -87,11 +88,11 @@ class OnceFiles:
         for file in self.missing():
             raise PreconditionError(
                 f"dataset.once: {file.path} does not exist",
-                hint="write it with the verb generate or run, or leave it out of dataset.once",
+                hint="write the file with the verb generate or run, or remove its entry from dataset.once",
             )
 
     def write(self, *, overwrite: bool, fsync: bool) -> int:
-        """Write the files that are missing, or all; returns their bytes.
+        """Write the missing files, or all files; returns the bytes written.
 
         Raises:
             PreconditionError: one could not be written.
@@ -113,7 +114,7 @@ class OnceFiles:
         return size
 
     def read(self, manifests: Mapping[str, Manifest]) -> None:
-        """Open everything in its order, as one rank does.
+        """Open and read all files in order, as one rank does before training.
 
         Args:
             manifests: the samples, by split.

@@ -1,4 +1,4 @@
-"""Inspection of the user's files in a separate process: some libraries crash on a damaged file.
+"""Inspection of the user's files in a separate process, because some libraries crash on a damaged file.
 
 HDF5, netCDF, Silo and ADIOS2 trust the addresses in a file.  When one of them ends the process, or loops endlessly over
 circular addresses, the error names that file.  The process is forked, so it costs some milliseconds,
@@ -20,9 +20,9 @@ from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.format import FileInfo
 
 CPU_S = 30
-"""Time of the processor that a look at one file may take; waiting for storage is none."""
+"""CPU time in seconds that the inspection of one file may take."""
 
-_HINT = "the file is damaged; replace it, or remove it from dataset.path"
+_HINT = "the file is damaged; replace the file, or remove it from dataset.path"
 
 
 def inspect_files(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *, apart: bool) -> list[FileInfo]:
@@ -69,7 +69,7 @@ def inspect_files(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *,
 
 
 def _inspect_all(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], answers: IO[bytes]) -> None:
-    """In the child: one answer for each file, up to the first that is refused."""
+    """Runs in the child process: inspects each file up to the first error and sends the results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT):
@@ -98,7 +98,7 @@ def _inspect_all(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], ans
 
 
 def _answers(answers: IO[bytes]) -> Iterator[FileInfo]:
-    """Receives the answers of the child process until it ends.
+    """Yields the results of the child process until it ends.
 
     Raises:
         Exception: what looking at a file raised.
@@ -118,8 +118,8 @@ def _answers(answers: IO[bytes]) -> Iterator[FileInfo]:
 def _how_it_ended(status: int | None) -> str:
     code = os.waitstatus_to_exitcode(status or 0)
     if code == -signal.SIGXCPU:
-        return f"looking at it takes more than {CPU_S} s of the processor"
+        return f"the inspection of the file takes more than {CPU_S} s of CPU time"
     if code == -signal.SIGKILL:
-        return "the process that looked at it was killed, perhaps for want of memory"
+        return "the process that inspected the file was killed, possibly because memory was exhausted"
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return f"the library that reads it crashed ({name})"
+    return f"the library that reads the file crashed ({name})"

@@ -1,4 +1,4 @@
-"""How each batch came to be: which thread made it, when, and what the kernel did to that thread meanwhile.
+"""Provenance of batches: the thread that made each batch, times, and scheduling delays of that thread.
 
 The thread that makes a batch records, beside the spans of its work,
 
@@ -43,7 +43,7 @@ BatchStart = tuple[int, _ThreadUse | None]
 
 
 class BatchRecorder:
-    """Records how batches are made; for any number of threads, and for the processes that inherit or unpickle it.
+    """Recorder of the provenance of batches, for any number of threads and for processes that receive a copy.
 
     Args:
         recorder: takes the spans; one that is off costs nothing.
@@ -54,14 +54,14 @@ class BatchRecorder:
         self._local = threading.local()
 
     def begin(self) -> BatchStart | None:
-        """Call before anything is done for a batch."""
+        """Start recording; call before any work on a batch."""
         if not self._recorder.enabled:
             return None
         use = self._use()
         return time.perf_counter_ns(), use
 
     def end(self, begun: BatchStart | None, batch: Batch) -> Fetched:
-        """Call with the finished batch; gives it with its number, where that is recorded."""
+        """Record a finished batch; returns the batch, with its number if batches are recorded."""
         if begun is None:
             return Fetched(batch)
         add, (start, before) = self._recorder.add, begun
@@ -96,7 +96,7 @@ class BatchRecorder:
 
 
 class _RunQueue:
-    """How long the thread that made this object has waited for a core."""
+    """Time for which the thread that created this object has waited for a core."""
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
@@ -107,7 +107,7 @@ class _RunQueue:
             self.__del__()
 
     def delay_ns(self) -> int:
-        """Nanoseconds so far; -1 where the kernel does not tell."""
+        """Waiting time so far in nanoseconds; -1 if the kernel does not report it."""
         return -1 if self._descriptor is None else int(os.pread(self._descriptor, 64, 0).split()[1])
 
     def __del__(self) -> None:

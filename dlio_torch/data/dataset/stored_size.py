@@ -1,4 +1,4 @@
-"""Size of a sample in a file: known from the format, or tried out in the folder of temporary files."""
+"""Size of a sample in a file, known from the format or measured with a trial file in the temporary folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHER_ROOT = "choose another dataset.root, or a smaller scale"
 
 
 def stored_bytes(fmt: Format) -> float:
-    """Bytes of a sample in a file; some formats write a file of temporary data to learn them.
+    """Bytes of a sample in a file; some formats write a temporary file to measure them.
 
     Raises:
         DlioError: that file cannot be written.
@@ -22,7 +22,8 @@ def stored_bytes(fmt: Format) -> float:
         return fmt.stored_bytes()
     except (OSError, RuntimeError) as error:
         raise refused(
-            f"dataset.format={fmt.name}: the size of a file cannot be tried out in {tempfile.gettempdir()}",
+            f"dataset.format={fmt.name}: a trial file to measure the file size cannot be written to "
+            f"{tempfile.gettempdir()}",
             system_error(error, Path(tempfile.gettempdir()), 1 << 20),
             elsewhere="set TMPDIR to another folder",
         ) from error

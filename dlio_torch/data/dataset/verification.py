@@ -1,4 +1,4 @@
-"""Comparing what was read with what the data set is."""
+"""Verification of samples that were read: counts, order and content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlio_torch.formats.core.layout import Ints
 
 
 def check_count(path: Path, actual: int, expected: int) -> None:
-    """Raise unless a file holds as many samples as the data set has in it.
+    """Raise unless a file holds the number of samples that the data set expects.
 
     Raises:
         DataError: it does not.
@@ -23,12 +23,12 @@ def check_count(path: Path, actual: int, expected: int) -> None:
     if actual != expected:
         raise DataError(
             f"{path} holds {actual} samples, expected {expected}",
-            hint="the file was replaced or damaged; remove it and generate again",
+            hint="the file was replaced or damaged; remove the file and generate the data again",
         )
 
 
 def check_counts(epoch: int, came: Ints, due: Ints) -> None:
-    """Raise unless each sample came as often in an epoch as the access pattern says.
+    """Raise unless each sample was delivered in an epoch as often as the access pattern requires.
 
     Args:
         epoch: number, from 1.
@@ -47,14 +47,15 @@ def check_counts(epoch: int, came: Ints, due: Ints) -> None:
     if len(wrong):
         first = wrong[0]
         raise DataError(
-            f"epoch {epoch}: {len(wrong)} samples did not come as often as access.order says: sample "
-            f"{samples[first]} came {counts[first]} times, not {wanted[first]}",
-            hint="what was read is sound, but the loader gave other samples than it was asked for; please report it",
+            f"epoch {epoch}: {len(wrong)} samples were not delivered as often as access.order requires: sample "
+            f"{samples[first]} was delivered {counts[first]} times, not {wanted[first]}",
+            hint="report this as a bug of dlio_torch: the samples are intact, but the loader delivered other "
+            "samples than requested",
         )
 
 
 def check_contents(batch: Batch, fmt: Format, manifest: Manifest) -> None:
-    """Compare a batch with what was generated.
+    """Compare a batch with the generated content.
 
     Raises:
         DataError: it holds other content; names the file, the sample, and the place where that is known.
@@ -72,8 +73,9 @@ def _wrong(index: int, sample: Sample, fmt: Format, manifest: Manifest) -> DataE
     location = f"sample {index} of {manifest.split}"
     if difference.byte is not None and fmt.needs_files:
         position = locate_byte(fmt, path, row, difference.array, difference.byte)
-        location += f", {position}" if position else ", whose place in the file is not known"
+        location += f", {position}" if position else ", at an unknown position in the file"
     return DataError(
-        f"{path}: sample {row} is not what was generated: {difference.array}: {difference.text}; {location}",
-        hint="the file is damaged, or in the place of another one; remove it and generate again",
+        f"{path}: sample {row} differs from the generated content in array {difference.array}: {difference.text}; "
+        f"{location}",
+        hint="the file is damaged, or was replaced by another file; remove the file and generate the data again",
     )

@@ -1,4 +1,4 @@
-"""Whether all ranks see the data that the first one sees: folders of nodes may have one name and be different."""
+"""Check that all ranks see the same data, since a path may be a different folder on each node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATIENCE_S = 2.0  # a network file system may show a new file somewhat later
 
 
 def check_seen(path: Path, comm: Communicator, option: str) -> None:
-    """Raise where this rank does not see what rank 0 sees, which has looked before; called by all ranks.
+    """Raise if a path that rank 0 sees does not exist on this rank; called by all ranks after rank 0's own check.
 
     Args:
         path: a file or folder of the data.
@@ -27,7 +27,8 @@ def check_seen(path: Path, comm: Communicator, option: str) -> None:
     while not path.exists():
         if time.monotonic() > deadline:
             raise DataError(
-                f"{path.absolute()} is not there for rank {comm.rank} on host {socket.gethostname()}; rank 0 sees it",
+                f"{path.absolute()} does not exist for rank {comm.rank} on host {socket.gethostname()}, but rank 0 "
+                "sees it",
                 hint=f"set {option} to a folder that all nodes share",
             )
         time.sleep(0.05)

@@ -1,1 +1,1 @@
-"""Engines: what moves batches from a data set to the trainer."""
+"""Engines: loaders that read batches from a data set and deliver them to the trainer."""

@@ -1,4 +1,4 @@
-"""Assembles dataset and loaders of one rank from the configuration and the order of samples."""
+"""Assembly of the dataset and the loaders of one rank from the configuration and the order of samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaders:
-    """The loaders that feed the trainer of one rank.
+    """Loaders that feed the trainer of one rank.
 
     Attributes:
         train: training batches.

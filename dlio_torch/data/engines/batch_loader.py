@@ -1,4 +1,4 @@
-"""One interface over all engines.
+"""Common interface of all engines: ``BatchLoader``.
 
 They deliver the same batches in the same order; what differs is their machinery.  Reader threads are an
 option of each: the rank's own process reads ahead, as larcv's queue or TensorFlow's pipelines do.
@@ -35,28 +35,28 @@ from dlio_torch.supervision.thread_states import has_ended
 from dlio_torch.supervision.watchdog import NO_WATCHDOG, Watchdog, WatchdogSettings
 
 Source = CatchingDataset | PipeStream | ReplayedBatches | DecoupledSource
-"""Sources of a loader: readers of samples, pipes, or batches themselves."""
+"""Sources of a loader: a dataset, a pipe, or batches."""
 
 
 _GRACE_S = 30.0  # for an engine to end a wait by itself
 
 
 class Engine(Protocol):
-    """The machinery of a loader; yields batches, or errors in their place."""
+    """Protocol of loader engines, which yield batches or errors in their place."""
 
     @property
     def workers(self) -> Sequence[BaseProcess]:
-        """The processes that read, where there are any."""
+        """The worker processes; empty for engines without them."""
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
-        """The batches of ``epoch`` from ``step`` on; what was left of the epoch before is dropped."""
+        """Start the batches of ``epoch`` from ``step`` on; the rest of the previous epoch is dropped."""
 
     def close(self) -> None:
-        """End workers and threads, whatever they do; a second call does nothing."""
+        """End workers and threads, even inside a read; a second call does nothing."""
 
 
 class Batches(Iterator[Batch]):
-    """The batches of one epoch.
+    """Iterator over the batches of one epoch.
 
     Iterate as usual, and call :meth:`read_on` after each batch so that reader threads go on; one who does
     not gets the same batches, and the next one is read when it is asked for.
@@ -87,11 +87,11 @@ class Batches(Iterator[Batch]):
 
 
 def _nothing() -> None:
-    """DataLoader workers and nodes decide themselves when to read."""
+    """Does nothing: DataLoader workers and nodes decide themselves when to read."""
 
 
 class BatchLoader:
-    """Batches of one rank, epoch by epoch.
+    """Loader of one rank's batches, epoch by epoch.
 
     Args:
         config: the options of ``loader``.
@@ -116,7 +116,7 @@ class BatchLoader:
     ) -> None:
         if config.pin_memory and not torch.cuda.is_available():
             raise PreconditionError(
-                "loader.pin_memory=true, and torch finds no GPU to pin memory for", hint="set loader.pin_memory=false"
+                "loader.pin_memory=true needs a GPU, but torch finds none", hint="set loader.pin_memory=false"
             )
         self._timeout_s = config.timeout_s
         self._sampler = sampler
@@ -142,11 +142,11 @@ class BatchLoader:
             self._engine = registry.create(config, source, sampler, self.limits)
 
     def __len__(self) -> int:
-        """Batches of an epoch."""
+        """Number of batches in an epoch."""
         return len(self._sampler)
 
     def epoch(self, number: int) -> Batches:
-        """The batches of epoch ``number``; after :meth:`load_state_dict` those that were not taken yet.
+        """The batches of epoch ``number``; after :meth:`load_state_dict`, the batches from the saved position on.
 
         Raises:
             PreconditionError: the workers cannot be started.
@@ -165,18 +165,18 @@ class BatchLoader:
         return Batches(self, self._items, self._timeout_s)
 
     def _goes_on(self, epoch: int, step: int) -> bool:
-        """Whether this position is the next one of a pipe without end, which then just runs on."""
+        """Whether the position is the next position of an endless pipe, which needs no restart then."""
         if not (isinstance(self._sampler, PipePlan) and self._sampler.endless):
             return False
         steps = len(self._sampler)
         return epoch * steps + step == self._epoch * steps + self._taken
 
     def workers(self) -> Sequence[BaseProcess]:
-        """The processes that are to bring batches, where there are any."""
+        """The worker processes that read batches; empty if there are none."""
         return self._engine.workers
 
     def _check_workers(self) -> None:
-        """Called by the watchdog's thread during a wait for a batch."""
+        """Check workers for unexpected exits; called by the watchdog's thread during a wait for a batch."""
         workers = self.workers()
         if any(has_ended(worker.pid) for worker in workers):
             WorkerSignals.check(workers)
@@ -185,7 +185,7 @@ class BatchLoader:
         return f"the batch of step {self._taken + 1} of epoch {self._epoch + 1}", describe_readers(self.workers())
 
     def take(self, item: Fetched) -> Batch:
-        """Count a batch as taken, or raise the error that came in its place."""
+        """Count a batch as taken and return it, or raise the error in its place."""
         if isinstance(item.error, TooManyFiles):  # a worker does not know how many are needed
             raise self.limits.files.error()
         batch = item.opened()
@@ -201,7 +201,7 @@ class BatchLoader:
         return {**self._sampler.state_dict(), "epoch": self._epoch, "step": self._taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on at a saved position: the next ``epoch`` of its number begins with the next batch.
+        """Resume at a saved position: the next call of ``epoch`` for that epoch begins with the next batch.
 
         Raises:
             ConfigError: the state belongs to another data set, order or number of ranks.
@@ -210,7 +210,7 @@ class BatchLoader:
         self._resume = (int(state["epoch"]), int(state["step"]))
 
     def begin_at(self, epoch: int, step: int) -> None:
-        """Have the next epoch of this number (from 0) begin after ``step`` steps of it."""
+        """Make the next epoch of this number (from 0) begin after its first ``step`` steps."""
         self.load_state_dict({**self.state_dict(), "epoch": epoch, "step": step})
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Facts about a loader engine, among them its demand, for code that does not create one.
+"""Facts about loader engines, such as their demand of resources, for code that does not create an engine.
 
 Checks, plans, tuning, advice and job scripts know engines by this protocol alone.  Each engine subclasses
 :class:`EngineFacts` in its ``facts.py``; the registry names that class.  A module of facts does not import torch.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Demand:
-    """Resources of the machine that a loader needs for one rank.
+    """Machine resources that a loader needs for one rank.
 
     Attributes:
         workers: worker processes.
@@ -37,16 +37,16 @@ class Demand:
 
     @property
     def readers(self) -> int:
-        """Processes and threads that read at once; 0: the trainer's own thread."""
+        """Number of processes and threads that read at once; 0: only the trainer's thread reads."""
         return self.workers * max(1, self.threads) or self.threads
 
     @property
     def tasks(self) -> int:
-        """Processes and threads beside the trainer's own thread."""
+        """Number of processes and threads in addition to the trainer's thread."""
         return self.workers + (self.workers or 1) * self.threads
 
     def held_bytes(self, batch_bytes: float, batches: int | None = None) -> float:
-        """Bytes of batches that a rank holds at once: those ahead and the one that is trained on.
+        """Bytes of batches that a rank holds at once: prefetched batches and the batch in training.
 
         Args:
             batch_bytes: bytes of one batch.
@@ -59,7 +59,7 @@ class Demand:
 
 
 class EngineFacts:
-    """Facts about one engine; the defaults are those of torch's DataLoader.
+    """Base of facts about an engine; the defaults are those of torch's DataLoader.
 
     Attributes:
         name: the name in ``loader.engine``.
@@ -89,7 +89,7 @@ class EngineFacts:
     tensor_descriptors: ClassVar[bool] = True
 
     def demand(self, loader: LoaderConfig) -> Demand:
-        """Resources of the machine that the engine needs for one rank."""
+        """Machine resources that the engine needs for one rank."""
         ahead, keys = 0, list[str]()
         if loader.num_workers:
             ahead, keys = loader.num_workers * loader.prefetched, ["loader.prefetch_factor", "loader.num_workers"]
@@ -98,11 +98,11 @@ class EngineFacts:
         return Demand(loader.num_workers, loader.read_threads, ahead, None, tuple(keys))
 
     def counts_bytes(self, loader: LoaderConfig) -> bool:
-        """Whether it reads ahead by bytes and not by batches."""
+        """Whether the engine limits its read-ahead by bytes instead of batches."""
         return self.demand(loader).bytes_ahead is not None
 
     def check(self, config: Config, fail: Fail) -> None:
-        """Refuse what the engine cannot do.
+        """Raise if the engine cannot follow the configuration.
 
         Args:
             config: a complete configuration.
@@ -110,11 +110,11 @@ class EngineFacts:
         """
 
     def unused(self, config: Config) -> Iterator[Unused]:
-        """Options that are set to a value which the engine does not accept."""
+        """Options whose value the engine does not accept."""
         return iter(())
 
     def axes(self, config: Config, cores: int) -> Sequence[Axis] | None:
-        """Options of the engine that are worth trying; ``None``: worker processes, threads, and how far ahead.
+        """Engine options to try in a study; ``None``: worker processes, threads and prefetch depth.
 
         Args:
             config: of the recipe.
@@ -123,5 +123,5 @@ class EngineFacts:
         return None
 
     def call(self, config: Config) -> Call | None:
-        """The call that makes such a loader; ``None``: torch's or torchdata's own."""
+        """Call that creates such a loader, as text; ``None``: the constructor of torch or torchdata."""
         return None

@@ -14,7 +14,7 @@ from dlio_torch.supervision.watchdog import NO_WATCHDOG, WatchdogSettings
 
 
 class HeldBatches(Batches):
-    """The batches of one epoch, each given ``hold`` times; the last one for the steps that remain.
+    """Batches of one epoch, each delivered ``hold`` times, the last one for the remaining steps.
 
     Args:
         batches: what is fetched.
@@ -50,7 +50,7 @@ class HeldBatches(Batches):
 
 
 class HeldLoader(BatchLoader):
-    """A loader that fetches a batch for every ``hold`` steps.
+    """Loader that fetches one batch for every ``hold`` steps.
 
     Its position, in ``state_dict``, counts fetched batches.
 
@@ -75,7 +75,7 @@ class HeldLoader(BatchLoader):
         self._used = 0
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
+        """Number of steps in an epoch."""
         return len(self._plan)
 
     def epoch(self, number: int) -> HeldBatches:
@@ -85,6 +85,6 @@ class HeldLoader(BatchLoader):
         return HeldBatches(batches, hold, len(self._plan) - self._taken * hold - used, used)
 
     def begin_at(self, epoch: int, step: int) -> None:
-        """See :class:`BatchLoader`; a batch that was held for a part of its steps is fetched again for the others."""
+        """Same as in :class:`BatchLoader`; a batch used for only a part of its steps is fetched again for the rest."""
         fetched, self._used = divmod(step, self._plan.hold)
         super().begin_at(epoch, fetched)

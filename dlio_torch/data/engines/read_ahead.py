@@ -1,4 +1,4 @@
-"""Reader threads that keep batches ahead of the trainer.
+"""Reader threads that prefetch batches for the trainer.
 
 Thread ``t`` of ``n`` runs an iterator of its own over batches t, t + n, ...; the trainer takes from
 the threads in turn, which keeps the order.  Batch ``k + depth`` is started when the trainer has taken
@@ -23,14 +23,14 @@ _CLOSING_S = 2.0
 
 
 class _End:
-    """The end of a thread's iterator, or the exception that ended it."""
+    """End of a thread's iterator, with the exception that ended it, if any."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
 
 class _ReaderThread(Generic[T]):
-    """One thread: waits for a token, takes one item, hands it over."""
+    """Reader thread: waits for a token, reads one item and puts it into the queue."""
 
     def __init__(self, number: int) -> None:
         self.tokens: queue.SimpleQueue[Iterator[T] | None] = queue.SimpleQueue()
@@ -51,7 +51,7 @@ class _ReaderThread(Generic[T]):
 
 
 class Items(Iterator[T]):
-    """The items of some iterators in turn, read by one thread each.
+    """Items of several iterators in round robin, each iterator read by its own thread.
 
     Taking an item leaves room for another; :meth:`read_on` starts it.  The two are apart so that waking a
     thread, a system call, is no part of the wait for an item.
@@ -68,7 +68,7 @@ class Items(Iterator[T]):
         self.read_on()
 
     def read_on(self) -> None:
-        """Start reading as many items as there is room for."""
+        """Start reading as many items as the read-ahead limit allows."""
         while self._room:
             number = self._following % len(self._sources)
             self._readers[number].tokens.put(self._sources[number])
@@ -100,7 +100,7 @@ class Items(Iterator[T]):
         return item
 
     def drop(self, timeout: float | None) -> None:
-        """Wait for the reads under way and forget them and those not begun; there are no more items then.
+        """Wait for current reads and discard all pending items; the iterator is at its end then.
 
         The next epoch finds empty queues, and no thread inside an iterator.
 
@@ -122,7 +122,10 @@ class Items(Iterator[T]):
             try:
                 self._readers[self._unwanted[0]].ready.get(timeout=left)
             except queue.Empty:
-                raise RunFailed("a reader thread hangs", hint="look at the file system") from None
+                raise RunFailed(
+                    "a reader thread of the loader does not return from a read",
+                    hint="check the file system that holds the data",
+                ) from None
             self._unwanted.popleft()
 
     def _stop(self) -> None:
@@ -132,7 +135,7 @@ class Items(Iterator[T]):
 
 
 class ReadAhead(Generic[T]):
-    """Runs iterators in threads of their own, some items ahead.
+    """Runs iterators in their own threads and prefetches several items.
 
     Args:
         depth: items that are ready or being read at any time.
@@ -146,7 +149,7 @@ class ReadAhead(Generic[T]):
         self._items: Items[T] | None = None
 
     def start(self, sources: Sequence[Iterator[T]]) -> Items[T]:
-        """Iterate over ``sources`` in turn, the first items being read from now on.
+        """Start reading and iterate over ``sources`` in round robin.
 
         Raises:
             RunFailed: a thread still hangs in the iterators of before.
@@ -159,7 +162,7 @@ class ReadAhead(Generic[T]):
         return self._items
 
     def close(self) -> None:
-        """End the threads; one that is inside a read for more than two seconds from now is left to end after it."""
+        """End the threads; a thread still inside a read after two seconds is left to end after that read."""
         end = time.monotonic() + _CLOSING_S
         if self._items is not None:
             with contextlib.suppress(RunFailed):

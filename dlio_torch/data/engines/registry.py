@@ -1,4 +1,4 @@
-"""Names of engines, where the facts about each are, and the one place that makes an engine.
+"""Registry of engines: names, facts and creation.
 
 The table holds strings so that facts cost nothing to import.
 """
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from dlio_torch.formats.core.format import Format
 
     Builder = Callable[[LoaderConfig, Source, BatchSampler | PipePlan, WorkerLimits], Engine]
-    """Makes an engine: the options of ``loader``, what reads, which samples in which order, and the limits that
-    workers may meet."""
+    """Function that creates an engine from the options of ``loader``, source, sampler and limits of workers."""
 
 BUILTIN: dict[str, str] = {
     "dataloader": "dlio_torch.data.engines.torch_loader.facts:DataLoaderFacts",
@@ -30,11 +29,11 @@ BUILTIN: dict[str, str] = {
     "nodes": "dlio_torch.data.engines.nodes.facts:NodesFacts",
     "decoupled": "dlio_torch.data.engines.decoupled.facts:DecoupledFacts",
 }
-"""Name -> class of its facts."""
+"""Engine name -> class of its facts."""
 
 
 def facts(name: str) -> EngineFacts:
-    """Facts about an engine; its name has been checked."""
+    """Facts about the engine of a valid name."""
     known: EngineFacts = _loaded(BUILTIN[name])()
     return known
 
@@ -45,13 +44,13 @@ def all_facts() -> list[EngineFacts]:
 
 
 def create(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> Engine:
-    """The engine that ``loader.engine`` names."""
+    """Creates the engine that ``loader.engine`` names."""
     build: Builder = _loaded(facts(config.engine).builder)
     return build(config, source, sampler, limits)
 
 
 def open_files(config: LoaderConfig, tensors: int = 1) -> OpenFiles:
-    """Open files that a rank needs; asked for in the trainer before workers are started.
+    """Number of open files that a rank needs; called in the trainer before workers are started.
 
     Args:
         config: the options of ``loader``.
@@ -64,14 +63,14 @@ def open_files(config: LoaderConfig, tensors: int = 1) -> OpenFiles:
 
 
 def worker_limits(config: LoaderConfig, tensors: int = 1) -> WorkerLimits:
-    """Limits that workers of a loader may meet, as they are now; arguments as of :func:`open_files`."""
+    """Current machine limits that a loader's workers may reach; takes the arguments of :func:`open_files`."""
     from dlio_torch.data.workers.exits import WorkerLimits
 
     return WorkerLimits.now(config, open_files(config, tensors))
 
 
 def format_of(config: Config) -> Format:
-    """The format of a recipe, which can do what the recipe's engine and way of access need.
+    """Creates the format of a recipe after checking that it supports the recipe's engine and access method.
 
     Raises:
         DlioError: it cannot, is not known, or its package is not installed.

@@ -1,4 +1,4 @@
-"""Training without some of the loader's costs, to learn what each of them is: samples or batches that are kept.
+"""Replay of samples or batches from memory, to measure the cost of the parts of a loader.
 
 =============  ==========================================================================================
 ``samples``    What some batches are made of is read before training.  A sample that is asked for later is
@@ -35,12 +35,12 @@ from dlio_torch.formats.core.batch import ArraySpec, Batch, batch_bytes, collate
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 Start = Callable[[int, int], Iterator[list[Record]]]
-"""Begins the batches of records of an epoch and a part."""
+"""Function that starts the batches of records of an epoch and a part."""
 _ItemT = TypeVar("_ItemT")
 
 
 class _Kept:
-    """Finished samples in memory of their own.
+    """Complete samples in their own memory.
 
     Args:
         specs: arrays of a sample.
@@ -55,11 +55,11 @@ class _Kept:
         return len(self.records)
 
     def nbytes(self) -> int:
-        """Bytes of their arrays."""
+        """Bytes of the samples' arrays."""
         return sum(array.nbytes for _, sample in self.records for array in sample.values())
 
     def fresh(self, records: list[Record]) -> list[Record]:
-        """The records of a batch, of which the batch is going to be a copy.
+        """The records of a batch, from which the batch is copied.
 
         A single array of variable length is put together with nothing, and would be handed over itself.
         """
@@ -70,7 +70,7 @@ class _Kept:
 
 
 class ReplayedSamples(Dataset[Batch]):
-    """Map-style: any sample that is asked for is one of those kept.
+    """Map-style dataset that answers every request with one of the kept samples.
 
     Args:
         length: samples of the data set.
@@ -95,7 +95,7 @@ class ReplayedSamples(Dataset[Batch]):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """A batch of ``len(indices)`` samples, copied out of those kept."""
+        """A batch of ``len(indices)`` samples, copied from the kept samples."""
         began, kept = time.perf_counter_ns(), self._kept
         batch = collated(self._specs, kept.fresh([kept.records[index % len(kept)] for index in indices]))
         self._recorder.add("collate", began, time.perf_counter_ns(), bytes=batch_bytes(batch))
@@ -107,7 +107,7 @@ class ReplayedSamples(Dataset[Batch]):
 
 
 class ReplayStart:
-    """Pipe style: begins the batches of a part with records out of those kept; parts begin at different ones.
+    """Start of a pipe whose records are kept ones; parts begin at different records.
 
     Args:
         plan: how many batches each part gives.
@@ -120,18 +120,18 @@ class ReplayStart:
         self._kept = [_Kept(specs, records) for records in batches]
 
     def __call__(self, epoch: int, part: int) -> Iterator[list[Record]]:
-        """As many batches of records as the plan has."""
+        """Yields as many batches of records as the plan has."""
         for number in range(self._plan.part_lengths(epoch)[part]):
             kept = self._kept[(number + part) % len(self._kept)]
             yield kept.fresh(kept.records)
 
     def nbytes(self) -> int:
-        """Bytes of the arrays of the records."""
+        """Bytes of the records' arrays."""
         return sum(kept.nbytes() for kept in self._kept)
 
 
 class ReplayedBatches:
-    """An engine without any machinery: the same few batches again and again.
+    """Engine without workers or threads that repeats the same few batches.
 
     Args:
         batches: in the order of steps, at least one.
@@ -145,22 +145,22 @@ class ReplayedBatches:
 
     @property
     def workers(self) -> list[BaseProcess]:
-        """None."""
+        """Empty: there are no worker processes."""
         return []
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
-        """Batches of ``epoch`` from ``step`` on."""
+        """Start the batches of ``epoch`` from ``step`` on."""
         return islice(self._again(), None if self._steps is None else self._steps - step)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Does nothing, since there is nothing to end."""
 
     def _again(self) -> Iterator[Fetched]:
         while True:
             yield from self._batches
 
     def nbytes(self) -> int:
-        """Bytes that the batches take."""
+        """Memory of the batches in bytes."""
         return sum(batch_bytes(fetched.batch) for fetched in self._batches)
 
 
@@ -175,7 +175,7 @@ def keep_samples(
     specs: Sequence[ArraySpec],
     recorder: Recorder = NULL,
 ) -> ReplayedSamples:
-    """The samples of the first batches of ``plan``.
+    """Reads and keeps the samples of the first batches of ``plan``.
 
     Raises:
         DataError: they cannot be read.
@@ -186,7 +186,7 @@ def keep_samples(
 
 
 def keep_batches(config: LoaderConfig, source: SampleDataset, plan: BatchSampler) -> ReplayedBatches:
-    """The first batches of ``plan``.
+    """Reads and keeps the first batches of ``plan``.
 
     Raises:
         DataError: they cannot be read.
@@ -196,7 +196,7 @@ def keep_batches(config: LoaderConfig, source: SampleDataset, plan: BatchSampler
 
 
 def keep_records(config: LoaderConfig, start: Start, specs: Sequence[ArraySpec], plan: PipePlan) -> ReplayStart:
-    """The records of the first batches of the first part of ``plan`` that has any.
+    """Reads and keeps the records of the first batches of the first non-empty part of ``plan``.
 
     Raises:
         DataError: they cannot be read.
@@ -210,7 +210,7 @@ def keep_batches_of_records(
     specs: Sequence[ArraySpec],
     plan: PipePlan,
 ) -> ReplayedBatches:
-    """The same batches, as tensors.
+    """Keeps the same batches as tensors.
 
     Raises:
         DataError: they cannot be read.
@@ -231,7 +231,7 @@ def _bytes_of(records: list[Record]) -> int:
 
 
 def _first(config: LoaderConfig, items: Iterator[_ItemT], size_of: Callable[[_ItemT], int]) -> Iterator[_ItemT]:
-    """Items from the first on, until the next would be one too many, or might not fit."""
+    """Takes items until the limit of their number is reached or the next might not fit into memory."""
     total = largest = 0
     for count, item in enumerate(items, 1):
         size = size_of(item)

@@ -1,4 +1,4 @@
-"""``loader.replay=reads``: read calls on the data are answered from memory, everything else is done as ever.
+"""Replay of reads (``loader.replay=reads``): read calls on the data are answered from memory by a preloaded library.
 
 The files are mapped before training, whole and with all their pages, by a small C library that stands before
 the C library's calls; a read is then a copy without a system call, whichever library asks for it (HDF5's,
@@ -28,7 +28,7 @@ _MAPS_DEFAULT = 65530
 
 
 def waiting_environment() -> dict[str, str]:
-    """Variables with which a program starts ready for :func:`serve`.
+    """Environment variables that preload the library which :func:`serve` needs.
 
     Raises:
         NativeUnavailable: there is no library and none can be compiled.
@@ -37,7 +37,7 @@ def waiting_environment() -> dict[str, str]:
 
 
 def is_waiting() -> bool:
-    """Whether this process was started with the library."""
+    """Whether this process was started with the preloaded library."""
     return LIBRARY in os.environ.get("LD_PRELOAD", "") and hasattr(ctypes.CDLL(None), "dlio_memory_serve")
 
 
@@ -50,12 +50,13 @@ def serve(files: Iterable[Path]) -> int:
     paths = [file.absolute() for file in files]
     if not is_waiting():
         raise PreconditionError(
-            "loader.replay=reads: the library must be there when the process starts", hint="run python -m dlio_torch"
+            "loader.replay=reads needs a library that must be preloaded when the process starts",
+            hint="start the run with python -m dlio_torch",
         )
     most = _most_files()
     if len(paths) > most:
         raise PreconditionError(
-            f"loader.replay=reads: {len(paths)} files cannot be mapped, this system allows about {most}",
+            f"loader.replay=reads: {len(paths)} files cannot be mapped; this system allows about {most} mappings",
             hint="use fewer files (scale=tiny), or raise vm.max_map_count",
         )
     library = ctypes.CDLL(None)
@@ -70,7 +71,7 @@ def serve(files: Iterable[Path]) -> int:
 
 
 def _most_files() -> int:
-    """Half of the mappings that a process may have, and no more than the library's table takes."""
+    """Maximum number of files: half of the mappings of a process, limited by the size of the library's table."""
     try:
         allowed = int(_MAPS.read_text())
     except (OSError, ValueError):
@@ -79,7 +80,7 @@ def _most_files() -> int:
 
 
 def _tell_children(paths: Iterable[Path]) -> None:
-    """Forked workers have the mappings; spawned ones read the list of files."""
+    """Prepare child processes: forked workers inherit the mappings, spawned workers read the list of files."""
     stack = contextlib.ExitStack()
     listed = stack.enter_context(temporary_folder()) / "files"
     listed.write_bytes(b"".join(os.fsencode(path) + b"\n" for path in paths))

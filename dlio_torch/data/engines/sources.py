@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Loading:
-    """Makes what loaders read from.
+    """Factory of the sources of a rank's loaders.
 
     Args:
         config: the experiment.
@@ -79,7 +79,7 @@ class Loading:
         self._verify = verify
 
     def source(self, manifest: Manifest, plan: Plan, epochs: int) -> Source:
-        """The source of the batches of a plan; reads them into memory if ``loader.in_memory`` is set."""
+        """Creates the source of a plan's batches; reads all samples into memory if ``loader.in_memory`` is set."""
         plan = fetched_by(plan)
         if self._meeting is not None:
             return CatchingDataset(self._by_mpiio(manifest, plan, self._meeting), self._recorder)
@@ -101,7 +101,7 @@ class Loading:
         return CatchingDataset(loaded, self._recorder)
 
     def replayed(self, manifest: Manifest, plan: Plan) -> Source:
-        """The replacement of :meth:`source` if ``loader.replay`` is ``samples`` or ``batches``.
+        """Creates the replacement of :meth:`source` if ``loader.replay`` is ``samples`` or ``batches``.
 
         Raises:
             DataError: what is to be kept cannot be read.
@@ -167,7 +167,7 @@ class Loading:
         )
 
     def _start(self, manifest: Manifest, plan: PipePlan) -> tuple[Start, Sequence[ArraySpec]]:
-        """The start of a pipe of records, and the arrays of a record."""
+        """Start of a pipe of records, and the specifications of a record's arrays."""
         if isinstance(plan, LanesPlan):
             # One file at a time; samples are preprocessed and checked where they are read, as whole ones.
             lanes = LanesStart(plan, self._dataset(manifest, max_open_files=1), self._format.specs())
@@ -194,7 +194,7 @@ class Loading:
 
 
 def _wanted(sampler: Plan, epochs: int) -> list[int]:
-    """Every sample that this rank will ask for, by number: what is read into memory."""
+    """Numbers of all samples that this rank will request."""
     share = sampler.share
     wanted = np.zeros(len(share), np.bool_)
     if isinstance(sampler, BatchSampler) and sampler.spec.order in ("sequential", "strided"):

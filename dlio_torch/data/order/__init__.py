@@ -1,1 +1,1 @@
-"""Who reads what, when: orders, samplers and plans."""
+"""Order of samples on each rank: orders, samplers and plans."""

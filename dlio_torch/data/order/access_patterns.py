@@ -1,4 +1,4 @@
-"""Access patterns over streams of anything: interleave, shuffle pool, batches, lanes.
+"""Access patterns over generic streams: interleave, shuffle pool, batches, lanes.
 
 Each is a plain generator function that knows nothing of files.  The plan of a run applies it to sample numbers,
 the DataPipes of :mod:`dlio_torch.data.pipeline.pattern_pipes` apply it to records: both give the same sequence
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def generator(*key: int) -> random.Random:
-    """The generator of a stream; numbers in another order are another key."""
+    """Random generator of a stream for a key of numbers, whose order matters."""
     return random.Random(":".join(map(str, key)))
 
 
 def interleaved(sources: Iterable[Iterable[T]], cycle_length: int) -> Iterator[T]:
-    """One item of each of ``cycle_length`` sources in turn.
+    """Yields one item of each of ``cycle_length`` sources in round robin.
 
     The order is that of ``tf.data.Dataset.interleave`` with a block length of 1: a source is begun when the
     cycle comes to a free slot, and the slot of a source that is over stays free until the cycle comes back.
@@ -65,7 +65,7 @@ def interleaved(sources: Iterable[Iterable[T]], cycle_length: int) -> Iterator[T
 
 
 def drawn(passes: Iterable[Iterable[T]], size: int, rng: random.Random) -> Iterator[T]:
-    """Items drawn uniformly from a pool of ``size`` that is filled before the first one leaves.
+    """Yields items drawn uniformly from a pool of ``size``, which is filled before the first item leaves.
 
     Refilled after each draw, and emptied at the end, as ``tf.data.Dataset.shuffle``.  Over several passes
     it is ``shuffle_and_repeat``: the pool is filled across the border of two passes, and the items of a
@@ -106,7 +106,7 @@ def _draw(pools: deque[list[T]], rng: random.Random) -> T:
 
 
 def in_batches(start: Callable[[], Iterable[T]], size: int, *, again: bool) -> Iterator[list[T]]:
-    """Full batches of a stream; the rest at its end is left out, or goes on with the stream's own start.
+    """Yields full batches of a stream; the rest at its end is dropped, or padded from the stream's start.
 
     Args:
         start: begins the stream; called once, or with ``again`` whenever the stream is over.
@@ -134,7 +134,7 @@ def filled_lanes(
     random_steps: int = 0,
     key: Sequence[int] = (),
 ) -> Iterator[list[tuple[T, int]]]:
-    """Steps through variable-length shots in lanes, ``rows`` rows of each lane's shot at a time.
+    """Yields steps through variable-length samples in lanes, with ``rows`` rows of each lane's sample at a time.
 
     A lane whose shot is used up takes the next shot, when the step that needs it is asked for; shots that are
     too short from the start are passed over.  A lane ends with the last row of its shot: rows that make no whole
@@ -180,7 +180,8 @@ def filled_lanes(
                 short += not left[lane]
                 if patience and short > patience:
                     raise DataError(
-                        f"{short} samples in a row have fewer than {rows} rows", hint="lower access.lane_rows"
+                        f"{short} consecutive samples have fewer rows than the {rows} rows of a lane",
+                        hint="lower access.lane_rows",
                     )
         yield list(current)
         for lane, (shot, first) in enumerate(current):

@@ -1,4 +1,4 @@
-"""Which files ranks read: all, or where each has files or slices of its own, only theirs."""
+"""Computation of the files that given ranks read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def files_read(
     epochs: range,
     known: Mapping[int, Plan] = MappingProxyType({}),
 ) -> Iterator[tuple[Manifest, Mask]]:
-    """For each manifest the files that these ranks read, a mask over its files; one that stands for two comes once.
+    """Mask over the files of each manifest that these ranks read; a manifest used for two splits appears once.
 
     Args:
         config: the experiment.

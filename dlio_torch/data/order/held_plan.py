@@ -12,7 +12,7 @@ from dlio_torch.data.order.sampler import BatchSampler
 
 
 class HeldPlan:
-    """A plan whose batches serve ``hold`` steps each.
+    """Plan each of whose batches serves ``hold`` steps.
 
     Args:
         plan: the batches that are fetched.
@@ -27,7 +27,9 @@ class HeldPlan:
         self.num_samples = plan.num_samples
         self._steps = steps or len(plan) * hold
         if -(-self._steps // hold) != len(plan):
-            raise ValueError(f"{self._steps} steps need {-(-self._steps // hold)} batches, there are {len(plan)}")
+            raise ValueError(
+                f"{self._steps} steps need {-(-self._steps // hold)} batches, but the plan has {len(plan)}"
+            )
 
     def __len__(self) -> int:
         return self._steps
@@ -63,5 +65,5 @@ def fetched_by(plan: Plan) -> Plan: ...
 
 
 def fetched_by(plan: Plan) -> Plan:
-    """The batches that are fetched for a plan, each of which may serve several steps."""
+    """The plan of the batches that are fetched; each may serve several steps of the given plan."""
     return plan.fetched if isinstance(plan, HeldPlan) else plan

@@ -1,4 +1,4 @@
-"""Lanes: batches cut from variable-length samples, each lane going on with another when its own is used up.
+"""Plans of lanes: batches are cut from variable-length samples; each lane takes a new sample when its own is used up.
 
 Recurrent networks that keep their state from batch to batch are trained so: FRNN's batches hold 128 time
 steps of each of some plasma shots, and a shot is read when a lane has come to the end of the one before.
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class LanesPlan(PipePlan):
-    """Which samples a rank's lanes read in which order.
+    """Order in which a rank's lanes read samples.
 
     Every rank reads all samples, in a shuffle of its own that is new each time they are used up; loader
     workers (parts) have lanes of their own.
@@ -46,8 +46,9 @@ class LanesPlan(PipePlan):
     def __init__(self, num_samples: int, spec: LanesSpec, rows_of: Callable[[int], int] | None = None) -> None:
         if spec.steps < 1:
             raise ConfigError(
-                f"{spec.steps_key}={spec.steps} with access.pattern=lanes, which has no end of an epoch",
-                hint=f"set {spec.steps_key} to the steps of an epoch",
+                f"{spec.steps_key}={spec.steps} cannot be used with access.pattern=lanes, whose epochs have no "
+                "natural end",
+                hint=f"set {spec.steps_key} to the number of steps in an epoch",
             )
         super().__init__(
             num_samples=num_samples,
@@ -67,7 +68,7 @@ class LanesPlan(PipePlan):
         self._rows_of = rows_of
 
     def samples(self, part: int) -> Iterator[int]:
-        """Numbers of the samples that the lanes of ``part`` read, one after another without end."""
+        """Yields, without end, the numbers of the samples that the lanes of ``part`` read."""
         for number in count():
             if not self._shuffled:
                 yield from range(self.num_samples)
@@ -80,7 +81,7 @@ class LanesPlan(PipePlan):
         return (*self._key, part)
 
     def cut(self, specs: Sequence[ArraySpec]) -> list[ArraySpec]:
-        """Arrays of a lane: of variable-length ones, :attr:`rows` rows.
+        """Specifications of the arrays of a lane; variable-length arrays are cut to :attr:`rows` rows.
 
         Args:
             specs: arrays of a sample.
@@ -90,7 +91,7 @@ class LanesPlan(PipePlan):
         """
         if not any(spec.variable for spec in specs):
             raise ConfigError(
-                "access.pattern=lanes cuts samples of variable length, and the samples have none",
+                "access.pattern=lanes needs samples with a variable-length array, but dataset.fields describe none",
                 hint="set dataset.fields.0.length_mean, or access.pattern=samples",
             )
         return [
@@ -104,12 +105,14 @@ class LanesPlan(PipePlan):
     def part_batches(self, epoch: int, part: int) -> Iterator[list[int]]:
         """See :class:`PipePlan`."""
         if self._rows_of is None:
-            raise ValueError("the contents of batches depend on rows_of")
+            raise ValueError(
+                "the contents of the batches are unknown without rows_of (the number of rows of each sample)"
+            )
         for step in self.steps(self.samples(part), part, self._rows_of):
             yield [sample for sample, _ in step]
 
     def steps(self, samples: Iterable[T], part: int, rows_of: Callable[[T], int]) -> Iterator[list[tuple[T, int]]]:
-        """For each step of ``part`` the sample of each lane and the first of its rows.
+        """Yields, for each step of ``part``, the sample of each lane and the first of its rows.
 
         Args:
             samples: those of :meth:`samples`, in that order, as numbers or anything else.
@@ -122,7 +125,7 @@ class LanesPlan(PipePlan):
 
 
 class RowsOf:
-    """Rows of a generated sample from its number, as its content tells: slow, and made for checking.
+    """Number of rows of a generated sample, computed from its content; slow, for checks.
 
     Args:
         fmt: knows the content.

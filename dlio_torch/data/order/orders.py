@@ -1,4 +1,4 @@
-"""Orders: how the samples of a share follow each other, as functions of the step.
+"""Orders: functions from the step to the sample numbers of a share.
 
 A share is the range ``[first, first + count)`` of sample indices.  See :mod:`dlio_torch.data.order.sampler`
 for what each order means and who has which share.
@@ -17,20 +17,20 @@ from dlio_torch.data.order.permutation import Permutation
 Indices = NDArray[np.int64]
 
 LARGE = 1 << 24
-"""Things of which a permutation is no longer made whole: the largest that is takes 64 MiB for a moment."""
+"""Number of samples from which on a permutation is not held in memory as a whole (below: up to 64 MiB)."""
 
 _AT_ONCE = 1 << 13  # samples that are computed together
 
 
 class BatchProducer(Protocol):
-    """Makes the indices of one step (from 0) of one epoch for one rank."""
+    """Producer of the sample indices of each step (from 0) of one epoch on one rank."""
 
     def __call__(self, step: int) -> Indices:
-        """The indices; int64 of ``(batch size of the rank,)``."""
+        """Indices of ``step``; int64 of ``(batch size of the rank,)``."""
 
 
 class Positions:
-    """Positions in an order of ``count`` samples that a rank takes in a step; the order repeats at its end."""
+    """Positions that a rank takes in each step from an order of ``count`` samples, which repeats at its end."""
 
     def __init__(self, span: int, part: int, size: int, count: int) -> None:
         self.span, self.part, self.size, self.count = span, part, size, count
@@ -43,7 +43,7 @@ class Positions:
 
 
 class StridedOrder:
-    """Every ``stride``-th sample, then the same from the next start; ``stride=1`` is sequential."""
+    """Order that takes every ``stride``-th sample, then repeats from the next start; ``stride=1`` is sequential."""
 
     def __init__(self, first: int, positions: Positions, stride: int) -> None:
         self.first, self.positions, self.stride = first, positions, stride
@@ -66,7 +66,7 @@ class StridedOrder:
 
 
 class Shuffled:
-    """A permutation of the share, of which only what this rank reads is kept, in four bytes where they suffice."""
+    """Random permutation of a share, of which only the part that this rank reads is kept in memory."""
 
     def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
         small = first + positions.count <= np.iinfo(np.int32).max
@@ -89,7 +89,7 @@ class Shuffled:
 
 
 class Computed:
-    """A permutation of a share too large to be permuted whole: computed for some steps at a time, and not kept."""
+    """Random permutation of a large share, computed for a few steps at a time instead of kept in memory."""
 
     def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
         self.permutation = Permutation(key, positions.count)
@@ -111,12 +111,12 @@ class Computed:
 
 
 def shuffled(key: list[int], first: int, positions: Positions, steps: int) -> BatchProducer:
-    """The permutation of a share that ``key`` chooses: NumPy's, or beyond :data:`LARGE` samples a computed one."""
+    """Random permutation of a share: NumPy's, or a computed permutation for more than :data:`LARGE` samples."""
     return (Computed if positions.count > LARGE else Shuffled)(key, first, positions, steps)
 
 
 def permuted(key: list[int], count: int, part: slice) -> Indices | NDArray[np.int32]:
-    """A contiguous part of a permutation of ``range(count)``; made as :func:`shuffled` does, and nothing else kept."""
+    """A contiguous part of the permutation of ``range(count)`` that :func:`shuffled` gives."""
     if count > LARGE:
         return Permutation(key, count)(np.arange(*part.indices(count), dtype=np.int64))
     order = np.arange(count, dtype=np.int32)
@@ -126,7 +126,7 @@ def permuted(key: list[int], count: int, part: slice) -> Indices | NDArray[np.in
 
 
 def pieces(key: list[int], count: int) -> Iterator[Indices | NDArray[np.int32]]:
-    """All of a permutation of ``range(count)``, made as :func:`shuffled` does, some thousands at a time."""
+    """Yields the permutation of ``range(count)`` that :func:`shuffled` gives, some thousand values at a time."""
     whole = permuted(key, count, slice(None)) if count <= LARGE else None
     permutation = Permutation(key, count)
     for first in range(0, count, _AT_ONCE):
@@ -135,7 +135,7 @@ def pieces(key: list[int], count: int) -> Iterator[Indices | NDArray[np.int32]]:
 
 
 class RandomBlocks:
-    """One random start in each step, then consecutive samples."""
+    """Order with one random start in each step, followed by consecutive samples."""
 
     def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
         # All at once: a generator for each step would cost more than the rest of the step.

@@ -1,4 +1,4 @@
-"""A permutation of any number of things of which each element is computed alone: nothing is kept of the others.
+"""Stateless random permutation: each element is computed without storing the others.
 
 A generalised Feistel network (Luby and Rackoff 1988; Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA
 2002): a number below ``a * b`` is two digits, and in each round one of them is moved on, modulo ``a`` or ``b``, by a
@@ -23,7 +23,7 @@ _SHIFT = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 class Permutation:
-    """A permutation of ``range(count)``, chosen by ``key``.
+    """Random permutation of ``range(count)``, selected by ``key``.
 
     Args:
         key: numbers that it depends on, each at least 0.
@@ -37,7 +37,7 @@ class Permutation:
         self._digits = np.uint64(high), np.uint64(-(-count // high))  # their product is less than high beyond count
 
     def __call__(self, positions: Numbers) -> Numbers:
-        """Values at these positions, each below ``count``; int64 of the same shape."""
+        """Values of the permutation at these positions; int64 of the same shape."""
         values = self._walked(positions.astype(np.uint64))
         while (outside := values >= self._count).any():
             values[outside] = self._walked(values[outside])

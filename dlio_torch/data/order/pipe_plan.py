@@ -1,4 +1,4 @@
-"""The plan of a pipe: which samples a rank gets in which step, known without reading anything.
+"""Plan of a pipe: the samples that a rank gets in each step, computed without reading data.
 
 What :class:`~dlio_torch.data.order.sampler.BatchSampler` is to batches of sample numbers, a plan is to pipes
 that read files from start to end.  The batches of a rank come from its loader workers in turn, as torch's
@@ -22,7 +22,7 @@ ENDLESS = 1 << 62  # batches
 
 
 class Plan(Protocol):
-    """Order of the samples that a rank gets, known before anything is read.
+    """Protocol of the order of a rank's samples, computed without reading data.
 
     Attributes:
         batch_size: samples of a batch of this rank.
@@ -33,7 +33,7 @@ class Plan(Protocol):
     num_samples: int
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
+        """Number of steps in an epoch."""
 
     @property
     def share(self) -> range:
@@ -47,7 +47,7 @@ class Plan(Protocol):
 
 
 def round_robin(batches: Sequence[int]) -> Iterator[int]:
-    """The part that each batch of a rank comes from.
+    """Part of the plan from which each batch of a rank comes.
 
     Args:
         batches: batches that each part gives.
@@ -61,7 +61,7 @@ def round_robin(batches: Sequence[int]) -> Iterator[int]:
 
 
 class PipePlan(ABC):
-    """Batches of one rank, epoch by epoch.
+    """Base of plans of one rank's batches, epoch by epoch.
 
     Attributes:
         num_samples: samples of the data set.
@@ -85,33 +85,33 @@ class PipePlan(ABC):
 
     @abstractmethod
     def part_batches(self, epoch: int, part: int) -> Iterator[list[int]]:
-        """Sample numbers of the batches that ``part`` gives in ``epoch``; in all epochs if ``endless``."""
+        """Yields the sample numbers of the batches of ``part`` in ``epoch``, or in all epochs if ``endless``."""
 
     @abstractmethod
     def part_lengths(self, epoch: int) -> list[int]:
-        """Batches that each part gives in ``epoch``; :data:`ENDLESS` where there is no end."""
+        """Number of batches of each part in ``epoch``; :data:`ENDLESS` for an endless plan."""
 
     def __len__(self) -> int:
-        """Steps of an epoch: the same on every rank."""
+        """Number of steps in an epoch, which is the same on every rank."""
         return self._steps
 
     @property
     def share(self) -> range:
-        """The range of sample numbers in which those of this rank lie."""
+        """The range that contains the sample numbers of this rank."""
         return range(self.num_samples)
 
     def batches(self, epoch: int, step: int = 0) -> Iterator[list[int]]:
-        """Sample numbers of the batches of ``epoch`` from ``step`` on, in the order of steps."""
+        """Yields the sample numbers of the batches of ``epoch`` from ``step`` on, in the order of steps."""
         return islice(self.onward(epoch, step), max(0, self._steps - step))
 
     def onward(self, epoch: int, step: int = 0) -> Iterator[list[int]]:
-        """As :meth:`batches`; if ``endless``, those of the epochs behind it follow."""
+        """Same as :meth:`batches`; if ``endless``, the following epochs continue."""
         parts = [self.part_batches(epoch, part) for part in range(self.parts)]
         everything = (next(parts[part]) for part in round_robin(self.part_lengths(epoch)))
         return islice(everything, self.begin(epoch) + step, None if self.endless else self._steps)
 
     def begin(self, epoch: int) -> int:
-        """Batches of the parts before the first one of ``epoch``."""
+        """Number of batches of each part before the first batch of ``epoch``."""
         return epoch * self._steps if self.endless else 0
 
     def batch(self, epoch: int, step: int) -> Indices:
@@ -123,7 +123,7 @@ class PipePlan(ABC):
         return np.sort(np.fromiter((sample for batch in self.batches(epoch, first) for sample in batch), np.int64))
 
     def positions(self, epoch: int, step: int) -> list[tuple[int, int]]:
-        """For each loader worker, its part and how many of the part's batches come before ``step``."""
+        """Part of each loader worker, and the number of the part's batches before ``step``."""
         order = round_robin(self.part_lengths(epoch))
         given = [0] * self.parts
         for part in islice(order, step + (epoch * self._steps if self.endless else 0)):
@@ -134,24 +134,25 @@ class PipePlan(ABC):
         return [(part, given[part]) for part in coming + over]
 
     def left(self, epoch: int, step: int) -> list[int]:
-        """For each loader worker, the batches that it gives from ``step`` on; :data:`ENDLESS` for all epochs."""
+        """Number of batches of each loader worker from ``step`` on; :data:`ENDLESS` for all epochs."""
         lengths = self.part_lengths(epoch)
         if not self.endless:
             lengths = np.bincount(list(islice(round_robin(lengths), step, self._steps)), minlength=self.parts).tolist()
         return [lengths[part] for part, _ in self.positions(epoch, step)]
 
     def state_dict(self) -> dict[str, Any]:
-        """The start, and the pattern that positions belong to; plain values that JSON can hold."""
+        """The initial position and its access pattern, as JSON-compatible values."""
         return {"epoch": 0, "step": 0, "pattern": self._pattern}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refuse a position of another pattern; the loader keeps the position.
+        """Raise if a saved position has another access pattern; the loader itself keeps the position.
 
         Raises:
             ConfigError: the state belongs to another data set, order or number of ranks or workers.
         """
         if state_dict["pattern"] != self._pattern:
             raise ConfigError(
-                f"the saved position is one of ({state_dict['pattern']}), this run has ({self._pattern})",
+                f"the saved position belongs to the access pattern ({state_dict['pattern']}), but this run has "
+                f"({self._pattern})",
                 hint="resume with the configuration and the number of ranks and workers that saved it",
             )

@@ -1,4 +1,4 @@
-"""Plans the order of a rank's samples from the configuration: training and evaluation, batch by batch."""
+"""Creation of a rank's orders of training and evaluation samples from the configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dlio_torch.formats.core.format import Format
 
 @dataclass(frozen=True)
 class RankOrder:
-    """Order in which one rank reads samples.
+    """Orders in which one rank reads training and evaluation samples.
 
     Attributes:
         train: plan of the training samples, step by step.
@@ -70,7 +70,7 @@ def train_sampler(
 
 
 def fit_steps(config: Config, manifests: Mapping[str, Manifest], world_size: int, scaled: Collection[str]) -> Config:
-    """Limit the steps that the scale chose to what existing data give.
+    """Limit the number of steps that the scale chose to the steps that existing data allow.
 
     How much they hold is not known while the scale is applied; steps that the user or the recipe asked
     for are left alone, and refused where the data do not give them.
@@ -93,7 +93,7 @@ def fit_steps(config: Config, manifests: Mapping[str, Manifest], world_size: int
 def eval_sampler(
     config: Config, manifest: Manifest, rank: int, world_size: int, batch_size: int
 ) -> BatchSampler | PipePlan | None:
-    """The order in which ``rank`` reads evaluation samples; ``None`` if it evaluates nothing.
+    """The order in which ``rank`` reads evaluation samples; ``None`` if the rank does not evaluate.
 
     Args:
         config: the experiment.

@@ -1,4 +1,4 @@
-"""Which samples a rank reads, in which order, in which batch.
+"""Sampler: the sample numbers of each batch of a rank.
 
 A sampler is the product of an *order* (how the indices of a range follow each other) and a
 *partition* (which part of the indices a rank gets).  Every share is one contiguous range of sample
@@ -35,7 +35,7 @@ from dlio_torch.errors import ConfigError
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Yields the index list of one batch of this rank at a time; the ``batch_sampler`` of a DataLoader.
+    """Batch sampler that yields the sample indices of one batch of this rank at a time, for a DataLoader.
 
     Orders (``n`` is the number of samples of the share):
 
@@ -76,7 +76,7 @@ class BatchSampler(Sampler[list[int]]):
         self, spec: SamplerSpec, *, num_samples: int | None = None, file_counts: Sequence[int] | None = None
     ) -> None:
         if (num_samples is None) == (file_counts is None):
-            raise ValueError("give either num_samples or file_counts")
+            raise ValueError("exactly one of num_samples and file_counts must be given")
         if spec.partition == "files" and file_counts is None:
             raise ValueError("partition='files' needs file_counts")
         counts = FileCounts.of(file_counts) if file_counts is not None else None
@@ -84,7 +84,7 @@ class BatchSampler(Sampler[list[int]]):
         self.num_samples = counts.total if counts is not None else int(num_samples or 0)
         self.batch_size = spec.rank_batch_size()
         if spec.stride < 1:
-            raise ConfigError(f"access.stride={spec.stride} is not a distance", hint="use 1 or more")
+            raise ConfigError(f"access.stride={spec.stride} must be at least 1", hint="set access.stride=1 or more")
         if self.num_samples < 1:
             raise ConfigError("the data set holds no samples", hint="raise dataset.samples_per_file")
         self._first, end, smallest, largest = self._share(counts)
@@ -103,11 +103,11 @@ class BatchSampler(Sampler[list[int]]):
     # --- the interface of a sampler ---------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Steps of an epoch: the same on every rank."""
+        """Number of steps in an epoch, which is the same on every rank."""
         return self._steps
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Batches of the current epoch, from the first or from where :meth:`load_state_dict` left off."""
+        """Yields the batches of the current epoch, from its start or from a position of :meth:`load_state_dict`."""
         # DataLoaders create an iterator, drop it and create another: a state that was loaded is used
         # up by the first iterator that runs, not by the first that exists.
         self._step = self._resume
@@ -122,28 +122,29 @@ class BatchSampler(Sampler[list[int]]):
 
     @property
     def epoch(self) -> int:
-        """The epoch whose order is in force."""
+        """The current epoch, which determines the order."""
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of ``epoch``; a position that was loaded for another epoch is forgotten."""
+        """Set the epoch; a position that was loaded for another epoch is discarded."""
         if epoch != self._epoch:
             self._epoch = epoch
             self._step = self._resume = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch, next step, and the pattern that they belong to; plain values that JSON can hold."""
+        """Epoch, next step and access pattern, as JSON-compatible values."""
         return {"epoch": self._epoch, "step": self._step, "pattern": self._pattern}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken: the next iterator begins with the batch that was next.
+        """Resume at a saved position: the next iterator begins with the batch that was next.
 
         Raises:
             ConfigError: the state belongs to another data set, order or number of ranks.
         """
         if state_dict["pattern"] != self._pattern:
             raise ConfigError(
-                f"the saved position is one of ({state_dict['pattern']}), this run has ({self._pattern})",
+                f"the saved position belongs to the access pattern ({state_dict['pattern']}), but this run has "
+                f"({self._pattern})",
                 hint="resume with the configuration and the number of ranks that saved it",
             )
         self._epoch = int(state_dict["epoch"])
@@ -177,7 +178,7 @@ class BatchSampler(Sampler[list[int]]):
         return self.spec.partition in ("slices", "files")
 
     def _share(self, counts: FileCounts | None) -> tuple[int, int, int, int]:
-        """First sample of this rank's share and the one behind its last; samples of the smallest share and the largest.
+        """First and end sample of this rank's share, and sizes of the smallest and the largest share.
 
         Nothing is reckoned for each of the other ranks, unless files differ.
         """
@@ -188,8 +189,8 @@ class BatchSampler(Sampler[list[int]]):
             counts = FileCounts([1], self.num_samples)
         elif len(counts) < ranks:
             raise ConfigError(
-                f"access.partition=files with {len(counts)} file(s) for {ranks} ranks leaves ranks without data",
-                hint=f"use at most {len(counts)} ranks, raise dataset.num_files, or access.partition=slices",
+                f"access.partition=files leaves ranks without data: there are {len(counts)} file(s) for {ranks} ranks",
+                hint=f"use at most {len(counts)} ranks, raise dataset.num_files, or set access.partition=slices",
             )
         mine = np.array([self.spec.rank, self.spec.rank + 1], np.int64)
         first, end = counts.before_all(_borders(len(counts), ranks, mine)).tolist()
@@ -215,7 +216,7 @@ class BatchSampler(Sampler[list[int]]):
             each = f" ({self._span} on {spec.world_size} ranks)" if self._span != spec.batch_size else ""
             pad = " or access.tail=pad" if spec.order != "random_blocks" else ""
             raise ConfigError(
-                f"{spec.batch_key}={spec.batch_size}{each} is larger than {who}, {smallest} sample(s)",
+                f"{spec.batch_key}={spec.batch_size}{each} is larger than {who}, which has {smallest} sample(s)",
                 hint=f"use a smaller {spec.batch_key}, fewer ranks, more samples{pad}",
             )
         if spec.order == "random_blocks":
@@ -223,15 +224,15 @@ class BatchSampler(Sampler[list[int]]):
         available = smallest // self._span if drop else -(-largest // self._span)
         if steps > available:
             raise ConfigError(
-                f"{spec.steps_key}={steps}, but the data give {available} step(s) in an epoch",
-                hint=f"use {spec.steps_key}=0 for all of them, more samples, or more epochs",
+                f"{spec.steps_key}={steps}, but the data suffice only for {available} step(s) in an epoch",
+                hint=f"set {spec.steps_key}=0 to use all samples, or use more samples or more epochs",
             )
         return steps or available
 
     # --- order ------------------------------------------------------------------------------------
 
     def batch_producer(self, epoch: int) -> orders.BatchProducer:
-        """Gives the indices of each step of ``epoch``: cheaper than :meth:`batch` for many steps."""
+        """Returns a function from step to indices in ``epoch``, cheaper than :meth:`batch` for many steps."""
         part = self.spec.rank * self.batch_size if self.spec.partition == "batches" else 0
         positions = orders.Positions(self._span, part, self.batch_size, self._count)
         key = [self.spec.seed, epoch, self._first]
@@ -243,7 +244,7 @@ class BatchSampler(Sampler[list[int]]):
 
 
 def _borders(count: int, parts: int, numbers: Indices) -> Indices:
-    """Borders, of these numbers, of ``parts`` runs of ``count`` things; the first ``count % parts`` hold one more."""
+    """Selected borders of ``parts`` ranges over ``count`` items; the first ``count % parts`` ranges hold one more."""
     each, longer = divmod(count, parts)
     borders: Indices = numbers * each + np.minimum(numbers, longer)
     return borders

@@ -1,4 +1,4 @@
-"""Parameters of the samplers and plans of a rank: one object for each kind, with defaults.
+"""Parameter classes of the samplers and plans of a rank, with defaults.
 
 Keys of the configuration are named where they differ from the attribute's own name.
 """
@@ -18,7 +18,7 @@ BatchScope = Literal["rank", "global"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSpec:
-    """The batches of a rank, whatever their order.
+    """Parameters of a rank's batches that do not depend on the order.
 
     Attributes:
         batch_size: samples of a batch, of one rank or of all ranks together.
@@ -45,10 +45,10 @@ class BatchSpec:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank {self.rank} is not below world_size {self.world_size}")
+            raise ValueError(f"rank {self.rank} must be below world_size {self.world_size}")
 
     def rank_batch_size(self) -> int:
-        """Samples of one rank's batch.
+        """Number of samples in one rank's batch.
 
         Raises:
             ConfigError: there are none, or a batch of all ranks cannot be cut into equal ones.
@@ -58,7 +58,7 @@ class BatchSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerSpec(BatchSpec):
-    """Batches of sample numbers; see :class:`~dlio_torch.data.order.sampler.BatchSampler`.
+    """Parameters of batches of sample numbers; see :class:`~dlio_torch.data.order.sampler.BatchSampler`.
 
     Attributes:
         order: how the samples of a share follow each other; ``access.order``.
@@ -75,7 +75,7 @@ class SamplerSpec(BatchSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSpec(BatchSpec):
-    """Files that are read from start to end; see :class:`~dlio_torch.data.order.stream_plan.StreamPlan`.
+    """Parameters of streams of whole files; see :class:`~dlio_torch.data.order.stream_plan.StreamPlan`.
 
     Attributes:
         order: ``sequential``, or ``shuffled``: files, and with ``whole`` the samples inside a file as well.
@@ -114,7 +114,7 @@ class StreamSpec(BatchSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class LanesSpec(BatchSpec):
-    """Lanes that cut samples of variable length; see :class:`~dlio_torch.data.order.lanes_plan.LanesPlan`.
+    """Parameters of lanes that cut variable-length samples; see :class:`~dlio_torch.data.order.lanes_plan.LanesPlan`.
 
     A batch is a step of all lanes of a rank: ``batch_size`` counts lanes.
 
@@ -135,16 +135,17 @@ class LanesSpec(BatchSpec):
 
 
 def rank_batch(batch_size: int, scope: BatchScope, world_size: int, key: str) -> int:
-    """Samples of one rank's batch; raises ConfigError if a global batch cannot be cut into equal ones."""
+    """Number of samples in one rank's batch; raises ConfigError if a global batch cannot be cut into equal ones."""
     if batch_size < 1:
-        raise ConfigError(f"{key}={batch_size} is not a batch", hint="use 1 or more")
+        raise ConfigError(f"{key}={batch_size} must be at least 1", hint=f"set {key} to 1 or more")
     if scope == "rank":
         return batch_size
     if batch_size % world_size:
         below = batch_size // world_size * world_size
         near = " or ".join(str(n) for n in (below, below + world_size) if n)
         raise ConfigError(
-            f"{key}={batch_size} counts the samples of all ranks and cannot be divided by {world_size} ranks",
-            hint=f"use {near}, or train.batch_scope=rank",
+            f"{key}={batch_size} is the batch of all ranks (train.batch_scope=global) and is not divisible by "
+            f"{world_size} ranks",
+            hint=f"set {key}={near}, or train.batch_scope=rank",
         )
     return batch_size // world_size

@@ -1,4 +1,4 @@
-"""The plan of a stream: whole files, shuffled, sharded over ranks, interleaved, through a shuffle pool.
+"""Plan of a stream of whole files: shuffled, sharded over ranks, interleaved and drawn from a shuffle pool.
 
 A *pass* reads each file of a share once.  Without ``repeat`` an epoch is one pass from the beginning; with it
 passes follow each other through the epochs, as TensorFlow's ``repeat`` gives one endless data set.
@@ -24,7 +24,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class StreamPlan(PipePlan):
-    """Which files, and which samples of them, a rank reads in which order.
+    """Order of the files and samples that a rank reads from a stream.
 
     ================== ==================================================================================
     partition, shard   files of rank r in a pass
@@ -67,8 +67,8 @@ class StreamPlan(PipePlan):
         size = spec.rank_batch_size()
         if self._by_files and len(file_counts) < spec.world_size:
             raise ConfigError(
-                f"access.partition=files with {len(file_counts)} file(s) for {spec.world_size} ranks "
-                "leaves ranks without data",
+                f"access.partition=files leaves ranks without data: there are {len(file_counts)} file(s) for "
+                f"{spec.world_size} ranks",
                 hint=f"use at most {len(file_counts)} ranks, or raise dataset.num_files",
             )
         given = self._steps_given(spec, size)
@@ -90,17 +90,17 @@ class StreamPlan(PipePlan):
         return held if spec.repeat else min(held, self._counts.total)
 
     def _steps_given(self, spec: StreamSpec, size: int) -> int:
-        """Steps that one pass gives; raises where they are too few, or none."""
+        """Number of steps in one pass; raises if there are too few or none."""
         given = self._steps_of_a_pass(size, spec.parts)
         if not spec.repeat and spec.steps > given:
             raise ConfigError(
-                f"{spec.steps_key}={spec.steps}, but the data give {given} step(s) in an epoch",
-                hint=f"use {spec.steps_key}=0 for all of them, access.repeat=true, or more samples",
+                f"{spec.steps_key}={spec.steps}, but the data suffice only for {given} step(s) in an epoch",
+                hint=f"set {spec.steps_key}=0 to use all samples, set access.repeat=true, or use more samples",
             )
         if not (spec.steps or given):
             raise ConfigError(
-                f"{spec.batch_key}={spec.batch_size} is larger than what the files of a rank, or of a loader worker, "
-                "hold",
+                f"{spec.batch_key}={spec.batch_size} is larger than the number of samples in the files of one rank "
+                "or loader worker",
                 hint=f"use a smaller {spec.batch_key}, more files or samples, access.tail=pad, or access.repeat=true "
                 f"with {spec.steps_key}",
             )
@@ -121,7 +121,7 @@ class StreamPlan(PipePlan):
         return np.random.default_rng([self._seed, number, 2, file]).permutation(samples)
 
     def first(self, file: int) -> int:
-        """Number of the first sample of ``file``."""
+        """Sample number of the first sample of ``file``."""
         return self._counts.before(file)
 
     def _rank_files(self, number: int) -> Numbers:
@@ -138,12 +138,12 @@ class StreamPlan(PipePlan):
     # --- steps ------------------------------------------------------------------------------------
 
     def _steps_of_a_pass(self, batch_size: int, parts: int) -> int:
-        """Steps that one pass gives every rank, whatever the shuffle."""
+        """Number of steps that one pass guarantees on every rank for any shuffle."""
         steps = [held for counts, files in self._shares() for held in self._held(counts, files, batch_size, parts)]
         return max(steps) if self._pad else min(steps)
 
     def _shares(self) -> Iterator[tuple[Numbers, int]]:
-        """The shares of files that ranks have in a pass: samples of each file by share, and files of each share.
+        """Shares of files in a pass: number of samples of each file by share, and number of files of each share.
 
         Shares that are alike are given once.
         """
@@ -160,7 +160,7 @@ class StreamPlan(PipePlan):
                 yield self._counts.array(np.arange(held)[:, None] * ranks + np.asarray(some)), held
 
     def _held(self, counts: Numbers, files: int, batch_size: int, parts: int) -> list[int]:
-        """Steps of each share, a column of ``counts``, that holds ``files`` of the files in it."""
+        """Number of steps of each share that holds ``files`` of the files in its column of ``counts``."""
         if self._shuffled:
             # Any file may be in any part: reckon with the smallest ones, or with the largest.
             counts = np.sort(counts, axis=0)
@@ -187,11 +187,11 @@ class StreamPlan(PipePlan):
     # --- samples ----------------------------------------------------------------------------------
 
     def key(self, epoch: int, part: int) -> tuple[int, ...]:
-        """Key of the draws from the pool of ``part``; with ``repeat`` the pool outlives epochs."""
+        """Random key of the draws from the pool of ``part``; with ``repeat``, the pool persists over epochs."""
         return (self._seed, 0 if self.endless else epoch, self._rank, part)
 
     def passes(self, epoch: int) -> Iterable[int]:
-        """Numbers of the passes that make ``epoch``; with ``repeat`` those of all epochs."""
+        """Numbers of the passes of ``epoch``; with ``repeat``, those of all epochs."""
         return count() if self.endless else (epoch,)
 
     def part_batches(self, epoch: int, part: int) -> Iterator[list[int]]:
@@ -200,16 +200,16 @@ class StreamPlan(PipePlan):
 
     @property
     def goes_round(self) -> bool:
-        """A part that is over goes on at its own start."""
+        """Whether a part continues at its start when it has ended."""
         return self._pad
 
     @property
     def keeps(self) -> bool:
-        """Samples are delivered in another order than files are read in: those between are kept in memory."""
+        """Whether samples must be kept in memory, because they are delivered in another order than read."""
         return self.pool > 1 or self._permuted
 
     def part_entries(self, epoch: int, part: int, first: int = 0) -> Iterator[tuple[list[int], list[int]]]:
-        """As :meth:`part_batches` from batch ``first`` on, and beside each the samples that come into memory for it.
+        """Same as :meth:`part_batches` from batch ``first`` on, with the samples that are read for each batch.
 
         They are in the order in which files are read.  Beside the first batch stands everything that is in memory
         then.
@@ -229,7 +229,7 @@ class StreamPlan(PipePlan):
                 yield batch, entered
 
     def _part_samples(self, epoch: int, part: int, came: list[int] | None = None) -> Iterator[int]:
-        """The samples of ``part``; adds to ``came`` those that come into memory."""
+        """Yields the samples of ``part`` and adds those that are read into memory to ``came``."""
         whole, single = (came, None) if self._permuted else (None, came)
         passes = (
             _noted(interleaved(self._numbers(number, part, whole), self.interleave), single)
@@ -246,12 +246,12 @@ class StreamPlan(PipePlan):
 
 
 def _numbered(first: int, rows: Iterable[int]) -> Iterator[int]:
-    """Sample numbers of the rows of a file, one after another: a file may hold a billion."""
+    """Yields the sample numbers of a file's rows one by one, because a file may hold a billion."""
     return (first + int(row) for row in rows)
 
 
 def _noted(samples: Iterator[int], came: list[int] | None) -> Iterator[int]:
-    """The samples, each added to ``came`` when it is asked for."""
+    """Yields samples and adds each to ``came`` when it is requested."""
     if came is None:
         return samples
     return (came.append(sample) or sample for sample in samples)  # type: ignore[func-returns-value]

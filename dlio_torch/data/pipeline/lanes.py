@@ -1,4 +1,4 @@
-"""Lanes as DataPipes: samples of variable length, read one after another, and batches cut from them.
+"""DataPipes of lanes: read variable-length samples one after another and cut batches from them.
 
 :class:`~dlio_torch.data.order.lanes_plan.LanesPlan` says which samples, in which order.
 """
@@ -18,7 +18,7 @@ from dlio_torch.formats.core.batch import ArraySpec, samples_of
 
 @functional_datapipe("read_by_number")
 class SamplesByNumber(IterDataPipe[Record]):
-    """Reads one sample after another: ``IterableWrapper([3, 1]).read_by_number(dataset, fmt.specs())``."""
+    """DataPipe that reads samples one by one: ``IterableWrapper([3, 1]).read_by_number(dataset, fmt.specs())``."""
 
     def __init__(self, source: IterDataPipe[int], dataset: SampleDataset, specs: Sequence[ArraySpec]) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class SamplesByNumber(IterDataPipe[Record]):
 
 
 class LaneSamples(IterDataPipe[int]):
-    """Numbers of the samples that the lanes of one part of a plan read; without end."""
+    """Endless iterable of the sample numbers that the lanes of one part of a plan read."""
 
     def __init__(self, plan: LanesPlan, part: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class LaneSamples(IterDataPipe[int]):
 
 
 class LanesStart:
-    """Begins the batches of one part: ``LaneSamples -> read_by_number -> fill_lanes``.
+    """Start of the pipe of one part: ``LaneSamples -> read_by_number -> fill_lanes``.
 
     Args:
         plan: which samples.
@@ -66,7 +66,7 @@ class LanesStart:
         self._of_lanes = plan.cut(specs)
 
     def __call__(self, epoch: int, part: int) -> Iterator[list[Record]]:
-        """Batches of ``part`` in all epochs."""
+        """Yields the batches of ``part`` in all epochs."""
         plan = self._plan
         samples = LaneSamples(plan, part).read_by_number(self._dataset, self._specs)
         steps = FillLanes(
@@ -77,5 +77,5 @@ class LanesStart:
         yield from steps
 
     def specs(self) -> list[ArraySpec]:
-        """Arrays of a lane; see :meth:`LanesPlan.cut`."""
+        """Specifications of the arrays of a lane; see :meth:`LanesPlan.cut`."""
         return self._of_lanes

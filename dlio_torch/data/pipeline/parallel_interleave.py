@@ -1,4 +1,4 @@
-"""Files read by a thread each and interleaved in a fixed order: ``tf.data.experimental.parallel_interleave``.
+"""Fixed-order interleaving of files, each read by one thread, like ``tf.data.experimental.parallel_interleave``.
 
 Source: tensorflow/tensorflow, tensorflow/core/kernels/data/experimental/parallel_interleave_dataset_op.cc
 (``EnsureWorkerThreadsStarted``, ``WorkerThread``, ``GetNextInternal``), and the defaults of its arguments in
@@ -22,14 +22,14 @@ _CLOSING_S = 2.0
 
 
 class _Failed:
-    """The error that ended a source."""
+    """Error that ended a source."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 class _Over:
-    """No item: the source has come to its end."""
+    """Marker for the end of a source."""
 
 
 class _Stage:
@@ -50,7 +50,7 @@ class _Stage:
 
 
 class _SourceReader(Generic[T]):
-    """One thread: reads a source up to its end, then waits for another one.
+    """Thread that reads one source to its end and then waits for another.
 
     Attributes:
         items: that are ready, at most as many as the buffer holds; the thread holds another one.
@@ -66,12 +66,12 @@ class _SourceReader(Generic[T]):
         self.thread = threading.Thread(target=self._run, name=f"interleave {number}", daemon=True)
 
     def begin(self, source: Iterable[T]) -> None:
-        """Read another source; the lock is held."""
+        """Start reading another source; the caller must hold the lock."""
         self._source, self.busy = source, True
         self._changed.notify_all()
 
     def take(self) -> T | _Over:
-        """The next item of the source, as soon as it is there.
+        """Waits for the next item of the source and returns it.
 
         Raises:
             BaseException: what ended the source.
@@ -87,7 +87,7 @@ class _SourceReader(Generic[T]):
         return item
 
     def wake(self) -> None:
-        """Have the thread look again; the lock is held."""
+        """Wake the thread; the caller must hold the lock."""
         self._changed.notify_all()
 
     def _run(self) -> None:
@@ -136,7 +136,7 @@ class _SourceReader(Generic[T]):
 def interleaved_in_parallel(
     sources: Iterable[Iterable[T]], cycle_length: int, prefetch: int, buffer: int
 ) -> Iterator[T]:
-    """One item of each of ``cycle_length`` sources in turn, each source read by a thread of its own.
+    """Yields one item of each of ``cycle_length`` sources in round robin, each read by its own thread.
 
     The order is that of :func:`~dlio_torch.data.order.access_patterns.interleaved`.  Beside the sources in turn,
     ``prefetch`` further ones are begun and read up to their buffers; the first of them takes the place of one that is
@@ -193,7 +193,7 @@ def _start(thread: threading.Thread) -> None:
 
 
 def _close(stage: _Stage, readers: Sequence[_SourceReader[Any]]) -> None:
-    """End the threads; one that is inside a read for more than two seconds from now ends after it."""
+    """End the threads; a thread still inside a read after two seconds ends after that read."""
     if stage.pid != os.getpid():  # forked from the process that has them
         return
     with stage.lock:

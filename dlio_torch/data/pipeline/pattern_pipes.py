@@ -1,4 +1,4 @@
-"""Access patterns as DataPipes: interleave, shuffle pool, lanes.
+"""DataPipes of access patterns: interleave, shuffle pool, lanes.
 
 The orders are those of the functions in :mod:`dlio_torch.data.order.access_patterns`.
 """
@@ -24,7 +24,7 @@ Piece = tuple[int, dict[str, Any]]  # the same of the rows that a step takes
 
 @functional_datapipe("interleave_records")
 class Interleave(IterDataPipe[T]):
-    """One record of each of ``cycle_length`` sources in turn; see :func:`interleaved`.
+    """DataPipe that yields one record of each of ``cycle_length`` sources in round robin; see :func:`interleaved`.
 
     >>> from torch.utils.data.datapipes.iter import IterableWrapper
     >>> list(IterableWrapper([[1, 2, 3], [10], [100, 200]]).interleave_records(2))
@@ -55,7 +55,7 @@ class Interleave(IterDataPipe[T]):
 
 @functional_datapipe("shuffle_pool")
 class ShufflePool(IterDataPipe[T]):
-    """Items drawn from a pool of ``size``, filled before the first one leaves; see :func:`drawn`.
+    """DataPipe that draws items from a shuffle pool of ``size``; see :func:`drawn`.
 
     >>> from torch.utils.data.datapipes.iter import IterableWrapper
     >>> sorted(IterableWrapper(range(5)).shuffle_pool(3, seed=1))
@@ -87,7 +87,7 @@ class ShufflePool(IterDataPipe[T]):
 
 @functional_datapipe("fill_lanes")
 class FillLanes(IterDataPipe[list[Piece]]):
-    """Cuts variable-length samples into steps of ``rows`` rows, in ``lanes`` lanes; see :func:`filled_lanes`.
+    """DataPipe that cuts variable-length samples into steps of ``rows`` rows in lanes; see :func:`filled_lanes`.
 
     >>> from torch.utils.data.datapipes.iter import IterableWrapper
     >>> shots = IterableWrapper([(7, {"x": [1, 2, 3, 4]}), (8, {"x": [5, 6]}), (9, {"x": [7, 8, 9]})])

@@ -1,4 +1,4 @@
-"""One iterator read by several threads in turn.
+"""Round robin of threads over one iterator.
 
 A stream can only be read in its order, but what is done to its items afterwards can be done by several
 threads at once: the parallel map of TensorFlow's pipelines.
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class RoundRobin(Generic[T]):
-    """Distributes the items of ``source``: item k goes to share ``k % shares``, whose thread reads it when it is due.
+    """Distributes the items of ``source``: item k goes to share ``k % shares``, whose thread reads it in turn.
 
     Args:
         source: iterated over by whichever thread has the first turn.
@@ -35,7 +35,7 @@ class RoundRobin(Generic[T]):
         self._over = False
 
     def share(self, number: int) -> Iterator[T]:
-        """The items of share ``number``."""
+        """Yields the items of share ``number``."""
         while True:
             began = time.perf_counter_ns()
             with self._changed:
@@ -59,7 +59,7 @@ class RoundRobin(Generic[T]):
             yield item
 
     def end(self) -> None:
-        """Let nobody wait for a turn any more: every share is over after the read that is under way."""
+        """Stop waiting for turns: every share ends after the current read."""
         with self._changed:
             self._over = True
             self._changed.notify_all()

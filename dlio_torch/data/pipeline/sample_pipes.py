@@ -1,4 +1,4 @@
-"""Access patterns as DataPipes: batches of sample numbers, then the samples.
+"""DataPipes of sample numbers and of the batches read for them.
 
 torch's DataLoader tells DataPipes their rank from ``torch.distributed`` only, so under Horovod every
 rank would read everything; and it overwrites a sharding that was applied by hand.  Here the rank is
@@ -21,7 +21,7 @@ from dlio_torch.data.workers.transfer_errors import shared_numbers
 
 
 class EpochBatches:
-    """The batches of sample numbers of one rank, epoch by epoch; a ``batch_sampler`` of a DataLoader.
+    """Batch sampler of one rank's batches of sample numbers, epoch by epoch, for a DataLoader.
 
     In a loader worker an iterator gives the worker's share of them.
 
@@ -39,7 +39,7 @@ class EpochBatches:
         self._position = shared_numbers(2)
 
     def begin(self, epoch: int, step: int = 0) -> None:
-        """The next iteration is ``epoch``, from batch ``step`` on."""
+        """Set the position of the next iteration: ``epoch``, from batch ``step`` on."""
         self._position[0], self._position[1] = epoch, step
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -53,7 +53,7 @@ class EpochBatches:
 
 
 class BatchIndices(IterDataPipe[list[int]]):
-    """The batches of sample numbers of one rank as a DataPipe."""
+    """DataPipe of one rank's batches of sample numbers."""
 
     def __init__(self, batches: EpochBatches) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class BatchIndices(IterDataPipe[list[int]]):
 
 @functional_datapipe("read_samples")
 class SampleReader(IterDataPipe[Fetched]):
-    """Reads each batch of sample numbers: ``BatchIndices(batches).read_samples(dataset)``."""
+    """DataPipe that reads each batch of sample numbers: ``BatchIndices(batches).read_samples(dataset)``."""
 
     def __init__(self, source: IterDataPipe[list[int]], dataset: CatchingDataset) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class SampleReader(IterDataPipe[Fetched]):
 
 
 class PlainIterable(IterableDataset[Fetched]):
-    """A DataPipe that a DataLoader does not know for one.
+    """Wrapper that hides from a DataLoader that its dataset is a DataPipe.
 
     For each epoch of a DataPipe the DataLoader makes a process group and broadcasts a seed where
     ``torch.distributed`` is in use, which hangs where one rank alone evaluates.  Nothing here draws from

@@ -1,4 +1,4 @@
-"""Files read from start to end, as DataPipes: the records of files, batches of them, tensors.
+"""DataPipes of files that are read from start to end: records, batches of records, tensors.
 
     StreamFiles -> read_records -> interleave_records -> shuffle_pool -> batches -> assemble_batches
 
@@ -37,7 +37,7 @@ Piece = tuple[int, int, "range | Numbers"]
 
 
 class StreamFiles(IterDataPipe[Piece]):
-    """The files of one part of a plan; iterated over again, those of the next pass.
+    """Iterable of the files of one part of a plan; each iteration is the next pass.
 
     >>> from dlio_torch.data.order.specification import StreamSpec
     >>> list(StreamFiles(StreamPlan([2, 2, 2], StreamSpec(batch_size=1)), epoch=0, part=0))
@@ -57,7 +57,7 @@ class StreamFiles(IterDataPipe[Piece]):
 
 
 class StreamDataset(SampleDataset):
-    """Samples of one split, read file by file from start to end.
+    """Dataset of one split, read file by file from start to end.
 
     A file is opened when its first sample is asked for and closed after its last.  With ``unit="file"`` it is
     read by one library call for each array and kept in memory until its samples are used up; else as
@@ -69,7 +69,7 @@ class StreamDataset(SampleDataset):
         self._by_file = unit == "file"
 
     def records(self, piece: Piece) -> Iterator[Record]:
-        """The wanted samples of a file.
+        """Yields the requested samples of a file.
 
         Raises:
             DataError: the file is missing, damaged, or holds another number of samples.
@@ -77,7 +77,7 @@ class StreamDataset(SampleDataset):
         return self._whole(*piece) if self._by_file else self._streamed(*piece)
 
     def check(self, batch: Batch) -> None:
-        """Compare a batch with what was generated.
+        """Compare a batch with the generated content.
 
         Raises:
             DataError: it holds other content.
@@ -123,13 +123,13 @@ class StreamDataset(SampleDataset):
 def _miscounted(path: str, actual: str, expected: int) -> DataError:
     return DataError(
         f"{path} holds {actual} samples, expected {expected}",
-        hint="the file was replaced or damaged; remove it and generate again",
+        hint="the file was replaced or damaged; remove the file and generate the data again",
     )
 
 
 @functional_datapipe("read_records")
 class RecordSources(IterDataPipe[Iterator[Record]]):
-    """For each file an iterator of its records: ``StreamFiles(plan, 0, 0).read_records(dataset)``.
+    """DataPipe of one iterator of records per file: ``StreamFiles(plan, 0, 0).read_records(dataset)``.
 
     Nothing is opened before such an iterator is asked for its first record.
     """
@@ -144,7 +144,7 @@ class RecordSources(IterDataPipe[Iterator[Record]]):
 
 
 class RecordBatches(IterDataPipe[list[Record]]):
-    """Batches of records of one rank, epoch by epoch; in a loader worker, those of one part of the plan.
+    """Batches of records of one rank, epoch by epoch; a loader worker gets those of one part of the plan.
 
     Args:
         plan: which samples.
@@ -159,7 +159,7 @@ class RecordBatches(IterDataPipe[list[Record]]):
         self._position = shared_numbers(2)
 
     def begin(self, epoch: int, step: int = 0) -> None:
-        """The next iteration is ``epoch``, from batch ``step`` on."""
+        """Set the position of the next iteration: ``epoch``, from batch ``step`` on."""
         self._position[0], self._position[1] = epoch, step
 
     def __iter__(self) -> Iterator[list[Record]]:
@@ -171,14 +171,14 @@ class RecordBatches(IterDataPipe[list[Record]]):
 
 
 class StreamStart:
-    """Begins the batches of one part of a stream, with the pipes of the module."""
+    """Start of the pipe of one part of a stream, built from the pipes of this module."""
 
     def __init__(self, plan: StreamPlan, dataset: StreamDataset) -> None:
         self._plan = plan
         self._dataset = dataset
 
     def __call__(self, epoch: int, part: int) -> Iterator[list[Record]]:
-        """Batches of ``part`` in ``epoch``; in all epochs if the plan is endless."""
+        """Yields the batches of ``part`` in ``epoch``, or in all epochs if the plan is endless."""
         return in_batches(lambda: self._records(epoch, part), self._plan.batch_size, again=self._plan.goes_round)
 
     def _records(self, epoch: int, part: int) -> IterDataPipe[Record]:
@@ -190,7 +190,7 @@ class StreamStart:
 
 @functional_datapipe("assemble_batches")
 class BatchAssembler(IterDataPipe[Fetched]):
-    """Makes tensors of records: ``batches.assemble_batches(fmt.specs())``; the last stage of every pipe.
+    """DataPipe that makes tensors of records, the last stage of every pipe: ``batches.assemble_batches(fmt.specs())``.
 
     An error that the user should see becomes the last item, so that it survives a loader worker.
 
@@ -249,7 +249,7 @@ class BatchAssembler(IterDataPipe[Fetched]):
 
 
 class _Share(IterDataPipe[list[Record]]):
-    """The batches that one of several threads gets."""
+    """Share of batches that one of several threads reads."""
 
     def __init__(self, stream: PipeStream, number: int) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ class _Share(IterDataPipe[list[Record]]):
 
 
 class PipeStream:
-    """Everything that a loader needs to run a pipe, once or in several threads.
+    """Pipe with everything that a loader needs to run it, in one or several threads.
 
     Args:
         batches: batches of records of the rank.
@@ -292,5 +292,5 @@ class PipeStream:
         self.round_robin = RoundRobin(self._batches, self._threads, self._recorder)
 
     def end(self) -> None:
-        """Let no thread wait for another any more."""
+        """Stop threads from waiting for each other."""
         self.round_robin.end()

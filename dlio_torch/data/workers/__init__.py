@@ -1,1 +1,1 @@
-"""Worker processes: start, transfer, exit."""
+"""Worker processes of loaders: start, transfer of batches, exit."""

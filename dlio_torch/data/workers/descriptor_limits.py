@@ -1,4 +1,4 @@
-"""Open files that a rank with loader workers needs, and the error if their limit is too low."""
+"""Number of open files that a rank with loader workers needs, and the error for a limit that is too low."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlio_torch.errors import PreconditionError
 from dlio_torch.syserrors import errno_of
 
 EXIT_CODE = errno.EMFILE
-"""Exit code of a worker that has no descriptor left to send a message through."""
+"""Exit code of a worker that has no file descriptor left for sending a message."""
 
 _QUEUE = 2  # the pipe through which all workers send
 _TRANSFER = 3  # in a worker: a listening socket, a connection, a data file
@@ -26,7 +26,7 @@ class TooManyFiles(PreconditionError):
 
 @dataclass(frozen=True)
 class OpenFiles:
-    """Descriptors of a trainer and of each of its workers.
+    """File descriptors that a trainer and each of its workers need.
 
     torch transfers each tensor of a batch by a descriptor of shared memory of its own.  A worker keeps it until the
     trainer has received the batch, and the trainer until the batch is used.  Forked workers inherit all descriptors
@@ -52,7 +52,7 @@ class OpenFiles:
 
     @classmethod
     def of(cls, config: LoaderConfig, of_a_worker: int, tensors: int) -> OpenFiles:
-        """Descriptors of a loader with these options; called in the trainer before workers are started.
+        """Computes the descriptors of a loader with these options; called in the trainer before workers are started.
 
         Args:
             config: the options of ``loader``.
@@ -65,7 +65,7 @@ class OpenFiles:
 
     @property
     def least(self) -> int:
-        """Descriptors that the first batch needs."""
+        """Number of descriptors that the first batch needs."""
         if not self.workers:
             return self.before
         # A worker holds each tensor twice while it sends a batch.
@@ -73,7 +73,7 @@ class OpenFiles:
 
     @property
     def most(self) -> int:
-        """Descriptors that are enough for workers and trainer at any time."""
+        """Number of descriptors that suffices for workers and trainer at any time."""
         trainer = (self.workers * self.ahead + 2) * self.tensors
         worker = (self.ahead + 2) * self.tensors + self.kept
         return self._started + max(trainer, worker) + _OTHERS
@@ -83,24 +83,24 @@ class OpenFiles:
         return self.before + self.workers * self.of_a_worker + _QUEUE
 
     def error(self) -> TooManyFiles:
-        """The error for a limit that is too low."""
+        """Returns the error for a limit that is too low."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         low = hard != resource.RLIM_INFINITY and hard < self.most
         administrator = f" (an administrator must raise the hard limit, {hard}, first)" if low else ""
         return TooManyFiles(
-            f"loader.num_workers={self.workers} with loader.engine={self.engine}: too many open files: the limit of a "
-            f"process is {soft} (ulimit -n), and up to {self.most} are needed",
-            hint=f"raise it with ulimit -n {self.most}{administrator}, or lower loader.num_workers",
+            f"loader.num_workers={self.workers} with loader.engine={self.engine}: too many open files: "
+            f"up to {self.most} are needed, but the limit of a process is {soft} (ulimit -n)",
+            hint=f"raise the limit with ulimit -n {self.most}{administrator}, or lower loader.num_workers",
         )
 
     def lacking(self) -> TooManyFiles | None:
-        """The error if the limit is too low for the first batch; ``None``: it is high enough."""
+        """The error if the limit is too low for the first batch; ``None`` if it suffices."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return self.error() if self.workers and soft != resource.RLIM_INFINITY and soft < self.least else None
 
 
 def is_too_many(error: BaseException) -> bool:
-    """Whether an error, or one of its causes, says that a process has no descriptor left."""
+    """Whether an error, or one of its causes, means that a process has no file descriptor left."""
     cause: BaseException | None = error
     while cause is not None:
         text = str(cause).lower()

@@ -1,4 +1,4 @@
-"""Exits of loader workers: how an unexpected one is noticed, and its one-line error."""
+"""Detection of unexpected exits of loader workers, and their one-line errors."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SWALLOWING = ("weakref", "_weakrefset", "importlib._bootstrap")
 
 
 class WorkerDied(RunFailed):
-    """A loader worker ended unexpectedly."""
+    """Error for a loader worker that ended unexpectedly."""
 
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """Limits of the machine that may end a worker, read before it was started.
+    """Machine limits that may end a worker, read before workers are started.
 
     Attributes:
         kills: counters of the out-of-memory killer.
@@ -44,12 +44,12 @@ class WorkerLimits:
 
     @classmethod
     def now(cls, config: LoaderConfig, files: OpenFiles) -> WorkerLimits:
-        """Reads the limits, for a loader with these options."""
+        """Reads the current limits for a loader with these options."""
         return cls(OomKills.now() if config.num_workers else OomKills(None, None), files)
 
 
 def worker_died(exit_text: str, limits: WorkerLimits) -> DlioError:
-    """The error for a loader worker that ended unexpectedly.
+    """Makes the error for a loader worker that ended unexpectedly.
 
     Args:
         exit_text: names the worker and how it ended, in torch's words.
@@ -61,7 +61,7 @@ def worker_died(exit_text: str, limits: WorkerLimits) -> DlioError:
     if "signal: Killed" in exit_text:
         return WorkerDied(
             f"a loader worker died: {exit_text} ({limits.kills.since()})",
-            hint=f"if it took too much memory, {LOWER}",
+            hint=f"if the worker used too much memory, {LOWER}",
         )
     if "signal: Bus error" in exit_text:
         with contextlib.suppress(OSError):
@@ -69,12 +69,12 @@ def worker_died(exit_text: str, limits: WorkerLimits) -> DlioError:
             exit_text += f" ({free} are free in {SHARED_MEMORY}, through which workers transfer batches)"
         hint = f"raise the size of {SHARED_MEMORY}, or {LOWER}"
     if re.search(r"exit code|signal: (Segmentation|Abort|Floating|Illegal)", exit_text):
-        hint = "see its message above"
+        hint = "see the message of the worker above"
     return WorkerDied(f"a loader worker died: {exit_text}", hint=hint)
 
 
 def exit_of(workers: Sequence[BaseProcess], limits: WorkerLimits) -> DlioError | None:
-    """The error for the first worker that was killed or failed; None: there is none.  Called by their parent."""
+    """The error for the first worker that was killed or failed, or None; called by the parent process."""
     for worker in workers:
         code = worker.exitcode
         if code:
@@ -84,7 +84,7 @@ def exit_of(workers: Sequence[BaseProcess], limits: WorkerLimits) -> DlioError |
 
 
 def exit_in(error: BaseException, limits: WorkerLimits) -> DlioError | None:
-    """The error for a worker's exit that an exception of torch reports; None: it reports none."""
+    """The error for a worker's exit that an exception of torch reports, or None."""
     # "exited unexpectedly" has "is killed by signal" as its cause, which has more information.
     exit_error: DlioError | None = None
     cause: BaseException | None = error
@@ -111,7 +111,7 @@ def _swallows_errors(frame: FrameType | None) -> bool:
 
 
 class WorkerSignals:
-    """Wraps the handler of SIGCHLD that torch's DataLoader installs; raises one-line errors.
+    """Wrapper of the SIGCHLD handler of torch's DataLoader that raises one-line errors.
 
     torch notices the exit of a worker in this handler, which raises wherever the main thread happens to
     be: in the emulated compute rather than in the wait for a batch.  It reports an exit once, and not at all if it came
@@ -125,21 +125,21 @@ class WorkerSignals:
 
     @classmethod
     def install(cls, limits: WorkerLimits) -> None:
-        """Wrap torch's handler, if it is installed; as torch's own, it is never removed."""
+        """Wrap torch's handler if it is installed; like torch's handler, the wrapper is never removed."""
         handler = signal.getsignal(signal.SIGCHLD)
         if is_handler_of_loaders(handler):
             signal.signal(signal.SIGCHLD, cls(handler, limits))
 
     @staticmethod
     def check(workers: Sequence[BaseProcess]) -> None:
-        """Have the main thread check its workers; called by another thread while the main thread waits for a batch."""
+        """Make the main thread check its workers; called by another thread while the main thread waits for a batch."""
         handler = signal.getsignal(signal.SIGCHLD)
         if isinstance(handler, WorkerSignals):
             handler._workers = workers
             os.kill(os.getpid(), signal.SIGCHLD)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Call torch's handler.
+        """Handle the signal by torch's handler, and raise its error as one line.
 
         Raises:
             DlioError: a worker died.

@@ -1,4 +1,4 @@
-"""Transfer errors: a worker that cannot transfer a batch sends a one-line error in its place.
+"""Transfer errors: a worker that cannot transfer a batch sends a one-line error instead.
 
 Workers transfer batches through shared memory, of which a container often has 64 MiB.  If it is full, Python's
 queue prints a traceback in a thread of its own and drops the batch, and the trainer waits for it until its limit.
@@ -24,14 +24,14 @@ from dlio_torch.files.locked_folder import SHARED_MEMORY
 from dlio_torch.syserrors import NO_SPACE, errno_of, refused, say
 
 LOWER = "lower loader.num_workers, loader.prefetch_factor or train.batch_size"
-"""Options that reduce the memory of batches."""
+"""Hint that names the options which reduce the memory of batches."""
 _BEFORE_FOLDERS = -50  # Python flushes queues at -5, and removes temporary folders at -100
 _RAISE = f"raise the size of {SHARED_MEMORY}"
 _TORCH = re.compile(r"\((\d+)\)$")  # its messages end with the errno
 
 
 def shared_numbers(count: int) -> torch.Tensor:
-    """Zeros that workers share with the trainer (int64), in shared memory.
+    """Allocates zeros (int64) in shared memory of the trainer and its workers.
 
     Raises:
         DlioError: shared memory is full.
@@ -39,11 +39,13 @@ def shared_numbers(count: int) -> torch.Tensor:
     try:
         return torch.zeros(count, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call, no-any-return]
     except RuntimeError as error:
-        raise refused("shared memory cannot be made", _cause(error), elsewhere=_RAISE) from error
+        raise refused(
+            "shared memory for the loader workers cannot be created", _cause(error), elsewhere=_RAISE
+        ) from error
 
 
 def not_started(error: Exception) -> DlioError:
-    """The error for workers or threads that the system does not start."""
+    """Makes the error for workers or threads that the system could not start."""
     if "start new thread" in str(error):  # Python's message has no errno
         error = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     elsewhere = _RAISE if errno_of(error) in NO_SPACE else "lower loader.num_workers"
@@ -51,7 +53,7 @@ def not_started(error: Exception) -> DlioError:
 
 
 def drop_frames(error: BaseException) -> None:
-    """Collect the objects in the frames of an error now, and print no errors of their destructors."""
+    """Free the objects in the frames of an error now, without printing errors of their destructors."""
     before, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         traceback.clear_frames(error.__traceback__)
@@ -60,7 +62,7 @@ def drop_frames(error: BaseException) -> None:
 
 
 def report_failures() -> None:
-    """In a worker: send an error whenever a queue of this process cannot transfer an item."""
+    """Make a worker send an error whenever one of its queues cannot transfer an item."""
     on_transfer_error(_send_error)
 
 
@@ -88,7 +90,7 @@ def _send_error(queue: Any, error: Exception, item: Any) -> None:
 
 
 def _replace_batch(failure: Fetched, item: Any) -> Any:
-    """The item of a queue with its batch replaced by an error; libraries put batches into tuples."""
+    """Replaces the batch in an item of a queue, possibly inside a library's tuple, by an error."""
     if isinstance(item, Fetched):
         return failure
     return tuple(_replace_batch(failure, part) for part in item) if isinstance(item, tuple) else item

@@ -1,4 +1,4 @@
-"""Errors of loading besides damaged files: one line for each, and the set-up of a worker that makes them possible."""
+"""One-line errors of loaders besides damaged files, and the set-up of workers for them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SIGNAL_S = 0.5  # for the signal of a worker's exit to arrive
 
 
 class NoBatch(RunFailed):
-    """No batch came within the time limit."""
+    """Error if no batch arrived within the time limit."""
 
 
 def no_batch(source: str, timeout_s: float) -> NoBatch:
-    """The error for a source that gave no batch within ``timeout_s`` seconds."""
+    """Makes the error for a source that gave no batch within ``timeout_s`` seconds."""
     return NoBatch(
         f"no batch came from the {source} for {timeout_s:g} s",
-        hint="look at the file system, or raise loader.timeout_s",
+        hint="check the file system, or raise loader.timeout_s",
     )
 
 
@@ -43,7 +43,7 @@ def explain(
     *,
     starting: bool = False,
 ) -> DlioError:
-    """The one-line error for an exception of a loader.
+    """Makes the one-line error for an exception of a loader.
 
     Args:
         error: the exception.
@@ -78,7 +78,7 @@ _LONGEST_FOLDER = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
 
 
 def begin_worker(worker: int, folder: str, tied: bool = False) -> None:
-    """Set up a loader worker: its temporary files go to a folder that its trainer removes, even if it is killed.
+    """Set up a loader worker: its temporary folder is removed by the trainer, even if the worker is killed.
 
     Workers pass descriptors of shared memory through sockets in a folder of their own, which a killed worker would
     leave behind.
@@ -101,7 +101,7 @@ def begin_worker(worker: int, folder: str, tied: bool = False) -> None:
 
 
 def without_last_words(worker: int) -> None:
-    """In a loader worker: print no traceback if the trainer ends while it receives a batch.
+    """Suppress the traceback in a loader worker whose trainer ends while it receives a batch.
 
     A thread of :mod:`multiprocessing` passes the descriptors of shared memory.  It prints a traceback through
     ``sys.excepthook`` if the other side closes the connection, as a trainer does that is terminated.

@@ -1,4 +1,4 @@
-"""Worker processes of any library: a temporary folder, exit with the trainer, removal of their shared memory."""
+"""Set-up of worker processes of any library: temporary folder, exit with the trainer, removal of shared memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ R = TypeVar("R")
 
 
 def workers_folder(owner: object) -> tuple[str, Callable[[], object]]:
-    """A temporary folder for the workers of ``owner``, and a function that removes it; also removed with ``owner``."""
+    """Creates a temporary folder for workers, and the function that removes it; the end of ``owner`` calls that too."""
     stack = contextlib.ExitStack()
     folder = str(stack.enter_context(temporary_folder()))
     return folder, weakref.finalize(owner, _close_here, stack, os.getpid())
 
 
 def remove_segments(workers: Sequence[BaseProcess]) -> None:
-    """Remove shared memory of workers that were killed; all of them have ended.
+    """Remove the shared memory of killed workers; all workers must have ended.
 
     torch creates a named segment, takes its memory and then removes the name.  A worker that is killed in between,
     for example by the out-of-memory killer, leaves a segment that holds its memory.
@@ -42,7 +42,7 @@ def _close_here(stack: contextlib.ExitStack, owner: int) -> None:
 
 
 class InWorker(Generic[T, R]):
-    """A function for worker processes of a library that has no hook for their start and exit.
+    """Function wrapper that sets up worker processes of a library without hooks for their start and exit.
 
     The first call in a process calls ``begin`` and starts a thread that waits for the exit of the parent: without it,
     workers of torchdata's nodes would run on after their trainer was killed.
@@ -58,7 +58,7 @@ class InWorker(Generic[T, R]):
         self._pid = os.getpid()
 
     def __call__(self, argument: T) -> R:
-        """Call the function."""
+        """Set up the worker process at the first call, and call the function."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._begin()

@@ -1,4 +1,4 @@
-"""Groups of batches: planned, read into one block of memory, and cut into tensors."""
+"""Groups of batches, each read into one block of memory and cut into tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dlio_torch.iotrace.recorder.spans import Recorder
 
 @dataclass(frozen=True)
 class DecoupledSource:
-    """Source of samples of the engine.
+    """Source of samples for the decoupled engine.
 
     Attributes:
         fmt: tells where the samples lie.
@@ -49,7 +49,7 @@ class DecoupledSource:
 
 @dataclass(frozen=True)
 class GroupSpec:
-    """Which groups the batches of an epoch are put into.
+    """Division of an epoch's batches into groups.
 
     Attributes:
         steps: the steps whose batches are wanted.
@@ -66,18 +66,18 @@ class GroupSpec:
     ahead: int = 0
 
     def __len__(self) -> int:
-        """Groups of this share."""
+        """Number of groups of this share."""
         return len(range(self.share[0], -(-len(self.steps) // self.each), self.share[1]))
 
     def steps_of(self, number: int) -> range:
-        """The steps of a group of this share."""
+        """The steps of one group of this share."""
         first = (number * self.share[1] + self.share[0]) * self.each
         return self.steps[first : first + self.each]
 
 
 @dataclass(frozen=True)
 class GroupTools:
-    """Tools that make groups; an engine uses the same ones in all its epochs.
+    """Objects that make groups; an engine uses the same ones in all epochs.
 
     Attributes:
         planner: finds the extents of samples.
@@ -91,7 +91,7 @@ class GroupTools:
 
 
 class BatchGroups:
-    """The groups of one epoch; see ``epoch.Groups``.
+    """Groups of batches of one epoch; implements ``epoch.Groups``.
 
     Args:
         source: what is read.
@@ -112,15 +112,15 @@ class BatchGroups:
         self._ahead = Ahead(plans, self._groups, spec.ahead, tools.reading.mover)
 
     def __len__(self) -> int:
-        """Groups."""
+        """Number of groups."""
         return self._groups
 
     def size(self, number: int) -> int:
-        """Bytes of a group, in the mean."""
+        """Mean bytes of a group."""
         return round(len(self._spec.steps_of(number)) * self._spec.batch_bytes)
 
     def make(self, number: int, share: Share) -> list[Fetched]:
-        """The batches of a group; one that cannot be read is a failure, whatever the others are."""
+        """Makes the batches of a group; a batch that cannot be read becomes an error without affecting the others."""
         begun, steps = self._batch_recorder.begin(), self._spec.steps_of(number)
         try:
             return self._read_batches(lambda: self._ahead.take(number), share, begun)
@@ -144,7 +144,7 @@ class BatchGroups:
         return self._cut(plan, memory, begun)
 
     def _cut(self, plan: ReadPlan, memory: Memory, begun: BatchStart | None) -> list[Fetched]:
-        """The batches of a plan whose block is full."""
+        """Cuts a filled block into the batches of its plan."""
         recorder = self._batch_recorder
         fetched: list[Fetched] = []
         for batch in self._batches(plan, memory):
@@ -173,7 +173,7 @@ class BatchGroups:
 
 
 def batches_of(plan: ReadPlan, memory: Memory) -> list[Batch]:
-    """The batches of a block, as views of it."""
+    """The batches of a block as views of its memory."""
     # NumPy cuts: any operation of torch gives up the interpreter lock, which then has to be waited for.
     samples = list(pairwise([0, *accumulate(plan.counts)]))
     batches: list[Batch] = [{INDEX: as_tensor(plan.indices[low:high])} for low, high in samples]

@@ -1,4 +1,4 @@
-"""Blocks of memory that batches are read into, used again when nobody refers to them any more.
+"""Pool of memory blocks for batches; a block is reused when no tensor refers to it any more.
 
 Fresh memory costs a page fault for each page: as much as reading into it.  The block that came back last is
 given first, since the cores' caches still know it.
@@ -26,10 +26,10 @@ class BlockPool(Protocol):
 
     @property
     def allocated(self) -> int:
-        """Blocks made so far."""
+        """Number of blocks allocated so far."""
 
     def take(self, size: int) -> Memory:
-        """A block of ``size`` bytes; it is given to another batch when no view of it is left.
+        """Takes a block of ``size`` bytes, which is reused for another batch when no view of it is left.
 
         Raises:
             RunFailed: there is not so much memory.
@@ -37,7 +37,7 @@ class BlockPool(Protocol):
 
 
 class Blocks:
-    """A pool of page-aligned blocks; for any number of threads.
+    """Thread-safe pool of page-aligned blocks.
 
     Args:
         least: unused blocks that stay in the pool whatever their size.
@@ -59,7 +59,7 @@ class Blocks:
         self.allocated = 0
 
     def take(self, size: int) -> Memory:
-        """A block of ``size`` bytes; it is given to another batch when no view of it is left.
+        """Takes a block of ``size`` bytes, which is reused for another batch when no view of it is left.
 
         Raises:
             RunFailed: there is not so much memory.
@@ -95,6 +95,8 @@ class Blocks:
                 if whole >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
                     block.madvise(mmap.MADV_HUGEPAGE)
         except (OSError, RuntimeError) as error:
-            raise RunFailed(f"a batch needs {whole} bytes of memory: {error}", hint="lower train.batch_size") from error
+            raise RunFailed(
+                f"a block of {whole} bytes for batches cannot be allocated: {error}", hint="lower train.batch_size"
+            ) from error
         self.allocated += 1
         return block

@@ -1,4 +1,4 @@
-"""Memory for single samples that are read long before they are delivered."""
+"""Pool of buffers for single samples that are read long before their delivery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEPS = 4  # sizes of buffers between one power of two and the next
 
 
 class BufferPool:
-    """Buffers for single samples, used again when they are given back; for any number of threads.
+    """Thread-safe pool of reusable buffers for single samples.
 
     Sizes are rounded up by a quarter at most, so that samples of about the same size use the same buffers.
     """
@@ -26,7 +26,7 @@ class BufferPool:
         self._slabs: list[npt.NDArray[np.uint8]] = []
 
     def take(self, sizes: Ints) -> Ints:
-        """Addresses of buffers of at least these sizes; int64 of the same shape."""
+        """Takes buffers of at least these sizes; returns their addresses, int64 of the same shape."""
         rooms = _rooms(sizes)
         addresses = np.empty(len(sizes), np.int64)
         with self._lock:
@@ -40,7 +40,7 @@ class BufferPool:
         return addresses
 
     def give(self, addresses: Ints, sizes: Ints) -> None:
-        """Take back the buffers that were given for these sizes."""
+        """Return buffers to the pool; ``sizes`` are those of :meth:`take`."""
         rooms = _rooms(sizes)
         with self._lock:
             for room in np.unique(rooms).tolist():
@@ -55,7 +55,7 @@ class BufferPool:
 
 
 def _rooms(sizes: Ints) -> Ints:
-    """Bytes of the buffer for each size."""
+    """Buffer size in bytes for each requested size."""
     step = np.maximum(1, 1 << np.maximum(0, np.frexp(np.maximum(sizes, 1))[1].astype(np.int64) - 1)) // _STEPS
     step = np.maximum(step, 16)
     rooms: Ints = np.maximum(1, -(-sizes // step)) * step

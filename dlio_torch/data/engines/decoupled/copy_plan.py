@@ -1,4 +1,4 @@
-"""Copy plan of batches, and its division into the parts of their groups."""
+"""Copy plans of batches, and their division into one plan per group."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy.typing as npt
 from dlio_torch.formats.core.layout import Chunks, Copies, Extents, Ints, Records, join_extents
 
 _GROUP_BITS = 40
-"""Groups that are planned together have blocks of memory of so many bits of an address each, one behind another."""
+"""Address bits of the virtual block of each group when several groups are planned together."""
 _IN_BLOCK = (1 << _GROUP_BITS) - 1
 _OFFSET_BITS = 50
-"""Bits of an int64 that the number of a group leaves for an offset."""
+"""Bits of an int64 that remain for an offset beside the number of a group."""
 
 
 @dataclass
 class CopyPlan:
-    """Extents, chunks, records and copies that fill a block; addresses count from the begin of the block.
+    """Extents, chunks, records and copies that fill a block; addresses are relative to the begin of the block.
 
     Attributes:
         descriptors: for each of ``extents``, the file of each extent; int32.
@@ -40,12 +40,12 @@ class CopyPlan:
 
 
 def begins_of(groups: int) -> range:
-    """First address of the block of each group, for groups that are planned together."""
+    """First virtual address of each group's block, for groups that are planned together."""
     return range(0, groups << _GROUP_BITS, 1 << _GROUP_BITS)
 
 
 def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
-    """The part of each group that is planned together with others, without chunks; extents are in order."""
+    """Splits the joint plan of several groups, without chunks and with sorted extents, into one plan per group."""
     parts = [CopyPlan() for _ in range(groups)]
     if moves.extents:
         descriptors, extents = np.concatenate(moves.descriptors), join_extents(moves.extents)
@@ -80,14 +80,14 @@ def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
 
 
 def _shares(parts: Sequence[CopyPlan], groups: Ints) -> list[tuple[CopyPlan, int, int]]:
-    """The range of each group that has one in ``groups``, which ascends."""
+    """Index range of each group in the ascending array ``groups``."""
     borders = np.searchsorted(groups, np.arange(len(parts) + 1)).tolist()
     ranges = zip(parts, borders[:-1], borders[1:], strict=True)
     return [(part, low, high) for part, low, high in ranges if low < high]
 
 
 def in_order(moves: CopyPlan) -> CopyPlan:
-    """The same with all extents together, in the order of files and of bytes in each, so that neighbours meet."""
+    """The same plan with all extents sorted by file and offset, so that neighbours are adjacent."""
     if not moves.extents:
         return moves
     if len(moves.extents) == 1:  # of one file

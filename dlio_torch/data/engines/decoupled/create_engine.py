@@ -1,4 +1,4 @@
-"""Makes the decoupled engine: in this process, in workers, or as a DataPipe."""
+"""Creation of the decoupled engine: in this process, in worker processes, or as a DataPipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> Engine:
-    """The engine for a rank's batches.
+    """Builds the engine for a rank's batches.
 
     Args:
         config: the options of ``loader``.

@@ -1,4 +1,4 @@
-"""The decoupled engine as a DataPipe: batches of sample numbers go in, batches of samples come out."""
+"""DataPipe of the decoupled engine: takes batches of sample numbers and yields batches of samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlio_torch.data.order.orders import BatchProducer, Indices
 
 
 class ListedBatches:
-    """Batches that are known: what the engine asks of a sampler."""
+    """Sampler over a given list of batches."""
 
     def __init__(self) -> None:
         self.batches: list[Indices] = []
@@ -25,17 +25,17 @@ class ListedBatches:
 
     @property
     def batch_size(self) -> int:
-        """Samples of the largest batch."""
+        """Number of samples of the largest batch."""
         return max(map(len, self.batches), default=1)
 
     def batch_producer(self, epoch: int) -> BatchProducer:
-        """Gives the batch of a step; there is one epoch."""
+        """Returns the batch producer of the only epoch."""
         return lambda step: self.batches[step]
 
 
 @functional_datapipe("read_extents")
 class ExtentReader(IterDataPipe[Fetched]):
-    """Reads each batch of sample numbers by their extents: ``BatchIndices(batches).read_extents(source, config)``.
+    """DataPipe that reads batches by extents: ``BatchIndices(batches).read_extents(source, config)``.
 
     The batches of an iteration are taken from the pipe before, all at once; they are read by the threads of this
     process, ``config.prefetch_bytes`` ahead.

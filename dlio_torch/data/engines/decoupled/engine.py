@@ -1,4 +1,4 @@
-"""The decoupled engine: threads that read batches by the extents of their samples; see ``loader.Engine``."""
+"""Decoupled engine: threads that read batches by the extents of their samples."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class Sampler(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """Samples of a batch, of the largest one."""
+        """Number of samples of the largest batch."""
 
     def __len__(self) -> int:
-        """Batches of an epoch."""
+        """Number of batches in an epoch."""
 
     def batch_producer(self, epoch: int) -> BatchProducer:
-        """Gives the sample numbers of a step."""
+        """Returns the function that gives the sample numbers of each step."""
 
 
 class DecoupledEngine:
-    """Reader threads that fill blocks of memory with groups of batches.
+    """Engine whose reader threads fill memory blocks with groups of batches.
 
     Args:
         config: the options of ``loader``.
@@ -84,7 +84,7 @@ class DecoupledEngine:
         self._sampler = sampler
         self._share = share
         if isinstance(sampler, PipePlan) and sampler.parts != share[1]:
-            raise ValueError(f"a plan of {sampler.parts} parts for {share[1]} shares")
+            raise ValueError(f"the plan has {sampler.parts} parts, but {share[1]} workers share the batches")
         self._batch_bytes = _batch_bytes(source.fmt, sampler)
         self._threads = config.read_threads or THREADS
         # A stream is done with a file when the next one takes its place.
@@ -101,11 +101,11 @@ class DecoupledEngine:
 
     @property
     def workers(self) -> list[BaseProcess]:
-        """None: threads read."""
+        """Empty, because threads read."""
         return []
 
     def start(self, epoch: int, step: int) -> Epoch:
-        """Batches of ``epoch`` from ``step`` on."""
+        """Start the batches of ``epoch`` from ``step`` on."""
         self._stop()
         config, size = self._config, self._batch_bytes
         each = 1
@@ -151,7 +151,7 @@ class DecoupledEngine:
         return BatchGroups(source, replace(spec, ahead=hinted), batches, tools)
 
     def _room(self) -> int | None:
-        """Batches that may be planned at once, so that their files can all be open; ``None``: as many as one likes."""
+        """Maximum number of batches planned at once, so that all their files can be open; ``None``: no limit."""
         plan, files = self._sampler, self._source.manifest.num_files
         scattered = isinstance(plan, BatchSampler) and plan.spec.order in _SCATTERED
         if not scattered or files <= self._files.limit:
@@ -161,7 +161,7 @@ class DecoupledEngine:
         return max(1, (most // 2 - self._files.limit) // (plan.batch_size * each))
 
     def close(self) -> None:
-        """End the threads; one that is inside a read for more than two seconds is left to end after it."""
+        """End the threads; a thread still inside a read after two seconds is left to end after that read."""
         self._stop()
         self._files.close()
 
@@ -176,7 +176,7 @@ class DecoupledEngine:
 
 
 def _batch_bytes(fmt: Format, sampler: Sampler | PipePlan) -> float:
-    """Bytes of a batch in the mean, at least 1."""
+    """Mean bytes of a batch, at least 1."""
     if isinstance(sampler, LanesPlan):
         each: float = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in sampler.cut(fmt.specs()))
     else:

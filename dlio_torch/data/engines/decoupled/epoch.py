@@ -1,4 +1,4 @@
-"""One epoch of the decoupled engine: reader threads, what they make, and how far they may run ahead.
+"""One epoch of the decoupled engine: reader threads that make groups of batches within a read-ahead limit.
 
 Batches are made in groups, so that small ones do not cost a change of threads each.  Groups are begun in the
 order of steps, when there is room for them; a thread that finds no room does parts of groups of other threads.
@@ -16,24 +16,24 @@ from dlio_torch.data.workers.worker_errors import no_batch
 
 Part = Callable[[], None]
 Share = Callable[[Sequence[Part]], None]
-"""Does all parts, with the help of threads that have nothing else to do; raises what one of them raised."""
+"""Function that runs all parts of a task, helped by idle threads, and raises the error of any part."""
 
 
 class Groups(Protocol):
-    """Protocol of the groups of batches of an epoch."""
+    """Protocol of an epoch's groups of batches."""
 
     def __len__(self) -> int:
-        """Groups of batches."""
+        """Number of groups."""
 
     def size(self, number: int) -> int:
-        """Bytes of a group; where samples differ in size, what they have in the mean."""
+        """Bytes of a group; the mean if samples differ in size."""
 
     def make(self, number: int, share: Share) -> list[Fetched]:
-        """The batches of a group, or the errors in their place."""
+        """Makes the batches of a group, or the errors in their place."""
 
 
 class Epoch(Iterator[Fetched]):
-    """Makes groups in threads, and gives their batches.
+    """Iterator over an epoch's batches, whose groups are made by threads.
 
     Args:
         groups: what is made.
@@ -83,7 +83,7 @@ class Epoch(Iterator[Fetched]):
         return item
 
     def next_group(self) -> tuple[int, list[Fetched]]:
-        """The next group and its number, for one who says by :meth:`took` when it is used up.
+        """The next group and its number; the caller must report by :meth:`took` when the group is used up.
 
         Raises:
             RunFailed: none came in time.
@@ -101,7 +101,7 @@ class Epoch(Iterator[Fetched]):
         return number, batches
 
     def took(self, number: int) -> None:
-        """A group is not ahead any more."""
+        """Remove a used-up group from the groups that count as read ahead."""
         with self._work:
             self._ahead -= self._groups.size(number)
             self._work.notify_all()
@@ -112,7 +112,7 @@ class Epoch(Iterator[Fetched]):
         return self._taken in self._ready if self._in_order else bool(self._ready)
 
     def stop(self) -> None:
-        """Begin nothing more; threads end after the read that they are in."""
+        """Start no further work; threads end after their current read."""
         with self._work:
             self._stopped = True
             self._taken = len(self._groups)
@@ -195,7 +195,7 @@ class Epoch(Iterator[Fetched]):
 
 
 class _Shared:
-    """Parts of a group that are not done, and what went wrong in one of them."""
+    """Parts of a task that are not done yet, and the first error in a part."""
 
     def __init__(self, left: int) -> None:
         self.left = left

@@ -1,4 +1,4 @@
-"""The plans of an epoch's groups, of which many are made at a time: NumPy costs little more for many than for one."""
+"""Plans of an epoch's groups, many of which are made at once because NumPy's cost hardly grows with their number."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dlio_torch.errors import DlioError
 
 _MOST_GROUPS = 16
 _MOST_SAMPLES = 4096
-"""Samples that are planned at a time: some tenths of a millisecond, for which other threads wait."""
+"""Number of samples planned at a time; takes some tenths of a millisecond, for which other threads wait."""
 
 
 class Plans:
-    """Plans by the numbers of groups; for any number of threads that take them in about their order.
+    """Thread-safe plans by group number, for threads that take them in approximate order.
 
     Args:
         planner: makes them.
@@ -33,7 +33,7 @@ class Plans:
         self._alone = 0  # groups before this one are planned each for itself: one of them cannot be
 
     def take(self, number: int) -> ReadPlan:
-        """The plan of a group whose turn it is.
+        """Takes and removes the plan of a group.
 
         Raises:
             DataError: a file is missing or damaged.
@@ -44,7 +44,7 @@ class Plans:
         return plan or self._planner(self._batches(number))
 
     def peek(self, number: int) -> ReadPlan | None:
-        """The plan of a group, which stays here until it is taken; ``None``: its turn has come already.
+        """The plan of a group, without removing it; ``None`` if the plan was already taken.
 
         Raises:
             DataError: a file is missing or damaged.
@@ -61,7 +61,7 @@ class Plans:
         return plan
 
     def _several(self, number: int) -> ReadPlan | None:
-        """The plan of a group that is made with those behind it; ``None``: it has to be made alone."""
+        """Plans a group together with the following groups; ``None`` if it must be planned alone."""
         if not self._planner.joins or number < self._alone:
             return None
         first = self._batches(number)

@@ -1,4 +1,4 @@
-"""Facts about the decoupled engine, and its checks: what it cannot do is refused, never done otherwise in silence."""
+"""Facts about the decoupled engine, and checks that refuse options which it cannot follow."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from dlio_torch.config.schema import Config, LoaderConfig
 
 THREADS = 2
-"""Reader threads where ``loader.read_threads`` is 0."""
+"""Number of reader threads if ``loader.read_threads`` is 0."""
 
-_AHEAD = "it reads ahead by bytes (loader.prefetch_bytes)"
+_AHEAD = "the engine limits its read-ahead by bytes (loader.prefetch_bytes)"
 _UNUSED = (
     Unused("loader.prefetch_factor", _AHEAD, (None,)),
     Unused("loader.prefetch_batches", _AHEAD, (1,), "set loader.prefetch_bytes instead"),
-    Unused("loader.in_memory", "it reads while the training goes on, in each epoch", (False,)),
+    Unused("loader.in_memory", "the engine reads samples during training, in each epoch", (False,)),
     Unused("access.interleave_prefetch", _AHEAD, (0,)),
     Unused("access.interleave_buffer", _AHEAD, (0,)),
-    Unused("access.lane_probe", "it knows the shape of samples", (False,)),
+    Unused("access.lane_probe", "the engine knows the shapes of samples without a probe", (False,)),
 )
 _TRANSFERS = ("256KiB", "1MiB", "4MiB")
 _BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
@@ -55,18 +55,22 @@ class DecoupledFacts(EngineFacts):
         if loader.style == "pipe" and loader.num_workers and config.access.pattern == "samples":
             fail(
                 ["loader.style", "loader.num_workers", "loader.engine"],
-                "workers share out groups of batches, which a DataPipe does not",
-                "set loader.style=map, or loader.num_workers=0 and loader.read_threads",
+                "worker processes need groups of batches, which a DataPipe does not provide",
+                "set loader.style=map, or set loader.num_workers=0 and use loader.read_threads",
             )
         for option in self.unused(config):
             fail([option.key, "loader.engine"], option.reason, f"{option.advice}, or loader.engine=dataloader")
         if loader.replay == "samples":
-            fail(["loader.replay", "loader.engine"], "kept samples have no extents in files", "set loader.replay=reads")
+            fail(
+                ["loader.replay", "loader.engine"],
+                "replayed samples are in memory and have no extents in files",
+                "set loader.replay=reads",
+            )
         about = facts(config.dataset.format)
         if config.dataset.direct_io and not about.ranges_past_cache(config):
             fail(
                 ["dataset.direct_io", "dataset.format", "loader.engine"],
-                "such files are read whole, or their framing with them, through the page cache",
+                "the engine reads files of this format whole, or with their framing, through the page cache",
                 "set dataset.direct_io=false, or loader.engine=dataloader",
             )
         about.check_decoupled(config, fail)

@@ -1,4 +1,4 @@
-"""The plan of a group of batches: which bytes of which files go where in one block of memory.
+"""Read plans of groups of batches: source extents in files and destinations in one memory block.
 
 Everything is arrays of numbers; the loops are over files and arrays, never over samples.
 """
@@ -31,7 +31,7 @@ _NO_EXTENTS = Extents(*(np.zeros(0, np.int64) for _ in range(3)))
 
 @dataclass(frozen=True)
 class ArraySection:
-    """One array of all samples of the group, in the block.
+    """Section of the block that holds one array of all samples of the group.
 
     Attributes:
         spec: the array.
@@ -46,7 +46,7 @@ class ArraySection:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """Read plan of a group of batches.
+    """Read plan of one group of batches.
 
     Attributes:
         indices: sample numbers of all batches, one after another.
@@ -76,7 +76,7 @@ class ReadPlan:
 
 
 class Planner:
-    """Plans groups of batches; for any number of threads.
+    """Thread-safe planner of groups of batches.
 
     Args:
         specs: arrays of a sample.
@@ -100,7 +100,7 @@ class Planner:
         self.joins = False
 
     def __call__(self, batches: Sequence[Indices]) -> ReadPlan:
-        """The plan of these batches of sample numbers.
+        """Plans one group of batches of sample numbers.
 
         Raises:
             DataError: a file is missing or damaged.
@@ -115,7 +115,7 @@ class Planner:
         return _plan(indices, batches, sections, size, in_order(moves), files)
 
     def several(self, groups: Sequence[Sequence[Indices]]) -> list[ReadPlan]:
-        """The plans of groups of batches, as if each were planned alone, at hardly more than one's cost.
+        """Plans several groups at hardly more than the cost of one; results equal those of separate planning.
 
         Raises:
             DataError: a file is missing or damaged.
@@ -143,13 +143,13 @@ class Planner:
         ]
 
     def _joinable(self, file: OpenFile) -> bool:
-        """Whether a file may be looked at for many groups at once, at no cost to the first of them."""
+        """Whether planning a file for many groups at once does not delay the first group."""
         layout = file.layout
         looks_up = layout.records is not None and any(spec.variable for spec in self._specs)  # reads to learn sizes
         return not (layout.once or layout.read_bytes or looks_up)
 
     def apart(self, indices: Indices, take: Callable[[Ints], Ints]) -> tuple[ReadPlan, Ints, Ints]:
-        """The plan of samples that go each to memory of its own, its arrays one after another.
+        """Plans samples that each go to separate memory, with their arrays one after another.
 
         Args:
             indices: the samples; int64.
@@ -171,11 +171,11 @@ class Planner:
         return _plan(indices, [indices], (), 0, in_order(moves), located[2]), addresses, sizes
 
     def of(self, specs: Sequence[ArraySpec]) -> Planner:
-        """The same for other arrays of the same samples."""
+        """Returns a planner for other arrays of the same samples."""
         return Planner(specs, self._manifest, self._files, self._block)
 
     def sizes(self, indices: Indices) -> Ints:
-        """Bytes of the arrays of each sample, without reading it; int64 of ``(samples, arrays)``.
+        """Bytes of each sample's arrays, known without reading the samples; int64 of ``(samples, arrays)``.
 
         Raises:
             DataError: a file is missing or damaged.
@@ -183,7 +183,7 @@ class Planner:
         return self._all_sizes(self._located(indices))
 
     def joined(self, batches: Sequence[Indices], sizes: Ints) -> ReadPlan:
-        """The plan of batches whose samples are in memory, with bytes of their arrays as :meth:`apart` gives them."""
+        """Plans batches whose samples are in memory, in the layout of :meth:`apart`."""
         sections, size = self._sections(list(sizes.T))
         indices = np.concatenate(batches)
         return _plan(indices, batches, sections, size, CopyPlan(), ())
@@ -231,7 +231,7 @@ class Planner:
         return sizes
 
     def _sections(self, sizes: Sequence[Ints], located: _Located | None = None) -> tuple[list[ArraySection], int]:
-        """Sections of a block for samples of these sizes, and the size of the block."""
+        """Sections of a block for samples of these sizes, and the size of the block in bytes."""
         count = len(sizes[0]) if self._all_alike else -1
         known = self._known.get(count)
         if known is not None:
@@ -249,7 +249,7 @@ class Planner:
         return sections, size
 
     def _as_in_file(self, size: int, spec: ArraySpec, located: _Located) -> int:
-        """The next byte from ``size`` on that lies in its block as the first sample of a file does."""
+        """The next offset from ``size`` on with the same alignment as the first sample in its file."""
         rows, (share, *_), (file, *_) = located
         if file.layout.records is not None:
             return size
@@ -267,7 +267,7 @@ def _sizes(file: OpenFile, number: int, spec: ArraySpec, rows: Ints) -> Ints:
 
 
 def _by_file(numbers: Ints) -> list[_Share]:
-    """Each file, and the positions of its samples."""
+    """Groups sample positions by file."""
     first = int(numbers[0])
     if bool((numbers == first).all()):
         return [(first, slice(None))]

@@ -1,4 +1,4 @@
-"""Moving the bytes of a plan into its block: extents that go to their destination, chunks that are decoded first.
+"""Execution of read plans: extents are read to their destination, chunks are decoded first.
 
 A large plan falls into parts, which threads that have nothing else to do may take.
 """
@@ -30,11 +30,11 @@ from dlio_torch.native.swapping import open_swapper
 from dlio_torch.syserrors import unreadable
 
 _PART_BYTES = 2 << 20
-"""Least work that is worth another thread."""
+"""Minimum bytes of work per thread."""
 
 
 class Reading:
-    """Makes the parts of plans; for any number of threads.
+    """Thread-safe division of read plans into parts.
 
     Args:
         mover: reads and copies.
@@ -54,11 +54,11 @@ class Reading:
         self._local = threading.local()
 
     def parts(self, plan: ReadPlan, memory: Memory) -> list[Part]:
-        """Parts of the reading that fills ``memory``; any thread may run a part, and each raises DataError."""
+        """Divides the reads that fill ``memory`` into parts, which any thread may run and which raise DataError."""
         return self.parts_at(plan, address_of(memory))
 
     def parts_at(self, plan: ReadPlan, base: int) -> list[Part]:
-        """As :meth:`parts`, for memory that begins at an address."""
+        """Same as :meth:`parts`, for memory that begins at an address."""
         parts: list[Part] = []
         for low, high in _cuts(plan.extents.lengths, self._threads):
             parts.append(partial(self._read, plan, low, high, base))
@@ -77,7 +77,7 @@ class Reading:
         return parts
 
     def copies(self, sources: Ints, lengths: Ints, to: Ints) -> list[Part]:
-        """Parts of copying extents of memory, by their addresses."""
+        """Divides copies of memory extents, given by addresses, into parts."""
         return [
             partial(self.mover.copy, sources[low:high], lengths[low:high], to[low:high])
             for low, high in _cuts(lengths, self._threads)
@@ -134,7 +134,7 @@ class Reading:
     def _inflated(
         self, path: Path, chunks: Chunks, first: int, scratch: Memory, starts: list[int], ends: list[int]
     ) -> Ints:
-        """Addresses of decoded chunks, which this thread keeps until they are copied."""
+        """Decodes chunks and returns their addresses; the thread keeps the memory until they are copied."""
         stored, filled = scratch.data, None
         if chunks.fill is not None:
             filled = np.tile(np.frombuffer(chunks.fill, np.uint8), chunks.size // chunks.itemsize)
@@ -150,7 +150,7 @@ class Reading:
         return np.array([address_of(chunk) for chunk in kept], np.int64)
 
     def _scratch(self, size: int) -> Memory:
-        """Memory of this thread that is used again."""
+        """Scratch memory of this thread, which is reused."""
         memory: Memory | None = getattr(self._local, "scratch", None)
         if memory is None or len(memory) < size:
             memory = self._local.scratch = np.empty(size, np.uint8)
@@ -168,13 +168,14 @@ class Reading:
             if error.errno is not None:
                 raise unreadable(path, OSError(error.errno, os.strerror(error.errno))) from error
             raise DataError(
-                f"{path} ends at byte {first + error.got}, asked for {int(lengths[error.extent])} from byte {first} on",
-                hint="the file is damaged or incomplete; remove it and generate again",
+                f"{path} ends at byte {first + error.got}, but {int(lengths[error.extent])} bytes from byte {first} "
+                "on were requested",
+                hint="the file is damaged or incomplete; remove the file and generate the data again",
             ) from error
 
 
 def _cuts(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
-    """Borders of at most ``most`` ranges of about equal sizes; fewer where they would be small."""
+    """Borders of at most ``most`` ranges of about equal sizes; fewer if the ranges would be too small."""
     count = len(sizes)
     if int(sizes.sum()) < 2 * _PART_BYTES:
         if count:
@@ -191,7 +192,7 @@ def _cuts(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _pieces_of(sizes: Ints, low: int, high: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Ranges within ``low`` to ``high`` of at most ``limit`` bytes, or one chunk."""
+    """Splits ``low`` to ``high`` into ranges of at most ``limit`` bytes, or of one chunk."""
     while low < high:
         ends = np.cumsum(sizes[low:high])
         last = low + max(1, int(np.searchsorted(ends, limit, side="right")))

@@ -1,4 +1,4 @@
-"""Samples on their way into lanes: read whole, each into a buffer of its own, window by window.
+"""Samples that are read for lanes: each whole into its own buffer, window by window.
 
 How long a sample is, its file tells before it is read; so lanes can be dealt while samples are still coming.
 """
@@ -26,7 +26,7 @@ from dlio_torch.native.memory import address_of
 
 @dataclass(eq=False, slots=True)
 class Incoming:
-    """A sample that a lane asks for, once; the same sample asked for again is another one.
+    """One request of a lane for a sample; a repeated request is another object.
 
     Attributes:
         number: of the sample.
@@ -65,13 +65,13 @@ class SampleWindow:
 
 
 def one_by_one(parts: Sequence[Part]) -> None:
-    """Does all parts in this thread."""
+    """Runs all parts in the current thread."""
     for part in parts:
         part()
 
 
 class IncomingReader:
-    """Finds the lengths of samples, and reads them; for any number of threads.
+    """Thread-safe reader of samples and their lengths.
 
     Args:
         source: what is read.
@@ -90,7 +90,7 @@ class IncomingReader:
         self._lengths = np.full(source.manifest.num_samples, -1, np.int64)  # those that were found without reading
 
     def find(self, window: SampleWindow) -> None:
-        """Find the lengths of a window; the files that its samples lie in stay open until they are read."""
+        """Find the lengths of a window's samples; their files stay open until the samples are read."""
         find = self._placed if window.whole else self._measured
         try:
             window.plans = find(window.samples)
@@ -104,7 +104,7 @@ class IncomingReader:
             self._failed(window, error)
 
     def read(self, window: SampleWindow, share: Share) -> None:
-        """Read a window whose lengths were found."""
+        """Read a window whose lengths are known."""
         try:
             for samples, plan in window.plans:
                 self._read(samples, plan, share)
@@ -115,7 +115,7 @@ class IncomingReader:
             window.done.set()
 
     def take_back(self, samples: Sequence[Incoming]) -> None:
-        """The memory of these samples is free."""
+        """Free the memory of these samples."""
         kept = [sample for sample in samples if sample.sizes]
         if kept:
             addresses = np.array([sample.address for sample in kept], np.int64)
@@ -167,7 +167,7 @@ class IncomingReader:
             sample.error = error.with_traceback(None)
 
     def _finish(self, samples: Sequence[Incoming]) -> None:
-        """Preprocesses and verifies samples after they are read."""
+        """Preprocess and verify samples that were read."""
         source = self._source
         if source.preprocess is not None:
             began = time.perf_counter_ns()
@@ -177,7 +177,7 @@ class IncomingReader:
             check_contents(self._joined(samples), source.fmt, source.manifest)
 
     def _joined(self, samples: Sequence[Incoming]) -> Batch:
-        """A batch of whole samples, a copy of them."""
+        """Makes a batch of whole samples by copying them."""
         indices, sizes = _numbers(samples), np.array([sample.sizes for sample in samples], np.int64)
         plan = self._planner.joined([indices], sizes)
         memory = np.empty(plan.size, np.uint8)

@@ -1,4 +1,4 @@
-"""Lanes by the decoupled engine: samples are read ahead in the order in which lanes ask for them, and batches cut."""
+"""Lanes of the decoupled engine: prefetches samples in the order of requests and cuts batches from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WINDOW_SAMPLES = 64  # and up to this number
 
 
 class LaneGroups(BatchGroups):
-    """Groups of batches that are cut out of the samples in lanes.
+    """Groups of batches that are cut from the samples in lanes.
 
     Args:
         source: what is read.
@@ -60,7 +60,7 @@ class LaneGroups(BatchGroups):
         self._schedule = LaneSchedule(plan, *place, len(spec.steps), spec.each, self._reader, window, threads)
 
     def make(self, number: int, share: Share) -> list[Fetched]:
-        """See :class:`BatchGroups`; a sample that cannot be read costs all batches that need it."""
+        """Makes the batches of a group; every batch that needs an unreadable sample becomes an error."""
         begun = self._batch_recorder.begin()
         group = self._schedule(number, share)
         try:

@@ -1,4 +1,4 @@
-"""The schedule of lanes: which batch is made of which rows of which samples, and what is to be read for it.
+"""Schedule of lanes: the samples and rows of each batch, and the samples to read for it.
 
 Which lane goes on with which sample follows from lengths, which files tell before samples are read: groups of
 batches are scheduled one after another by that alone.  A thread that waits for its group reads samples that lanes
@@ -17,7 +17,7 @@ from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.errors import DlioError
 
 Lanes = Sequence[tuple[Incoming, int]]
-"""For each lane its sample, and the first of the rows that a step takes from it."""
+"""Sample of each lane and the first of the rows that a step takes from it."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Step:
     error: DlioError | None
 
     def failure(self) -> BaseException | None:
-        """Why there is no such batch; waits until all of it is in memory."""
+        """The error of the batch, if any; waits until all its samples are in memory."""
         for sample in (*self.entered, *(sample for sample, _ in self.lanes)):
             if sample.done is not None:
                 sample.done.wait()
@@ -58,7 +58,7 @@ class ScheduledGroup:
 
 
 class LaneSchedule:
-    """Schedules groups in their order, and prefetches samples.
+    """Scheduler of groups in order, which also prefetches samples.
 
     Args:
         plan: which samples.
@@ -99,13 +99,13 @@ class LaneSchedule:
         self._finished: dict[int, Sequence[Incoming]] = {}  # what the groups behind it, which are made, have left
 
     def __call__(self, number: int, share: Share) -> ScheduledGroup:
-        """Schedules a group; fetches samples until all earlier groups are scheduled."""
+        """Schedule a group; helps fetching samples until all earlier groups are scheduled."""
         queue = self._queue
         while True:
             with self._change:
                 self._change.wait_for(lambda: self._broken or self._next == number or queue.has_room())
                 if self._broken:
-                    raise RuntimeError(f"lanes of an earlier batch could not be filled: {self._broken}")
+                    raise RuntimeError(f"the lanes could not be filled for an earlier batch: {self._broken}")
                 if self._next == number:
                     break
                 window = queue.claim()
@@ -126,7 +126,7 @@ class LaneSchedule:
         return group
 
     def finish(self, number: int, group: ScheduledGroup) -> None:
-        """A group is made: what it and those before have left is not needed any more."""
+        """Release samples that only this group and earlier groups needed."""
         free: list[Incoming] = []
         with self._change:
             self._finished[number] = group.left
@@ -159,7 +159,7 @@ class LaneSchedule:
         return Step(lanes, entered, self._error)
 
     def _skip(self) -> None:
-        """Step to the first one that is wanted, by lengths alone."""
+        """Skip to the first requested step by sample lengths alone, without reading samples."""
         for _ in range(self._before):
             next(self._steps)
             self._entered.clear()
@@ -170,7 +170,7 @@ class LaneSchedule:
 
 
 def _noted(samples: Iterator[Incoming], requested: list[Incoming]) -> Iterator[Incoming]:
-    """The samples, each added to ``asked`` when it is asked for."""
+    """Yields samples and adds each to ``asked`` when it is requested."""
     for sample in samples:
         requested.append(sample)
         yield sample

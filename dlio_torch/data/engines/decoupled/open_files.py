@@ -1,4 +1,4 @@
-"""Open files of the decoupled engine: where their samples lie, and a descriptor of each; shared by all threads."""
+"""Open files of the decoupled engine, with layouts and descriptors; shared by all threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dlio_torch.iotrace.recorder.spans import Recorder
 
 
 class OpenFile:
-    """A file of the data set; its descriptors are closed when nobody refers to it.
+    """Open file of the data set; its descriptors are closed when nothing refers to the object.
 
     Args:
         layout: where its samples lie.
@@ -47,7 +47,7 @@ class OpenFile:
 
 
 class Files:
-    """The files that were used last.
+    """Cache of the most recently used files.
 
     Args:
         fmt: knows where samples lie.
@@ -74,7 +74,7 @@ class Files:
         self._coming: dict[int, Future[OpenFile]] = {}  # files that a thread is opening
 
     def get(self, number: int) -> OpenFile:
-        """File ``number``; open as long as the caller refers to it.
+        """Returns file ``number``, which stays open as long as the caller refers to it.
 
         Raises:
             DataError: it is missing, damaged, or holds another number of samples.
@@ -129,7 +129,7 @@ class Files:
         return opened
 
     def close(self) -> None:
-        """Forget all files."""
+        """Drop all files from the cache."""
         with self._lock:
             self._open.clear()
             self._held.clear()

@@ -1,4 +1,4 @@
-"""Page-locked memory for copies to a GPU, where the memory was made elsewhere."""
+"""Page-locking (pinning) of existing memory for copies to a GPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dlio_torch.native.memory import address_of
 
 
 class Pinned:
-    """Locks blocks of memory once; they are unlocked when others take their place, and at the end."""
+    """Registry of pinned blocks, which are unpinned when their memory is replaced and at the end."""
 
     def __init__(self, runtime: Any = None) -> None:
         self._runtime = runtime or torch.cuda.cudart()  # type: ignore[no-untyped-call]
         self._locked: dict[int, tuple[int, int]] = {}  # block -> address, bytes
 
     def pin(self, block: int, memory: Memory) -> None:
-        """Lock the memory that is ``block`` now.
+        """Pin the current memory of ``block``.
 
         Raises:
             RunFailed: the driver refuses.
@@ -33,12 +33,12 @@ class Pinned:
         error = self._runtime.cudaHostRegister(*place, 0)
         if int(error):
             raise RunFailed(
-                f"{len(memory)} bytes of shared memory cannot be pinned: error {int(error)} of CUDA",
+                f"{len(memory)} bytes of shared memory cannot be pinned: CUDA error {int(error)}",
                 hint="set loader.pin_memory=false, or lower loader.prefetch_bytes",
             )
         self._locked[block] = place
 
     def close(self) -> None:
-        """Unlock all of it."""
+        """Unpin all memory."""
         while self._locked:
             self._runtime.cudaHostUnregister(self._locked.popitem()[1][0])

@@ -12,7 +12,7 @@ from dlio_torch.data.engines.decoupled.incoming_samples import Incoming, Incomin
 
 
 class PrefetchQueue:
-    """Samples in the order of requests, some windows ahead.
+    """Queue of samples in the order of requests, several windows of which are prefetched.
 
     Args:
         order: numbers of the samples, without end.
@@ -39,7 +39,7 @@ class PrefetchQueue:
         self._coming: dict[int, SampleWindow] = {}  # those that are claimed and not asked for
 
     def samples(self) -> Iterator[Incoming]:
-        """The samples in their order; their lengths are known."""
+        """Yields the samples in order, with known lengths."""
         for number in count():
             with self.change:
                 fresh = number == self._claimed  # else another thread has it, or has had it
@@ -53,18 +53,18 @@ class PrefetchQueue:
             yield from window.samples
 
     def has_room(self) -> bool:
-        """Whether there is a window to claim; for one who holds ``change``."""
+        """Whether a window can be claimed; the caller must hold ``change``."""
         return self._claimed < self._requested + self._ahead
 
     def claim(self) -> SampleWindow:
-        """The next window, which the caller fetches; for one who holds ``change``."""
+        """Claims the next window, which the caller must fetch; the caller must hold ``change``."""
         window = _window([Incoming(number) for number in islice(self._order, self._window)], whole=self.whole)
         self._coming[self._claimed] = window
         self._claimed += 1
         return window
 
     def fetch(self, window: SampleWindow, share: Share) -> None:
-        """Find the lengths of a window, tell that they are known, and read it."""
+        """Find the lengths of a window, notify the waiting threads, and read the window."""
         self._reader.find(window)
         with self.change:
             window.known = True
@@ -72,7 +72,7 @@ class PrefetchQueue:
         self._reader.read(window, share)
 
     def read(self, samples: Sequence[Incoming]) -> None:
-        """Read samples of which only the lengths are known."""
+        """Read samples whose lengths, but not contents, are known."""
         most = self._window
         for first in range(0, len(samples), most * self._ahead):
             some = samples[first : first + most * self._ahead]
@@ -82,7 +82,9 @@ class PrefetchQueue:
         if windows:
             self.share([partial(self.fetch, window, one_by_one) for window in windows])
         if not all(window.known for window in windows):
-            raise RuntimeError("the epoch was ended")  # parts are left out then; nobody hears of it
+            raise RuntimeError(
+                "the epoch was ended before all lengths of samples were found"
+            )  # parts are left out then; nobody hears of it
 
 
 def _window(samples: Sequence[Incoming], *, whole: bool) -> SampleWindow:

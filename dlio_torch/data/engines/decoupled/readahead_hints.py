@@ -1,4 +1,4 @@
-"""On a cold cache, the system is told of the groups that come next, so that storage works while others are copied.
+"""Read-ahead hints: on a cold cache, tells the system which groups come next, so that storage stays busy.
 
 What goes on where the group before has ended in a file is left to the kernel: it reads ahead by itself there, in
 larger pages, which costs half as much.
@@ -20,11 +20,11 @@ from dlio_torch.errors import DlioError
 from dlio_torch.native.extents import Ints, Mover
 
 _ON = 32
-"""Groups for which the system is told after one that was not in the page cache: what is there may have been told."""
+"""Number of groups that get hints after a group that was not in the page cache."""
 
 
 class Ahead:
-    """Plans whose turn has come; for any number of threads.
+    """Thread-safe plans of groups that give read-ahead hints for later groups.
 
     Args:
         plans: of all groups.
@@ -44,7 +44,7 @@ class Ahead:
         self._ends: set[tuple[int, int]] = set()  # descriptor and byte behind each extent of the last of them
 
     def take(self, number: int) -> ReadPlan:
-        """The plan of a group whose turn it is.
+        """Takes the plan of a group and gives hints for later groups if the cache is cold.
 
         Raises:
             DataError: a file is missing or damaged.
@@ -81,7 +81,7 @@ class Ahead:
 
 
 def _extents(plan: ReadPlan) -> Iterator[tuple[int, int, int]]:
-    """Descriptor, first byte and end of each extent of files that a plan reads."""
+    """Descriptor, first byte and end of each file extent that a plan reads."""
     yield from _joined(plan.descriptors, plan.extents.offsets, plan.extents.lengths)
     for descriptor, chunks in plan.chunks:
         order = np.argsort(chunks.offsets, kind="stable")

@@ -1,4 +1,4 @@
-"""The blocks of a worker: as ``blocks``, in memory that the trainer sees, and given back by the trainer."""
+"""Pool of memory blocks that a worker shares with the trainer, which gives them back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlio_torch.native.memory import address_of
 
 
 class SharedBlocks:
-    """A pool of page-aligned blocks in the region of a worker; for any number of its threads.
+    """Thread-safe pool of page-aligned blocks in a worker's shared region.
 
     Args:
         region: of this worker.
@@ -35,11 +35,11 @@ class SharedBlocks:
 
     @property
     def allocated(self) -> int:
-        """Blocks made so far, by workers of before, too."""
+        """Number of blocks allocated so far, including those of previous workers."""
         return int(self._region.allocated)
 
     def take(self, size: int) -> Memory:
-        """A block of ``size`` bytes; it comes back when no view of it is left, or from the trainer.
+        """Takes a block of ``size`` bytes, which returns when no view of it is left or when the trainer gives it back.
 
         Raises:
             RunFailed: there is not so much memory, or too many blocks are in use.
@@ -57,7 +57,7 @@ class SharedBlocks:
         return memory
 
     def position_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """The block in use that a tensor lies in, and its first byte there; ``None``: it lies elsewhere."""
+        """The block that contains a tensor, and the tensor's offset in it; ``None`` if no block contains it."""
         address = tensor.data_ptr()
         for block, (begin, end) in list(self._ranges.items()):
             if begin <= address < end:
@@ -65,14 +65,14 @@ class SharedBlocks:
         return None
 
     def send(self, block: int) -> None:
-        """It is the trainer's from now on."""
+        """Transfer a block to the trainer."""
         with self._lock:
             if self._used.pop(block, None) is not None:  # which nobody asks for its end any more
                 del self._ranges[block]
                 self._region.state[block] = SENT
 
     def forget_sent(self) -> None:
-        """Take back what was sent and never arrived, since its run was ended."""
+        """Take back blocks that were sent but never received, because their run was ended."""
         state = self._region.state
         state[state == SENT] = FREE
 
@@ -84,7 +84,7 @@ class SharedBlocks:
                 self._region.state[block] = FREE
 
     def _unused(self, size: int) -> int | None:
-        """The block that came back last; what is too small or too much is given up."""
+        """The most recently returned block that is large enough; frees blocks that are too small or superfluous."""
         region = self._region
         free = np.flatnonzero(region.state == FREE)
         free = free[np.argsort(-region.freed[free], kind="stable")]
@@ -103,8 +103,8 @@ class SharedBlocks:
         gone = self._region.state == GONE
         if not gone.any():
             raise RunFailed(
-                f"more than {MOST_BLOCKS} blocks of a worker are in use",
-                hint="let go of batches, or lower their number",
+                f"a loader worker needs more than the maximum of {MOST_BLOCKS} shared memory blocks at once",
+                hint="keep references to fewer batches, or lower loader.prefetch_bytes",
             )
         block = int(gone.argmax())
         self._region.make(block, size)

@@ -1,4 +1,4 @@
-"""Memory that the trainer and its worker processes share: one file without a name, a region of it for each worker.
+"""Shared memory of the trainer and its workers: one unnamed file with a region for each worker.
 
 A file of ``memfd_create`` lies in no folder, has no limit but the memory, and is gone with the last process that has
 it, however that ends.  Regions are far apart in it: what was never written takes no memory.  Each begins with a
@@ -23,7 +23,7 @@ from dlio_torch.syserrors import refused
 GONE, FREE, READING, SENT, HELD = range(5)
 """States of a block: without memory; free; being filled; on its way to the trainer; in use by the trainer."""
 MOST_BLOCKS = 4096
-"""Blocks of a region."""
+"""Maximum number of blocks in a region."""
 
 Numbers = npt.NDArray[np.int64]
 _REGION = 1 << 40
@@ -35,7 +35,7 @@ _TABLE = (_HEAD + 4 * MOST_BLOCKS) * 8
 
 
 def _number(position: int) -> property:
-    """One of the numbers before the columns."""
+    """Property for one of the numbers before the table of blocks."""
 
     def read(region: Region) -> int:
         return int(region.head[position])
@@ -47,7 +47,7 @@ def _number(position: int) -> property:
 
 
 class Region:
-    """The part of one worker; see the module.
+    """Region of one worker in the shared memory; the module describes its layout.
 
     Args:
         descriptor: of the file.
@@ -75,13 +75,16 @@ class Region:
         return np.frombuffer(window, np.uint8, size, offset)
 
     def make(self, block: int, size: int) -> None:
-        """Give a block fresh memory, whole pages of it; zeros."""
+        """Allocate zeroed memory of whole pages for a block."""
         whole = -(-max(1, size) // mmap.PAGESIZE) * mmap.PAGESIZE
         begin = self._aligned(max(self.end, _HUGE), _HUGE if whole >= _HUGE else mmap.PAGESIZE)
         if begin // _WINDOW != (begin + whole - 1) // _WINDOW:
             begin = self._aligned(begin, _WINDOW)
         if begin + whole > _REGION:
-            raise RunFailed(f"a worker made blocks of {_REGION} bytes in all", hint="lower train.batch_size")
+            raise RunFailed(
+                f"a loader worker has used up its {_REGION} bytes of shared memory for blocks",
+                hint="lower train.batch_size",
+            )
         self.offset[block], self.size[block], self.end = begin, whole, begin + whole
         if whole >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
             window, offset = self._window(block)
@@ -90,7 +93,7 @@ class Region:
         self.allocated += 1
 
     def give_up(self, block: int) -> None:
-        """Give the memory of a block back to the system; the same bytes of the file are never used again."""
+        """Return the memory of a block to the system; its bytes of the file are not used again."""
         window, offset = self._window(block)
         window.madvise(mmap.MADV_REMOVE, offset, int(self.size[block]))
         self.state[block] = GONE
@@ -100,7 +103,7 @@ class Region:
         return -(-value // to) * to
 
     def _window(self, block: int) -> tuple[mmap.mmap, int]:
-        """The mapping that holds a block, and its first byte there."""
+        """The mapping that contains a block, and the block's offset in it."""
         offset, size = int(self.offset[block]), int(self.size[block])
         begin = offset // _WINDOW * _WINDOW
         length = max(_WINDOW, self._aligned(offset + size - begin, mmap.PAGESIZE))
@@ -113,24 +116,24 @@ class Region:
         try:
             return mmap.mmap(self._descriptor, length, offset=self._base + begin)
         except OSError as error:
-            raise refused("memory that workers share cannot be mapped", error, elsewhere=_FEWER) from error
+            raise refused("shared memory of the loader workers cannot be mapped", error, elsewhere=_FEWER) from error
 
     alive = _number(0)
-    """The run whose batches are wanted; a worker that makes those of another one ends that."""
+    """Number of the current run; a worker ends any other run."""
     epoch = _number(1)
-    """The epoch of that run."""
+    """Epoch of the current run."""
     step = _number(2)
-    """The step that it begins with."""
+    """First step of the current run."""
     taken = _number(3)
-    """Groups of that run which the trainer has taken."""
+    """Number of groups of the current run that the trainer has taken."""
     end = _number(4)
-    """First byte of the next block."""
+    """Offset of the next block in bytes."""
     allocated = _number(5)
-    """Blocks that were given memory so far."""
+    """Number of blocks allocated so far."""
 
 
 class SharedMemory:
-    """The file, and for each worker an event that wakes it; workers of every start method receive it.
+    """Shared memory file and one wake-up event per worker; can be passed to workers of every start method.
 
     Args:
         workers: how many.
@@ -146,24 +149,25 @@ class SharedMemory:
             self._descriptors += [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(workers)]
         except OSError as error:
             raise RunFailed(
-                f"memory that workers share cannot be made: {error.strerror}", hint="set loader.num_workers=0"
+                f"shared memory for the loader workers cannot be created: {error.strerror}",
+                hint="set loader.num_workers=0",
             ) from error
 
     def region(self, worker: int) -> Region:
-        """The part of a worker."""
+        """The region of a worker."""
         return Region(self._descriptors[0], worker)
 
     def event(self, worker: int) -> int:
-        """A descriptor that can be read once :meth:`wake` was called."""
+        """Descriptor that becomes readable when :meth:`wake` is called."""
         return self._descriptors[1 + worker]
 
     def wake(self, worker: int) -> None:
-        """Let a worker look at its table."""
+        """Wake a worker so that it checks its region."""
         if self._descriptors:
             os.eventfd_write(self._descriptors[1 + worker], 1)
 
     def close(self) -> None:
-        """Close the descriptors; what is mapped stays until nobody refers to it."""
+        """Close the descriptors; mappings stay until nothing refers to them."""
         descriptors, self._descriptors = self._descriptors, []
         for descriptor in descriptors:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Streams of whole files by the decoupled engine: the order is known from the plan before anything is read.
+"""Streams of whole files in the decoupled engine, which knows their order from the plan before reading.
 
 Where samples are delivered in the order in which files are read, a group is what it always is.  Where a shuffle
 pool, or a file whose samples are permuted, stands between, files are read in their own order to memory of single
@@ -24,11 +24,11 @@ from dlio_torch.errors import DlioError
 from dlio_torch.native.memory import address_of
 
 Entries = Iterator[tuple[list[int], list[int]]]
-"""Batches, and the samples that come into memory for each."""
+"""Batches, and the samples that are read into memory for each."""
 
 
 class PlannedBatches:
-    """The batches of a plan, for threads that ask for steps in about their order.
+    """Batches of a plan, for threads that request steps in approximate order.
 
     Args:
         batches: of all steps from ``first`` on.
@@ -44,7 +44,7 @@ class PlannedBatches:
         self._ready: dict[int, Indices] = {}
 
     def __call__(self, step: int) -> Indices:
-        """Sample numbers of the batch; int64 of ``(batch_size,)``."""
+        """Sample numbers of the batch of a step; int64 of ``(batch_size,)``."""
         with self._lock:
             while step >= self._next:
                 self._ready[self._next] = np.array(next(self._batches), np.int64)
@@ -55,7 +55,7 @@ class PlannedBatches:
 
 @dataclass
 class _Fill:
-    """Samples that come into memory for a group.
+    """Samples that are read into memory for a group.
 
     Attributes:
         indices: the samples.
@@ -74,7 +74,7 @@ class _Fill:
 
 @dataclass(frozen=True)
 class _ScheduledGroup:
-    """Work of a group: reads ``fill``, then cuts ``batches`` from samples that it and earlier groups have read.
+    """Work of a group: reads ``fill``, then cuts ``batches`` from samples that this and earlier groups have read.
 
     Attributes:
         fill: see above.
@@ -88,7 +88,7 @@ class _ScheduledGroup:
 
 
 class _Schedule:
-    """Schedules groups in their order, for any thread that asks."""
+    """Thread-safe scheduler of groups in order."""
 
     def __init__(self, entries: Entries, steps: range, each: int) -> None:
         self._entries = entries
@@ -125,7 +125,7 @@ class _Schedule:
 
 
 class KeptGroups(BatchGroups):
-    """Groups of batches whose samples are read before, in the order of files, and kept until they are delivered.
+    """Groups of batches whose samples are read in file order and kept in memory until delivery.
 
     Args:
         source: what is read.
@@ -141,7 +141,7 @@ class KeptGroups(BatchGroups):
         self._buffers = BufferPool()
 
     def make(self, number: int, share: Share) -> list[Fetched]:
-        """See :class:`BatchGroups`; samples that cannot be read cost every batch that needs one of their group."""
+        """Makes the batches of a group; every batch that needs a sample of an unreadable fill becomes an error."""
         begun = self._batch_recorder.begin()
         group = self._schedule(number)
         self._fill(group.fill, share)
@@ -194,7 +194,7 @@ class KeptGroups(BatchGroups):
         return self._cut(plan, memory, begun)
 
     def _locations(self, sources: Sequence[tuple[_Fill, int]]) -> tuple[Ints, Ints]:
-        """Address of each sample, and the bytes of its arrays."""
+        """Address of each sample and bytes of its arrays."""
         by_fill: dict[int, tuple[_Fill, list[int], list[int]]] = {}
         for slot, (fill, position) in enumerate(sources):
             _, slots, positions = by_fill.setdefault(id(fill), (fill, [], []))

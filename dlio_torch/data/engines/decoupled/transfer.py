@@ -1,4 +1,4 @@
-"""Handing batches over from a worker: only where they lie in shared memory goes through a pipe."""
+"""Transfer of batches from a worker: only their locations in shared memory go through a pipe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Array = _There | npt.NDArray[np.generic]  # what lies in no block is small
 
 
 class _SentBatch(NamedTuple):
-    """A :class:`Fetched` whose arrays are named by where they lie."""
+    """:class:`Fetched` whose arrays are given by their locations in shared memory."""
 
     arrays: dict[str, _Array]
     number: int
@@ -32,7 +32,7 @@ class _SentBatch(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """The batches of a group on their way.
+    """Message with the batches of a group.
 
     Attributes:
         worker: who made them.
@@ -44,7 +44,7 @@ class Sent(NamedTuple):
 
 
 def send(worker: int, items: Sequence[Fetched], blocks: SharedBlocks) -> Sent:
-    """Leave the batches of a group to the trainer."""
+    """Transfer the batches of a group to the trainer."""
     sent: list[_SentBatch] = []
     used: set[int] = set()
     for item in items:
@@ -61,7 +61,7 @@ def send(worker: int, items: Sequence[Fetched], blocks: SharedBlocks) -> Sent:
 
 
 class Inbox:
-    """The trainer's side of a worker.
+    """Trainer's end of the transfer from a worker.
 
     Args:
         region: of the worker.
@@ -75,7 +75,7 @@ class Inbox:
         self._held: dict[int, weakref.ref[Memory]] = {}
 
     def open(self, sent: Sent) -> list[Fetched]:
-        """The batches, as views of the worker's memory; a block is the worker's again when none is left."""
+        """Returns the batches as views of the worker's memory; a block returns to the worker when no view is left."""
         memories: dict[int, Memory] = {}
         items: list[Fetched] = []
         for item in sent.items:
@@ -92,7 +92,7 @@ class Inbox:
         return items
 
     def close(self) -> None:
-        """Unlock memory that was pinned."""
+        """Unpin the memory."""
         if self._pinned is not None:
             self._pinned.close()
 

@@ -1,4 +1,4 @@
-"""The decoupled engine across worker processes, which make batches in memory that all share.
+"""Decoupled engine with worker processes, which make batches in shared memory.
 
 Of batches of sample numbers each makes every n-th group; of a plan in parts, which read their files in an order of
 their own, each makes one part, and the trainer takes a batch of each in turn, as from torch's workers.
@@ -38,11 +38,11 @@ from dlio_torch.data.workers.exits import WorkerLimits
 from dlio_torch.native.extents import open_mover
 
 _PARENT_S = 2.0
-"""Seconds in which a worker notices that its trainer has ended without a word."""
+"""Maximum seconds until a worker notices that its trainer has ended unexpectedly."""
 
 
 class WorkersEngine:
-    """Worker processes that fill blocks of shared memory; see ``loader.Engine``.
+    """Engine whose worker processes fill blocks of shared memory.
 
     Args:
         config: the options of ``loader``.
@@ -71,32 +71,32 @@ class WorkersEngine:
 
     @property
     def blocks_made(self) -> int:
-        """Blocks that all workers have made so far."""
+        """Number of blocks that all workers have allocated so far."""
         return sum(region.allocated for region in self._regions)
 
     @property
     def workers(self) -> list[BaseProcess]:
-        """See ``loader.Engine``."""
+        """The worker processes."""
         return self._loaders.workers
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
-        """Batches of ``epoch`` from ``step`` on."""
+        """Start the batches of ``epoch`` from ``step`` on."""
         self._stop()
         order = None if self._plan is None else round_robin(self._plan.left(epoch, step))
         return _Items(self._loaders.start(epoch, step), self, self._groups.run, order)
 
     def open(self, sent: Sent) -> list[Fetched]:
-        """The batches of a group that a worker has sent."""
+        """Opens the batches of a group that a worker has sent."""
         return self._inboxes[sent.worker].open(sent)
 
     def took(self, worker: int, run: int) -> None:
-        """The trainer has taken all of a group of ``worker``."""
+        """Record that the trainer has taken all batches of a group of ``worker``."""
         if run == self._groups.run:
             self._regions[worker].taken += 1
             self._shared.wake(worker)
 
     def close(self) -> None:
-        """End the workers; memory that batches refer to stays theirs."""
+        """End the workers; memory that batches refer to stays valid."""
         self._stop()
         self._loaders.close()
         for inbox in self._inboxes:
@@ -109,14 +109,14 @@ class WorkersEngine:
             region.epoch, region.step, region.taken, region.alive = epoch, step, 0, self._groups.run
 
     def _stop(self) -> None:
-        """Whoever still waits for room goes on to the end of its run."""
+        """End the current run of each worker, so that waiting threads finish."""
         for worker, region in enumerate(self._regions):
             region.alive = self._groups.run + 1
             self._shared.wake(worker)
 
 
 class _Items(Iterator[Fetched]):
-    """The batches of one epoch, as they come from the workers.
+    """Iterator over the batches of one epoch in the order of their arrival from the workers.
 
     Args:
         source: groups of batches.
@@ -150,7 +150,7 @@ class _Items(Iterator[Fetched]):
 
 
 class WorkerGroups(IterableDataset[Sent]):
-    """Dataset of the DataLoader: gives a worker's share of the groups of each run.
+    """Dataset for the DataLoader that yields a worker's share of the groups of each run.
 
     Args:
         config: the options of ``loader``.
@@ -182,7 +182,7 @@ class WorkerGroups(IterableDataset[Sent]):
 
 
 class _WorkerReaders:
-    """Reader threads of a worker process, which persist between runs as it does."""
+    """Reader threads of a worker process, which persist between runs."""
 
     def __init__(
         self, config: LoaderConfig, source: DecoupledSource, sampler: BatchSampler | PipePlan, shared: SharedMemory
@@ -197,7 +197,7 @@ class _WorkerReaders:
         self._watch = _Watch(self._region, shared.event(self._number))
 
     def groups(self, run: int) -> Iterator[Sent]:
-        """The groups of a run, until it ends or is ended."""
+        """Yields the groups of a run until its end or until it is stopped."""
         if self._region.alive != run:
             return
         epoch = self._engine.start(self._region.epoch, self._region.step)
@@ -215,7 +215,7 @@ class _WorkerReaders:
 
 
 class _Watch:
-    """The thread of a worker that hears what the trainer has taken, and when a run is to end."""
+    """Thread of a worker that follows which groups the trainer has taken and when a run ends."""
 
     def __init__(self, region: Region, event: int) -> None:
         self._region = region
@@ -228,7 +228,7 @@ class _Watch:
         threading.Thread(target=self._listen, name="watch of the trainer", daemon=True).start()
 
     def follow(self, epoch: Epoch, run: int) -> None:
-        """Listen on behalf of a run."""
+        """Follow the trainer's progress for a run."""
         with self._lock:
             self._epoch, self._run, self._taken, self.given = epoch, run, 0, deque()
             self._take_commands()

@@ -1,4 +1,4 @@
-"""Samples that are extents of bytes, read by ``MPI.File``."""
+"""Reading of samples that are contiguous byte ranges, by ``MPI.File``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING = Extents(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 class FlatFile:
-    """A file of the data set, opened by all ranks of a meeting.
+    """File of the data set, opened collectively by all ranks of a meeting.
 
     The file's own tables (headers, an index) are read by each rank through POSIX, the samples by MPI-IO.
 
@@ -55,7 +55,7 @@ class FlatFile:
         self._files = {place: _Opened(place, meeting) for place in paths}
 
     def read(self, rows: Ints, into: Sequence[Ints], memory: Memory) -> int:
-        """Read samples, by one call for each file that they lie in, whether this rank asks for any or not.
+        """Read samples by one call per file; every rank must make the call, even if it needs no sample.
 
         Args:
             rows: positions in the file; int64.
@@ -82,13 +82,13 @@ class FlatFile:
         return requested
 
     def close(self) -> None:
-        """Close it, together with the other ranks."""
+        """Close the file collectively with the other ranks."""
         for file in self._files.values():
             file.close()
 
 
 class _Opened:
-    """One of its files, open."""
+    """Open MPI file of one path."""
 
     def __init__(self, path: Path, meeting: Meeting) -> None:
         self._path = path
@@ -105,15 +105,18 @@ class _Opened:
         if len(ends) and (int(ends[-1]) > self._size or int(extents.offsets[0]) < 0):
             # MPI-IO need not tell that a file ended before what was asked for.
             raise DataError(
-                f"{self._path} has {self._size} bytes, asked for {int(extents.lengths[-1])} from byte "
-                f"{int(extents.offsets[-1])} on",
-                hint="the file is damaged or incomplete; remove it and generate again",
+                f"{self._path} has {self._size} bytes, but {int(extents.lengths[-1])} bytes from byte "
+                f"{int(extents.offsets[-1])} on were requested",
+                hint="the file is damaged or incomplete; remove the file and generate the data again",
             )
         first = np.ones(len(ends), bool)  # of a sample that is in the batch twice, the first
         first[1:] = extents.offsets[1:] != extents.offsets[:-1]
         distinct = extents.taken(first)
         if (distinct.offsets[1:] < (distinct.offsets + distinct.lengths)[:-1]).any():
-            raise DataError(f"{self._path}: samples overlap", hint="set access.io=posix")
+            raise DataError(
+                f"{self._path}: samples overlap in the file, so that one MPI-IO call cannot read them",
+                hint="set access.io=posix",
+            )
         size = int(distinct.lengths.sum())
         with self._meeting.watch(f"a {self._meeting.figures.io} read"), refusing(self._path):
             self._call(_joined(distinct), memory)
@@ -154,7 +157,7 @@ class _Opened:
 
 
 def _joined(extents: Extents) -> Extents:
-    """Neighbours in the file that are neighbours in memory as one extent; those that are too long for a count cut."""
+    """Joins extents that are adjacent in file and memory, and splits extents that are too long for an MPI count."""
     if not len(extents.offsets):
         return extents
     gap = (np.diff(extents.offsets) != extents.lengths[:-1]) | (np.diff(extents.to) != extents.lengths[:-1])
@@ -170,6 +173,8 @@ def _joined(extents: Extents) -> Extents:
 
 def _no_extents(path: Path) -> DataError:
     return DataError(
-        f"{path}: its samples are not extents of bytes (compressed, chunked or framed), which MPI-IO alone could read",
-        hint="set access.io=posix, or store them uncompressed; dataset.format=hdf5 reads chunks by parallel HDF5",
+        f"{path}: MPI-IO can read only samples that are contiguous byte ranges, but this file is compressed, chunked "
+        "or framed",
+        hint="set access.io=posix, store the samples uncompressed, or set dataset.format=hdf5, which reads chunks "
+        "by parallel HDF5",
     )

@@ -1,4 +1,4 @@
-"""Batches that are read by MPI-IO, step by step, on all ranks in the same order."""
+"""Dataset whose batches are read by MPI-IO, step by step in the same order on all ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _File = FlatFile | SharedFile
 
 
 class MpiDataset:
-    """Samples of one split, read by MPI-IO; :meth:`begin` says where an epoch goes on.
+    """Map-style dataset of one split, read by MPI-IO; :meth:`begin` sets the next step.
 
     Args:
         fmt: knows the files.
@@ -81,13 +81,13 @@ class MpiDataset:
         return self._manifest.num_samples
 
     def begin(self, epoch: int, step: int) -> None:
-        """The next batch is that of this step."""
+        """Set the step of the next batch."""
         if self._needed is not None:
             self._needed.begin(epoch)
         self._step = step
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """The batch of the next step, whose samples ``indices`` are.
+        """Reads the batch of the next step, which has the samples ``indices``.
 
         Raises:
             DataError: a file is damaged or missing, or (``verify``) holds other content.
@@ -118,7 +118,7 @@ class MpiDataset:
         return batch
 
     def _calls(self, files: Ints) -> Iterator[tuple[Ints, list[int]]]:
-        """Positions in the batch, and the files that are read from for them: by any rank, where all read together."""
+        """Yields batch positions and files of each read call, including files that only other ranks need."""
         every = np.arange(len(files))
         groups = [every] if self._by_step else np.split(every, len(files))
         if self._needed is None:
@@ -127,11 +127,14 @@ class MpiDataset:
             return
         for positions, needed in zip(groups, self._needed(self._step), strict=True):
             if not set(files[positions].tolist()) <= set(needed):  # the others would wait for ever
-                raise RunFailed("this rank's batch is not the one that the others expect it to read")
+                raise RunFailed(
+                    "this rank was asked for another batch than the other ranks expect, so that collective reads "
+                    "would hang"
+                )
             yield positions, needed
 
     def _open_all(self, numbers: Sequence[int]) -> None:
-        """Have these files open; the same on all ranks that read together."""
+        """Open these files if needed; all ranks that read together must pass the same files."""
         for number in numbers:
             if number in self._open:
                 self._open.move_to_end(number)
@@ -157,7 +160,7 @@ class MpiDataset:
 
 
 class _Buffer:
-    """The memory of a batch, and how files are read into it."""
+    """Memory of a batch, and reads of files into it."""
 
     def __init__(self, dataset: MpiDataset, indices: Indices, files: Ints, rows: Ints) -> None:
         self._dataset = dataset
@@ -179,7 +182,7 @@ class _Buffer:
         self._memory = np.empty(size, np.uint8)
 
     def read(self, number: int, positions: Ints, rows: Ints) -> int:
-        """Read samples of file ``number``; returns the bytes that were asked for."""
+        """Read samples of file ``number``; returns the requested bytes."""
         dataset = self._dataset
         file = dataset._open[number]
         began = time.perf_counter_ns()
@@ -197,7 +200,7 @@ class _Buffer:
         return size
 
     def finish(self) -> Batch:
-        """The tensors."""
+        """Returns the tensors of the batch."""
         if self._library is not None:
             return self._library.finish()
         nowhere = np.zeros(0, np.int32)

@@ -1,4 +1,4 @@
-"""The ranks that read by MPI-IO, the hints that they give, and what they have asked for."""
+"""Group of ranks that read by MPI-IO, with their MPI-IO hints and request counters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dlio_torch.dist.ranked import RankedCommunicator
 from dlio_torch.errors import DataError, MissingPackageError
 
 _NO_LARGE_TYPES = ("MPICH", (4, 0))
-"""Its MPI-IO ends the process where a datatype was made by MPI-4's functions, which mpi4py 4 uses."""
+"""MPI version whose MPI-IO aborts for datatypes made by MPI-4 functions, which mpi4py 4 uses."""
 
 
 def check_datatypes(io: str) -> None:
-    """Check that the MPI can read scattered extents, as samples that lie where they lie need it.
+    """Check that the MPI library can read scattered extents.
 
     Raises:
         MissingPackageError: it cannot.
@@ -27,20 +27,20 @@ def check_datatypes(io: str) -> None:
     if (name, version[:2]) == _NO_LARGE_TYPES:
         raise MissingPackageError(
             f"access.io={io}: {version_line()} aborts in MPI-IO with the datatypes that mpi4py 4 makes",
-            hint="take MPICH 4.1 or later, Open MPI, or dataset.format=hdf5, which makes its own",
+            hint="use MPICH 4.1 or later or Open MPI, or set dataset.format=hdf5, which uses other datatypes",
         )
 
 
 class Closable(Protocol):
-    """An open file; closing it is a call that all ranks make together."""
+    """Protocol of an open file whose close is a collective call."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
 
 
 @dataclass
 class Figures:
-    """MPI-IO requests of one rank, counted; sent to rank 0.
+    """Counters of one rank's MPI-IO requests, which are sent to rank 0.
 
     Attributes:
         io: ``independent`` or ``collective``.
@@ -59,7 +59,7 @@ class Figures:
     hints: dict[str, str] | None = None
 
     def count(self, size: int) -> None:
-        """A call has asked for so many bytes."""
+        """Count a call and its requested bytes."""
         self.calls += 1
         self.empty_calls += size == 0
         self.asked_bytes += size
@@ -67,7 +67,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Meeting:
-    """Who reads, and how.
+    """Ranks that read together, and their MPI-IO settings.
 
     Attributes:
         comm: mpi4py's communicator of the ranks that call together; for independent calls that of this one alone.
@@ -89,7 +89,7 @@ class Meeting:
 
     @classmethod
     def of(cls, comm: Communicator, io: str, hints: Sequence[str]) -> Meeting:
-        """The meeting of a run's ranks.
+        """Creates the group of a run's ranks.
 
         Args:
             comm: the ranks.
@@ -110,19 +110,19 @@ class Meeting:
         return cls(world if collective else MPI.COMM_SELF, info, collective, Figures(io, version_line()), {}, ranks)
 
     def alone(self) -> Meeting:
-        """The same of this rank by itself."""
+        """Creates a group that consists of this rank alone."""
         meeting = replace(self, comm=MPI.COMM_SELF, ranks=None, opened={}, others=[])
         self.others.append(meeting)
         return meeting
 
     def watch(self, call: str) -> AbstractContextManager[None]:
-        """A call that waits for the other ranks; ends the run where one does not come within ``dist.timeout_s``."""
+        """Context of a collective call; ends the run if a rank does not join within ``dist.timeout_s``."""
         if self.ranks is None or not self.collective:
             return nullcontext()
         return self.ranks.watched_collective(call)
 
     def file(self, path: Path) -> Any:
-        """mpi4py's file, opened by all ranks of ``comm``.
+        """Opens mpi4py's file collectively on all ranks of ``comm``.
 
         Raises:
             DataError: MPI does not open it.
@@ -137,17 +137,17 @@ class Meeting:
         return file
 
     def keep(self, file: Closable) -> None:
-        """Remember an open file, so that :meth:`close` closes it."""
+        """Register an open file, so that :meth:`close` closes it."""
         self.opened[id(file)] = file
 
     def drop(self, file: Closable) -> None:
-        """Close a file now."""
+        """Close a registered file now."""
         del self.opened[id(file)]
         with self.watch("closing a file"):
             file.close()
 
     def close(self) -> None:
-        """Close all files, in the same order on all ranks; not after a failure, when others would be waited for."""
+        """Close all files in the same order on all ranks; must not be called after a failure, when it would hang."""
         for other in self.others:
             other.close()
         for file in list(self.opened.values()):
@@ -156,7 +156,7 @@ class Meeting:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn what MPI raises into the one-line error for the file.
+    """Turn an MPI exception into the one-line error for the file.
 
     Raises:
         DataError: in its place.
@@ -167,4 +167,4 @@ def refusing(path: Path) -> Iterator[None]:
         why = MPI.Get_error_string(error.Get_error_class())
         if error.Get_error_class() == MPI.ERR_NO_SUCH_FILE:
             raise DataError(f"{path} does not exist", hint="generate the data, or correct dataset.path") from error
-        raise DataError(f"{path} cannot be read by MPI-IO: {why}", hint="look at the file system") from error
+        raise DataError(f"{path} cannot be read by MPI-IO: {why}", hint="check the file system") from error

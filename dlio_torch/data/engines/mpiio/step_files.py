@@ -1,4 +1,4 @@
-"""Which files the ranks need in a step, known to each of them from the order alone, without a message."""
+"""Files that all ranks need in a step, computed on each rank from the sample order without communication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlio_torch.data.order.sampler import BatchSampler
 
 
 class NeededFiles:
-    """The files that any rank reads from, for each call of a step.
+    """Files that any rank reads in each call of a step.
 
     Where the files of ranks differ this holds the order of all samples, four bytes each, as the ranks' own
     samplers together do.
@@ -31,11 +31,11 @@ class NeededFiles:
         self._producers: list[BatchProducer] = []
 
     def begin(self, epoch: int) -> None:
-        """The next steps are of this epoch."""
+        """Set the epoch of the next steps."""
         self._producers = [sampler.batch_producer(epoch) for sampler in self._samplers]
 
     def __call__(self, step: int) -> list[list[int]]:
-        """Numbers of files in ascending order, for each call of this step."""
+        """Ascending file numbers for each call of this step."""
         calls = 1 if self._by_step else self._size
         if not self._producers:
             return [[0]] * calls
@@ -47,7 +47,7 @@ class NeededFiles:
 
 
 def samplers_of_all_ranks(sampler: BatchSampler) -> list[BatchSampler]:
-    """Samplers that together give what all ranks read in each step, in the order of ranks."""
+    """Samplers of all ranks, in the order of ranks."""
     spec, steps = sampler.spec, len(sampler)
     if spec.partition == "none":
         return [sampler]  # all ranks read the same

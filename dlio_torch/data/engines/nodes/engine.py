@@ -1,4 +1,4 @@
-"""The engine ``nodes``: a rank's batches through torchdata.nodes.
+"""Engine ``nodes``: a rank's batches through torchdata.nodes.
 
 torchdata 0.11 waits without limit for a worker that was killed or a read that hangs, so a thread of ours
 watches the chain of nodes and ends it.
@@ -41,7 +41,7 @@ _ENDING_S = 1.0  # that threads and processes have to end by themselves
 
 
 def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> NodesEngine:
-    """The engine for a rank's batches of sample numbers.
+    """Builds the engine for a rank's batches of sample numbers.
 
     Args:
         config: the options of ``loader``.
@@ -55,7 +55,7 @@ def build(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan
 
 
 class NodesEngine:
-    """Starts epochs; see ``loader.Engine``.
+    """Engine that runs each epoch as a chain of torchdata nodes.
 
     torchdata starts new threads and processes for each epoch, so each epoch also builds new nodes: the rest of an
     abandoned epoch then takes nothing from the next one.
@@ -80,11 +80,11 @@ class NodesEngine:
 
     @property
     def workers(self) -> list[BaseProcess]:
-        """See ``loader.Engine``."""
+        """The worker processes of the current epoch."""
         return [] if self._running is None else self._running.workers
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
-        """Batches of ``epoch`` from ``step`` on."""
+        """Start the batches of ``epoch`` from ``step`` on."""
         self._end()
         self._batches.begin(epoch, step)
         self._running = _Running(self._chain(), self._config, self._limits)
@@ -130,11 +130,11 @@ class NodesEngine:
 
 
 def _nothing() -> None:
-    """Nothing to remove."""
+    """Does nothing, since there is nothing to remove."""
 
 
 class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has no types
-    """The rank's batches of sample numbers as a node."""
+    """Node that yields the rank's batches of sample numbers."""
 
     def __init__(self, batches: EpochBatches) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class _IndexNode(tn.BaseNode[list[int]]):  # type: ignore[misc]  # torchdata has
 
 
 class _Running(Iterator[Fetched]):
-    """One epoch of a chain of nodes, and the thread that watches it."""
+    """Running epoch of a chain of nodes, with the thread that monitors it."""
 
     def __init__(self, node: Any, config: LoaderConfig, limits: WorkerLimits) -> None:
         self._trouble: DlioError | None = None
@@ -187,11 +187,11 @@ class _Running(Iterator[Fetched]):
 
     @property
     def workers(self) -> list[BaseProcess]:
-        """The processes that read."""
+        """The worker processes."""
         return self._workers
 
     def close(self) -> None:
-        """End threads and processes; those that hang are killed, or left to end after their read."""
+        """End threads and processes; hanging processes are killed, hanging threads end after their read."""
         self._over.set()
         if self._watch is not None:
             self._watch.join()
@@ -230,7 +230,7 @@ class _Running(Iterator[Fetched]):
 
     @contextlib.contextmanager
     def _threads_noted(self) -> Iterator[None]:
-        """Keep what ends a thread of torchdata in the body, where Python would print a traceback."""
+        """Record errors that end torchdata's threads during the body, instead of printing tracebacks."""
         others = threading.excepthook
 
         def note(ended: threading.ExceptHookArgs) -> None:
@@ -256,13 +256,13 @@ class _Running(Iterator[Fetched]):
         return None
 
     def _note(self, _: threading.Thread) -> None:
-        """Called in a thread that ends by an exception."""
+        """Record an exception; called in the thread that it ends."""
         error = sys.exc_info()[1]
         assert error is not None
         self._note_error(error)
 
     def _note_error(self, error: BaseException) -> None:
-        """End the epoch because of an error; a worker that died may be the cause of it."""
+        """End the epoch because of an error, which may be caused by a dead worker."""
         end = time.monotonic() + _ENDING_S
         while not self._over.is_set() and self._trouble is None:
             trouble = self._find_trouble()
@@ -275,7 +275,7 @@ class _Running(Iterator[Fetched]):
         self._stop()
 
     def _stop(self) -> None:
-        """Ask all parts to end: who waits for an item is told that there are no more."""
+        """Ask all threads and workers to end; waiting consumers get the end of the data."""
         for part in self._parts:
             private_names.ask_node_to_stop(part)
 

@@ -1,4 +1,4 @@
-"""Facts about the pipeline of torchdata's nodes."""
+"""Facts about engine ``nodes``, a pipeline of torchdata nodes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class NodesFacts(EngineFacts):
         if config.loader.style == "pipe":
             fail(
                 ["loader.engine", "loader.style"],
-                "nodes are a pipeline of their own and take no DataPipe",
+                "the engine builds its own pipeline of nodes and cannot run a DataPipe",
                 "set loader.style=map, or loader.engine=dataloader",
             )
         if config.loader.persistent_workers:
             fail(
                 ["loader.engine", "loader.persistent_workers"],
-                "nodes start new workers in each epoch",
+                "the engine starts new workers in each epoch",
                 "set loader.persistent_workers=false, or loader.engine=dataloader",
             )

@@ -1,4 +1,4 @@
-"""The only place that builds DataLoaders: torch's and torchdata's, run as an engine, and ended in time."""
+"""Engines ``dataloader`` and ``stateful``: the only module that builds DataLoaders of torch and torchdata."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ T = TypeVar("T")
 
 
 def _nothing() -> None:
-    """Nobody waits for another thread's read."""
+    """Does nothing, since no thread waits for the read of another."""
 
 
 def build(
     config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits
 ) -> DataLoaderEngine:
-    """The engine for a rank's batches: one DataLoader, or one for each reader thread.
+    """Builds the engine for a rank's batches: one DataLoader, or one for each reader thread.
 
     Args:
         config: the options of ``loader``.
@@ -54,7 +54,7 @@ def build(
         return DataLoaderEngine(config, source.begin, pipes, source.end, limits)
     assert isinstance(source, CatchingDataset)  # Loading.source() gives this engine no other
     if isinstance(sampler, PipePlan):
-        raise ValueError("a plan of pipes needs the pipes")
+        raise ValueError("a plan of pipes needs a source that is a pipe")
     shares = max(1, config.read_threads)
     batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
     loaders = [over_samples(config, source, share) for share in batches]
@@ -63,7 +63,7 @@ def build(
 
 
 class DataLoaderEngine:
-    """One DataLoader, or one for each reader thread, over the rank's batches.
+    """Engine of one DataLoader, or one for each reader thread, over the rank's batches.
 
     Args:
         config: the options of ``loader``.
@@ -134,7 +134,7 @@ class DataLoaderEngine:
 
 
 def _shut_down(iterator: Any) -> None:
-    """End the workers of one of torch's iterators; those inside a read after a while are killed.
+    """End the workers of a torch iterator; workers that are still inside a read after a grace period are killed.
 
     Torch waits five seconds for each worker, one after another.
     """
@@ -163,7 +163,7 @@ def _kill(workers: Sequence[BaseProcess]) -> None:
 
 
 def in_sequence(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, int], None]:
-    """Calls all of them."""
+    """Runs all functions one after another."""
 
     def call(epoch: int, step: int) -> None:
         for function in calls:
@@ -173,7 +173,7 @@ def in_sequence(calls: Sequence[Callable[[int, int], None]]) -> Callable[[int, i
 
 
 def over_samples(config: LoaderConfig, dataset: CatchingDataset, batches: EpochBatches) -> DataLoader[Fetched]:
-    """A DataLoader of the batches of sample numbers that ``batches`` gives."""
+    """Creates a DataLoader of the batches of sample numbers from ``batches``."""
     if config.style == "pipe":
         return over_pipe(config, BatchIndices(batches).read_samples(dataset))
     kind, options = _kind_of_loader(config)
@@ -182,12 +182,12 @@ def over_samples(config: LoaderConfig, dataset: CatchingDataset, batches: EpochB
 
 
 def over_pipe(config: LoaderConfig, pipe: IterDataPipe[Fetched]) -> DataLoader[Fetched]:
-    """A DataLoader of the batches that ``pipe`` gives."""
+    """Creates a DataLoader of the batches from ``pipe``."""
     return over_iterable(config, PlainIterable(pipe))
 
 
 def over_iterable(config: LoaderConfig, dataset: IterableDataset[T]) -> DataLoader[T]:
-    """A DataLoader of what ``dataset`` gives, passed on as it is."""
+    """Creates a DataLoader that passes the items of ``dataset`` on unchanged."""
     kind, options = _kind_of_loader(config)
     with _torch_warnings():
         return kind(dataset, batch_size=None, collate_fn=passed_through, **options)
@@ -211,7 +211,7 @@ def _kind_of_loader(config: LoaderConfig) -> tuple[type[DataLoader[Any]], dict[s
 
 @contextlib.contextmanager
 def _torch_warnings() -> Iterator[None]:
-    """Leave out what torch says to the authors of StatefulDataLoader."""
+    """Suppress warnings of torch that are meant for the authors of StatefulDataLoader."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "'set_vital' is deprecated")
         yield

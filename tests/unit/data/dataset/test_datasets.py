@@ -232,7 +232,9 @@ def test_verify_names_the_sample_whose_content_is_another(tmp_path: Path) -> Non
     manifest.path(1).write_bytes(content)
     indices = [0, 9, 10, 11]
     SampleDataset(fmt, manifest, NULL).__getitems__(indices)
-    with pytest.raises(DataError, match=r"0000001\.raw: sample 3 is not what was generated: data: byte 5 of 32"):
+    with pytest.raises(
+        DataError, match=r"0000001\.raw: sample 3 differs from the generated content in array data: byte 5 of 32"
+    ):
         SampleDataset(fmt, manifest, NULL, verify=True).__getitems__(indices)
 
 

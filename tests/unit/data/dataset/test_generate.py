@@ -266,7 +266,10 @@ def test_a_second_generation_at_the_same_time_is_refused(tmp_path: Path) -> None
     with pytest.raises(PreconditionError) as caught:
         generated(config, RawFormat(config.dataset))
     assert caught.value.exit_code == 3
-    assert str(caught.value) == f"another process is writing {folder}; wait for it, or choose another dataset.root"
+    assert (
+        str(caught.value)
+        == f"another process is writing {folder}; wait for the other process, or choose another dataset.root"
+    )
     first.communicate()
     assert first.returncode == 0
     done, _ = generated(config, RawFormat(config.dataset))
@@ -430,7 +433,7 @@ def free(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> None:
 def test_too_little_space_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, 3, 10, format="raw")  # 960 bytes
     free(monkeypatch, 959)
-    with pytest.raises(PreconditionError, match=r"needs 960 B and the file system has 959 B left"):
+    with pytest.raises(PreconditionError, match=r"needs 960 B, but the file system has only 959 B left"):
         generated(config, RawFormat())
     assert list(tmp_path.rglob("*.raw")) == []
     free(monkeypatch, 960)

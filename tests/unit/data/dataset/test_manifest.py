@@ -234,7 +234,11 @@ def test_a_folder_with_nested_files_of_different_lengths(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [({}, "holds no"), ({"a.h5": 3}, "holds no"), ({"a.raw": 2, "b.raw": 0}, r"b\.raw holds no samples")],
+    [
+        ({}, r"contains no \*\.raw"),
+        ({"a.h5": 3}, r"contains no \*\.raw"),
+        ({"a.raw": 2, "b.raw": 0}, r"b\.raw holds no samples"),
+    ],
 )
 def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path, names: dict[str, int], message: str) -> None:
     for name, samples in names.items():

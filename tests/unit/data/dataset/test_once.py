@@ -121,7 +121,7 @@ def test_the_file_is_generated_once_and_its_absence_is_told(tmp_path: Path, caps
     stats.unlink()
     capsys.readouterr()
     assert cli.main(["train", *small(tmp_path)]) == 3
-    assert f"dataset.once: {stats} does not exist; write it with the verb generate" in capsys.readouterr().err
+    assert f"dataset.once: {stats} does not exist; write the file with the verb generate" in capsys.readouterr().err
     # So that a run writes it, and nothing else.
     assert cli.main(["generate", *small(tmp_path)]) == 0
     assert stats.is_file()
@@ -156,7 +156,9 @@ def test_what_cannot_be_is_refused(once: str, words: str) -> None:
 def test_a_format_that_reads_no_columns_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["dataset=npz", f"dataset.once=[{{name: s.npz, columns: [1], {FIELDS}]"]
     assert cli.main(["generate", "recipe=minimal", f"dataset.root={tmp_path}", *options]) == 2
-    assert "dataset.once.0.columns=[1]: format npz reads whole arrays" in capsys.readouterr().err
+    assert (
+        "dataset.once.0.columns=[1] cannot be used with format npz, which reads whole arrays" in capsys.readouterr().err
+    )
 
 
 def test_other_formats_read_their_own_files_once(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def a_dangling_link(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-THINGS = {a_pipe: "a named pipe", a_folder: "a folder", a_dangling_link: "a link to nothing"}
+THINGS = {a_pipe: "a named pipe", a_folder: "a folder", a_dangling_link: "a broken symbolic link"}
 
 
 @pytest.mark.parametrize("thing", THINGS)
@@ -127,12 +127,12 @@ def test_a_file_whose_companion_is_missing_is_written_again(
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("seed", 7, r"says seed=7, this run's data have \d+"),
-        ("version", 0, r"says version=0, this run's data have 1"),
-        ("samples_per_file", 8, r"says samples_per_file=8, this run's data have 7"),
-        ("layout", {"format": "npz"}, r"says layout\.\w+="),
-        ("layout", None, r"says layout=null"),
-        ("parameters", {"raw": float("nan")}, "its parameters are not those of format hdf5"),
+        ("seed", 7, r"states seed=7, but this run's configuration requires \d+"),
+        ("version", 0, r"states version=0, but this run's configuration requires 1"),
+        ("samples_per_file", 8, r"states samples_per_file=8, but this run's configuration requires 7"),
+        ("layout", {"format": "npz"}, r"states layout\.\w+="),
+        ("layout", None, r"states layout=null"),
+        ("parameters", {"raw": float("nan")}, "the parameters do not belong to format hdf5"),
     ],
 )
 def test_a_stale_manifest_is_named(tmp_path: Path, key: str, value: object, words: str) -> None:
@@ -150,5 +150,5 @@ def test_a_manifest_without_the_parameters_of_its_format_is_named(
     tmp_path: Path, name: str, parameters: dict[str, float]
 ) -> None:
     fmt = registry.create(CONFIGS[name], 1)
-    with pytest.raises(DataError, match=f"its parameters are not those of format {name}"):
+    with pytest.raises(DataError, match=f"the parameters do not belong to format {name}"):
         description.use_description({"parameters": parameters}, tmp_path, fmt)

@@ -41,7 +41,7 @@ def test_a_swapped_pair_of_files_is_found_in_every_format(tmp_path: Path, name: 
         other.rename(one)
         aside.rename(other)
     last = manifest.num_samples - 1
-    with pytest.raises(DataError, match=r"train_0000001.* is not what was generated: ") as caught:
+    with pytest.raises(DataError, match=r"train_0000001.* differs from the generated content in array ") as caught:
         SampleDataset(fmt, manifest, NULL, verify=True).__getitems__([last])
     assert f"; sample {last} of train" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -59,8 +59,9 @@ def test_the_line_names_the_byte_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         SampleDataset(fmt, manifests["train"], NULL, verify=True).__getitems__([8, 9])
     assert str(caught.value).startswith(
-        f"{path}: sample 2 is not what was generated: v/rows: byte 6 of {len(rows)} differs (1 bytes in all); "
-        f"sample 9 of train, byte {at} of train_0000001.h5; the file is damaged, or in the place of another one"
+        f"{path}: sample 2 differs from the generated content in array v/rows: "
+        f"byte 6 of {len(rows)} differs (1 bytes in all); "
+        f"sample 9 of train, byte {at} of train_0000001.h5; the file is damaged, or was replaced by another file"
     )
 
 
@@ -68,7 +69,7 @@ def test_a_format_that_cannot_tell_says_so(tmp_path: Path) -> None:
     fmt, manifest = make_raw(tmp_path)
     batch: Batch = SampleDataset(fmt, manifest, NULL)[8]
     batch["data"][0, 1] += 1
-    with pytest.raises(DataError, match="sample 8 of train, whose place in the file is not known"):
+    with pytest.raises(DataError, match="sample 8 of train, at an unknown position in the file"):
         check_contents(batch, fmt, manifest)
 
 
@@ -78,8 +79,10 @@ def test_a_file_of_another_seed_or_layout_is_found(tmp_path: Path) -> None:
     path = manifests["train"].path(1)
     seed = replace(config, seed=9)
     others = {
-        "is not what was generated": replace(seed, dataset=replace(config.dataset, root=str(tmp_path / "seed"))),
-        "holds float32, expected int32": config_of(
+        "differs from the generated content": replace(
+            seed, dataset=replace(config.dataset, root=str(tmp_path / "seed"))
+        ),
+        "holds float32, but the configuration expects int32": config_of(
             tmp_path / "type", fields=[replace(field, dtype="float32") for field in config.dataset.fields]
         ),
         "holds 5 samples, expected 7": config_of(tmp_path / "count", samples_per_file=5),
@@ -127,7 +130,8 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     place = f"sample 15 of train, byte {len(content) - 5} of train_0000001.h5"
     return (
         folder,
-        f"{path}: sample 7 is not what was generated: data: byte 251 of 256 differs (1 bytes in all); {place}",
+        f"{path}: sample 7 differs from the generated content in array data: "
+        f"byte 251 of 256 differs (1 bytes in all); {place}",
     )
 
 
@@ -153,10 +157,10 @@ def test_every_way_of_reading_finds_a_flipped_bit(
 @pytest.mark.parametrize(
     ("came", "words"),
     [
-        ([3, 5], "1 samples .* sample 3 came 1 times, not 2"),
-        ([5, 3, 6, 3], "1 samples .* sample 6 came 1 times, not 0"),
-        ([], "2 samples .* sample 3 came 0 times, not 2"),
-        ([3, 3, 4], "2 samples .* sample 4 came 1 times, not 0"),
+        ([3, 5], "1 samples .* sample 3 was delivered 1 times, not 2"),
+        ([5, 3, 6, 3], "1 samples .* sample 6 was delivered 1 times, not 0"),
+        ([], "2 samples .* sample 3 was delivered 0 times, not 2"),
+        ([3, 3, 4], "2 samples .* sample 4 was delivered 1 times, not 0"),
     ],
 )
 def test_samples_that_came_too_often_or_not_at_all_are_named(came: Sequence[int], words: str) -> None:
@@ -178,5 +182,8 @@ def test_a_loader_that_gives_another_sample_is_found_at_the_end_of_the_epoch(
     monkeypatch.setattr(CatchingDataset, "__getitems__", wrong)
     monkeypatch.chdir(tmp_path)
     assert cli.main([*SMALL, "verify=true", f"loader.num_workers={workers}"]) == 3
-    assert "epoch 1: 2 samples did not come as often as access.order says: sample 4 came 2" in capfd.readouterr().err
+    assert (
+        "epoch 1: 2 samples were not delivered as often as access.order requires: sample 4 was delivered 2"
+        in capfd.readouterr().err
+    )
     assert set(read_steps(tmp_path / "run" / "steps.rank0.csv")[0]["epoch"]) == {1}  # the second one is not begun

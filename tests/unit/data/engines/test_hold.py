@@ -45,9 +45,9 @@ def test_without_steps_each_batch_of_the_data_is_held() -> None:
 def test_steps_that_the_data_cannot_give_are_refused() -> None:
     access = {"hold_steps": 3}
     assert len(loaders(configured(access, {"batch_size": 2, "steps": 12}), CountingFormat([8])).train) == 12
-    with pytest.raises(ConfigError, match="the data give 4 step"):
+    with pytest.raises(ConfigError, match="the data suffice only for 4 step"):
         loaders(configured(access, {"batch_size": 2, "steps": 13}), CountingFormat([8]))
-    with pytest.raises(ValueError, match="5 steps need 3 batches, there are 4"):
+    with pytest.raises(ValueError, match="5 steps need 3 batches, but the plan has 4"):
         HeldPlan(BatchSampler(SamplerSpec(batch_size=1), num_samples=4), 2, 5)
 
 

@@ -251,9 +251,9 @@ def test_global_batch_is_divided() -> None:
         samplers = ranks_of(world, num_samples=48, batch_size=12, batch_scope="global")
         assert [len(next(iter(sampler))) for sampler in samplers] == [each] * world
         assert len(samplers[0]) == 4
-    with pytest.raises(ConfigError, match=r"train\.batch_size=12 .* 5 ranks; use 10 or 15"):
+    with pytest.raises(ConfigError, match=r"train\.batch_size=12 .* 5 ranks; set .*=10 or 15"):
         BatchSampler(SamplerSpec(batch_size=12, batch_scope="global", world_size=5), num_samples=48)
-    with pytest.raises(ConfigError, match=r"cannot be divided by 5 ranks; use 5, or"):
+    with pytest.raises(ConfigError, match=r"is not divisible by 5 ranks; set .*=5, or"):
         BatchSampler(SamplerSpec(batch_size=3, batch_scope="global", world_size=5), num_samples=48)
 
 
@@ -261,12 +261,21 @@ def test_global_batch_is_divided() -> None:
     ("options", "message"),
     [
         ({"num_samples": 10, "batch_size": 0}, r"train\.batch_size=0"),
-        ({"num_samples": 10, "batch_size": 11}, r"train\.batch_size=11 is larger than the data set, 10 sample"),
+        (
+            {"num_samples": 10, "batch_size": 11},
+            r"train\.batch_size=11 is larger than the data set, which has 10 sample",
+        ),
         ({"num_samples": 10, "batch_size": 6, "world_size": 2}, r"train\.batch_size=6 \(12 on 2 ranks\).* 10 sample"),
-        ({"num_samples": 10, "batch_size": 6, "world_size": 2, "partition": "slices"}, r"smallest share .*, 5 sample"),
+        (
+            {"num_samples": 10, "batch_size": 6, "world_size": 2, "partition": "slices"},
+            r"smallest share .*, which has 5 sample",
+        ),
         ({"num_samples": 10, "batch_size": 11, "tail": "pad", "order": "random_blocks"}, r"batch_size=11 is larger"),
-        ({"num_samples": 10, "batch_size": 2, "steps": 6}, r"train\.steps=6, but the data give 5 step"),
-        ({"num_samples": 10, "batch_size": 3, "steps": 5, "tail": "pad"}, r"train\.steps=5, but the data give 4 step"),
+        ({"num_samples": 10, "batch_size": 2, "steps": 6}, r"train\.steps=6, but the data suffice only for 5 step"),
+        (
+            {"num_samples": 10, "batch_size": 3, "steps": 5, "tail": "pad"},
+            r"train\.steps=5, but the data suffice only for 4 step",
+        ),
         ({"num_samples": 0, "batch_size": 1}, r"no samples"),
         ({"num_samples": 2, "batch_size": 1, "stride": 0}, r"access\.stride=0"),
         ({"num_samples": 2, "batch_size": 1, "partition": "slices", "world_size": 3}, r"rank 2 of 3 without a sample"),

@@ -144,7 +144,9 @@ def test_one_sample_that_is_long_enough_suffices_wherever_it_stands_in_the_shuff
 
 def test_lanes_end_with_their_source_and_give_up_on_short_shots() -> None:
     assert list(filled_lanes([2, 2], 2, 1, int)) == [[(2, 0), (2, 0)], [(2, 1), (2, 1)]]
-    with pytest.raises(DataError, match=r"4 samples in a row have fewer than 9 rows; lower access\.lane_rows"):
+    with pytest.raises(
+        DataError, match=r"4 consecutive samples have fewer rows than the 9 rows of a lane; lower access\.lane_rows"
+    ):
         next(filled_lanes(cycle([2, 3, 8]), 1, 9, int, patience=3))
 
 
@@ -242,15 +244,15 @@ def test_resumes_where_it_was(loader: dict[str, Any]) -> None:
 
 
 def test_errors_name_what_to_change() -> None:
-    with pytest.raises(ConfigError, match=r"train\.steps=0 with access\.pattern=lanes"):
+    with pytest.raises(ConfigError, match=r"train\.steps=0 cannot be used with access\.pattern=lanes"):
         LanesPlan(4, LanesSpec(rows=1, batch_size=1, steps=0))
     fixed = CountingFormat([1, 1])
     plan = LanesPlan(2, LanesSpec(rows=1, batch_size=1, steps=1))
-    with pytest.raises(ConfigError, match="cuts samples of variable length, and the samples have none"):
+    with pytest.raises(ConfigError, match="needs samples with a variable-length array"):
         LanesStart(plan, SampleDataset(fixed, fixed.manifest(), None), fixed.specs())  # type: ignore[arg-type]
     made = loaders(configured(ACCESS, {"batch_size": 8, "steps": 2}), shots(missing=5))
     with pytest.raises(DataError, match=r"5\.none does not exist"):
         numbers(made, 0)
     short = loaders(configured(ACCESS, {"batch_size": 2, "steps": 2}), shots(lengths=[3, 2, 1]))
-    with pytest.raises(DataError, match="7 samples in a row have fewer than 4 rows"):
+    with pytest.raises(DataError, match="7 consecutive samples have fewer rows than the 4 rows of a lane"):
         numbers(short, 0)

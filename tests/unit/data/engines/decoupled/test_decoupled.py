@@ -220,7 +220,7 @@ def test_other_content_is_found(tmp_path: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     loader = decoupled(fmt, manifest, BatchSampler(SamplerSpec(batch_size=3), num_samples=21))
-    with pytest.raises(DataError, match="not what was generated"):
+    with pytest.raises(DataError, match="differs from the generated content"):
         epoch_of(loader)
     loader.close()
 

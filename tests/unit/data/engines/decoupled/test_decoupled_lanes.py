@@ -286,14 +286,17 @@ class Cut(NotedMover):
 def test_samples_that_are_all_too_short_are_an_error(shots: Data) -> None:
     for engine in ("dataloader", "decoupled"):
         feed = feed_of(shots, {**ACCESS, "lane_rows": 100}, TRAIN, 0, engine=engine)
-        with pytest.raises(DataError, match=r"25 samples in a row have fewer than 100 rows; lower access\.lane_rows"):
+        with pytest.raises(
+            DataError,
+            match=r"25 consecutive samples have fewer rows than the 100 rows of a lane; lower access\.lane_rows",
+        ):
             next(feed.epoch(0))
         feed.close()
 
 
 def test_samples_of_one_length_are_refused(tmp_path: Path) -> None:
     data = data_of(tmp_path, format="npy", fields=[FieldConfig("a")])
-    with pytest.raises(ConfigError, match="cuts samples of variable length, and the samples have none"):
+    with pytest.raises(ConfigError, match="needs samples with a variable-length array"):
         feed_of(data, ACCESS, TRAIN, 0, engine="decoupled")
 
 

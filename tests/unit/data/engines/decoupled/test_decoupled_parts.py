@@ -142,7 +142,7 @@ def test_a_damaged_file_is_an_error_that_names_it(pattern: str, tmp_path: Path) 
 def test_an_engine_makes_one_part(made: Data) -> None:
     plan = StreamPlan(made[2].counts(), StreamSpec(batch_size=2, parts=2))
     source = DecoupledSource(*made[1:], NULL)
-    with pytest.raises(ValueError, match="a plan of 2 parts for 1 shares"):
+    with pytest.raises(ValueError, match="the plan has 2 parts, but 1 workers share the batches"):
         DecoupledEngine(LoaderConfig(engine="decoupled"), source, plan)
 
 

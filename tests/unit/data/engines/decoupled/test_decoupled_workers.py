@@ -276,7 +276,7 @@ def test_larger_batches_take_the_place_of_smaller_ones(blocks: SharedBlocks) -> 
 
 def test_too_many_blocks_in_use_are_one_line(blocks: SharedBlocks) -> None:
     held = [blocks.take(1) for _ in range(4096)]
-    with pytest.raises(RunFailed, match="blocks of a worker are in use"):
+    with pytest.raises(RunFailed, match="shared memory blocks at once"):
         blocks.take(1)
     held.clear()
 
@@ -388,7 +388,7 @@ def test_workers_record_what_they_do(made: tuple[Format, Manifest], tmp_path: Pa
 def test_threads_and_workers_go_together(tmp_path: Path) -> None:
     config = compose(["recipe=minimal", "loader=decoupled", "loader.num_workers=2"], cwd=tmp_path).config
     assert (config.loader.num_workers, config.loader.read_threads) == (2, 2)
-    with pytest.raises(ConfigError, match="reads ahead by bytes"):
+    with pytest.raises(ConfigError, match="limits its read-ahead by bytes"):
         compose(
             ["recipe=minimal", "loader=workers", "loader.engine=decoupled", "loader.prefetch_factor=3"], cwd=tmp_path
         )
