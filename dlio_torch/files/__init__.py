@@ -1,1 +1,1 @@
-"""Files that appear whole, and folders that belong to one process."""
+"""Atomic files, and folders that are locked by one process."""

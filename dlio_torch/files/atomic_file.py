@@ -21,11 +21,11 @@ from typing import IO
 from dlio_torch.syserrors import refused
 
 PART = ".part"
-"""End of the temporary name of a file of data."""
+"""Suffix of the temporary name of a data file."""
 
 
 def part_name(path: Path) -> Path:
-    """Temporary name of a file of data: one for each writing process."""
+    """Temporary name of a data file, different for each writing process."""
     return path.with_name(f".{path.name}.{os.getpid()}{PART}")
 
 
@@ -36,7 +36,7 @@ def temporary_name(path: Path) -> Path:
 
 @contextlib.contextmanager
 def renamed(temporary: Path, path: Path) -> Iterator[Path]:
-    """Renames ``temporary``, which the body writes, to ``path``; removes it after an exception.
+    """Context manager that renames ``temporary``, which the body writes, to ``path``, or removes it after an exception.
 
     Args:
         temporary: in the folder of ``path``.
@@ -56,7 +56,7 @@ def renamed(temporary: Path, path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """A new file of data that gets its name when it is complete and on the device.
+    """Opens a new data file that gets its name when it is complete and on the device.
 
     Raises:
         OSError: the file cannot be written.
@@ -68,7 +68,7 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file of the user's cache folder, which is made, readable by this user alone; not flushed.
+    """Write a file in the user's cache folder, which is created if needed; only this user can read it; not flushed.
 
     Args:
         path: ``<kind>-<digest>.json``.
@@ -85,7 +85,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def fsync_path(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the device.
+    """Flush a file, or the entries of a folder, to the device.
 
     Raises:
         OSError: the system refuses it.
@@ -99,7 +99,7 @@ def fsync_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[IO[bytes]]:
-    """A new file, flushed to the device, that replaces ``path`` after the body; an exception leaves ``path`` as it was.
+    """Opens a new file that is flushed and replaces ``path`` after the body; an exception leaves ``path`` unchanged.
 
     Orphans of killed writers of ``path`` are removed first.
 
@@ -126,7 +126,7 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove temporary files that killed writers of ``path`` left; a living writer holds the lock of its own."""
+    """Remove temporary files that killed writers of ``path`` left; files of living writers are locked and stay."""
     for orphan in unfinished(path.parent, path.name):
         with contextlib.suppress(OSError):
             orphan.unlink()
@@ -149,7 +149,7 @@ def unfinished(folder: Path, name: str = "*") -> list[Path]:
 
 
 def _temporary(path: Path) -> tuple[int, str]:
-    """A temporary file beside ``path``, locked while it is open: its descriptor and name."""
+    """Creates a temporary file next to ``path``, locked while it is open; returns its descriptor and name."""
     while True:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         with contextlib.suppress(OSError):  # a file system without locks: no other process gets one either
@@ -161,7 +161,7 @@ def _temporary(path: Path) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns an error of the system into the line that the user sees.
+    """Turns an OSError into the one-line error that the user sees.
 
     Raises:
         DlioError: ``path`` cannot be written (see :mod:`dlio_torch.syserrors`).

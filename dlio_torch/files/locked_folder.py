@@ -33,7 +33,7 @@ def lock_of(folder: Path) -> Path:
 
 
 def lock(folder: Path) -> int:
-    """Lock a folder that does not exist yet until this process ends; returns the descriptor of the lock file.
+    """Lock a folder, before it is created, until this process ends; returns the descriptor of the lock file.
 
     Raises:
         OSError: the lock file cannot be written.
@@ -77,7 +77,7 @@ def remove(folder: Path) -> None:
 
 
 def remove_orphans(root: Path) -> None:
-    """Remove the orphans in ``root``."""
+    """Remove the orphaned folders in ``root``."""
     for folder in orphans(root):
         with contextlib.suppress(OSError), lock_of(folder).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,7 +86,7 @@ def remove_orphans(root: Path) -> None:
 
 
 def orphans(root: Path) -> list[Path]:
-    """Folders in ``root`` that killed processes left: marked as ours, locked by nobody.
+    """Orphaned folders in ``root``: they carry this tool's mark, and no living process locks them.
 
     A lock file without its folder counts as well.
     """

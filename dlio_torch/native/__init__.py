@@ -1,4 +1,4 @@
-"""The package's C libraries: found, compiled at need, loaded.
+"""Loader of the package's C libraries, which are compiled at first use if needed.
 
 A library comes from the installed package where its build had a compiler, else from the user's
 cache folder, where the first process that needs it compiles it.  Calls through
@@ -42,12 +42,12 @@ COMPILED = "compiled at first use"
 
 
 class NativeUnavailable(OSError):
-    """No usable library on this machine; the message says why in a few words."""
+    """Error for a machine without a usable library; the message gives the reason in a few words."""
 
 
 @dataclass(frozen=True)
 class NativeLibrary:
-    """A shared library on disk.
+    """Shared library on disk.
 
     Attributes:
         name: stem of its C file.
@@ -75,7 +75,7 @@ def cache_dir() -> Path:
 
 
 def scratch_dir() -> Path:
-    """The user's folder below the system's temporary folder, for a cache folder that cannot be written."""
+    """The user's folder below the system's temporary folder, used if the cache folder cannot be written."""
     return Path(tempfile.gettempdir()) / f"dlio_torch-{os.getuid()}"
 
 
@@ -90,7 +90,7 @@ def load(name: str) -> ctypes.CDLL:
 
 @functools.cache
 def load_once(name: str) -> ctypes.CDLL | None:
-    """As :func:`load`, looked for once in a process and those that it forks; ``None`` where there is none."""
+    """Same as :func:`load`, but cached in this process and its forked children; ``None`` without a library."""
     try:
         return load(name)
     except NativeUnavailable:
@@ -100,12 +100,12 @@ def load_once(name: str) -> ctypes.CDLL | None:
 def open_library(
     name: str, *, packaged: Path = SOURCE_DIR, caches: Sequence[Path] | None = None
 ) -> tuple[ctypes.CDLL, NativeLibrary]:
-    """As :func:`load`, and says which file was loaded.
+    """Same as :func:`load`, and also returns the file that was loaded.
 
     A file that the system refuses to load (made for another C library, for example) is passed over;
     in a cache it is compiled again.
     """
-    problem = f"{name}: not found"
+    problem = f"native library {name} was not found"
     for library in _candidates(name, packaged, caches):
         try:
             return ctypes.CDLL(str(library.path)), library
@@ -115,7 +115,7 @@ def open_library(
 
 
 def find(name: str, *, packaged: Path = SOURCE_DIR, caches: Sequence[Path] | None = None) -> NativeLibrary:
-    """The file of library ``name``, compiled if need be, without loading it into this process.
+    """The file of library ``name``, compiled if needed but not loaded into this process.
 
     Args:
         name: stem of the C file.
@@ -129,7 +129,7 @@ def find(name: str, *, packaged: Path = SOURCE_DIR, caches: Sequence[Path] | Non
 
 
 def preloaded(name: str) -> str:
-    """A value of ``LD_PRELOAD`` with library ``name`` first, and what this process has in it.
+    """Value of ``LD_PRELOAD`` with library ``name`` before the libraries that this process preloads.
 
     Raises:
         NativeUnavailable: there is no such library, or none in a folder whose path the loader can be told: spaces
@@ -139,7 +139,9 @@ def preloaded(name: str) -> str:
     if _parted(path):
         path = str(find(name, packaged=Path(os.devnull), caches=[scratch_dir() / "native"]).path)
     if _parted(path):
-        raise NativeUnavailable(f"{path} cannot be preloaded: there is a space or colon in it; set TMPDIR without one")
+        raise NativeUnavailable(
+            f"{path} cannot be preloaded because the path contains a space or colon; set TMPDIR to a path without them"
+        )
     before = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     return ":".join([path, *(library for library in before if library != path)])
 
@@ -149,14 +151,14 @@ def _parted(path: str) -> bool:
 
 
 def _candidates(name: str, packaged: Path, caches: Sequence[Path] | None) -> Iterator[NativeLibrary]:
-    """Files to try, best first; a cached file that is asked past is compiled again and offered once more."""
+    """Yields files to try, best first; a cached file that does not load is compiled again and tried once more."""
     try:
         file_name = library_file_name(name)
     except OSError as error:
         raise NativeUnavailable(f"no native library {name!r}: {error}") from error
     if (packaged / file_name).is_file():
         yield NativeLibrary(name, packaged / file_name, BUILT)
-    problem = f"{name}: no cache folder"
+    problem = f"no cache folder can be used for native library {name}"
     for folder in caches if caches is not None else (cache_dir() / "native", scratch_dir() / "native"):
         target = folder / file_name
         try:
@@ -172,7 +174,7 @@ def _candidates(name: str, packaged: Path, caches: Sequence[Path] | None) -> Ite
 
 
 def _make_private(folder: Path) -> None:
-    """Make a cache folder and the one above it; refuse what another user could have planted or can change.
+    """Create a cache folder and its parent; raise if another user could have planted or can change it.
 
     Folders further up may be symbolic links: they are the user's own (``$XDG_CACHE_HOME``, ``$TMPDIR``).
 
@@ -186,15 +188,15 @@ def _make_private(folder: Path) -> None:
             place.mkdir(mode=0o700)
         status = place.lstat()
         if stat.S_ISLNK(status.st_mode):
-            raise PermissionError(f"{place} is a symbolic link, which another user may have planted; remove it")
+            raise PermissionError(f"{place} is a symbolic link, which another user may have planted; remove the link")
         if not stat.S_ISDIR(status.st_mode):
-            raise NotADirectoryError(f"{place} is no folder; remove it")
+            raise NotADirectoryError(f"{place} is not a folder; remove the file")
         if not _is_own(status):
-            raise PermissionError(f"{place} belongs to another user or can be written by one; remove it")
+            raise PermissionError(f"{place} belongs to another user, or other users can write to it; remove the folder")
 
 
 def _is_own_file(path: Path) -> bool:
-    """Whether the path is a file of this user that no other can write; a symbolic link is none."""
+    """Whether the path is a regular file (not a symbolic link) of this user that no other user can write."""
     try:
         status = path.lstat()
     except FileNotFoundError:

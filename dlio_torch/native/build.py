@@ -27,20 +27,20 @@ COMPILE_TIMEOUT_S = 120
 
 
 class NoCompilerError(OSError):
-    """There is no C compiler on this machine."""
+    """Error for a machine without a C compiler."""
 
 
 class CompileError(OSError):
-    """The C compiler did not make the library; the message ends with its first complaint."""
+    """Error of the C compiler; the message ends with the compiler's first error line."""
 
 
 def library_names(source_dir: Path = SOURCE_DIR) -> list[str]:
-    """Names of the libraries: one for each C file."""
+    """Names of the libraries, one per C file."""
     return sorted(path.stem for path in source_dir.glob("*.c"))
 
 
 def library_file_name(name: str, source_dir: Path = SOURCE_DIR) -> str:
-    """File name of library ``name`` made from the present sources for this kind of machine.
+    """File name of library ``name`` for the current sources and this type of machine.
 
     Raises:
         FileNotFoundError: there is no ``<name>.c``.
@@ -52,7 +52,7 @@ def library_file_name(name: str, source_dir: Path = SOURCE_DIR) -> str:
 
 
 def find_compiler() -> list[str] | None:
-    """Command of the C compiler: ``$CC`` where it is set, else the first of cc, gcc, clang."""
+    """Command of the C compiler: ``$CC`` if set, else the first of cc, gcc and clang that exists."""
     configured = shlex.split(os.environ.get("CC", ""))
     if configured:
         return configured if shutil.which(configured[0]) else None
@@ -61,7 +61,7 @@ def find_compiler() -> list[str] | None:
 
 
 def compile_library(name: str, target: Path, *, source_dir: Path = SOURCE_DIR, sealed: bool = False) -> None:
-    """Compile library ``name`` to ``target``, which appears complete or not at all.
+    """Compile library ``name`` to ``target`` atomically.
 
     Any number of processes may do this at once: each writes a file of its own and renames it.
 
@@ -111,7 +111,7 @@ def compile_library(name: str, target: Path, *, source_dir: Path = SOURCE_DIR, s
 
 
 def _remove_old(name: str, folder: Path) -> None:
-    """Remove what compilations that were killed have left; one that goes on is younger."""
+    """Remove old temporary files of killed compilations; files of running compilations are newer."""
     for path in folder.glob(f".{name}-*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > 5 * COMPILE_TIMEOUT_S:
@@ -119,7 +119,7 @@ def _remove_old(name: str, folder: Path) -> None:
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether the file ends with the checksum of what stands before it.
+    """Whether the file ends with the checksum of the bytes before the checksum.
 
     The loader of shared libraries ignores what follows the library, but it may crash on one that was
     cut short; a file in a cache is therefore checked before it is loaded.

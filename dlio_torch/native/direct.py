@@ -1,4 +1,4 @@
-"""Reading many extents past the page cache in one call, see ``read_direct.c``; without a compiler by ``os.preadv``."""
+"""Direct reads of many extents in one call of ``read_direct.c``, or by ``os.preadv`` without a compiler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Memory = npt.NDArray[np.uint8]
 
 
 class DirectMover:
-    """Reads whole blocks of files that are open for direct reads; see ``extents.Mover``.
+    """Mover that reads whole blocks of files which are open for direct reads.
 
     Extents must be in the order of files and of bytes in each.
 
@@ -49,7 +49,7 @@ class DirectMover:
     def read(
         self, descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, addresses: Ints, request: int
     ) -> None:
-        """See ``extents.Mover``; a request has whole blocks, at least one."""
+        """Same as in ``extents.Mover``; each request covers at least one whole block."""
         request = max(1, request // self._block) * self._block
         scratch = self._scratch(request + 2 * self._block)
         if self._read is None:
@@ -91,7 +91,7 @@ class DirectMover:
                 done += got
 
     def _scratch(self, size: int) -> Memory:
-        """Aligned memory of this thread that is used again."""
+        """Aligned scratch memory of this thread, which is reused."""
         memory: Memory | None = getattr(self._local, "scratch", None)
         if memory is None or len(memory) < size:
             memory = self._local.scratch = np.frombuffer(mmap.mmap(-1, size), np.uint8)

@@ -1,4 +1,4 @@
-"""Reading and copying many extents in one call, see ``read_extents.c``; without a compiler through ``os.preadv``."""
+"""Reads and copies of many extents in one call of ``read_extents.c``, or by ``os.preadv`` without a compiler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IOV_MAX = 1024
 
 
 class ExtentError(Exception):
-    """An extent could not be read.
+    """Error for an extent that could not be read.
 
     Attributes:
         extent: its number.
@@ -31,7 +31,7 @@ class ExtentError(Exception):
 
 
 class Mover(Protocol):
-    """Moves extents of files and of memory; any number of threads may use one.
+    """Thread-safe protocol for reading file extents and copying memory extents.
 
     Attributes:
         implementation: the C file or library that does the work, for reports.
@@ -44,7 +44,7 @@ class Mover(Protocol):
     def read(
         self, descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, addresses: Ints, request: int
     ) -> None:
-        """Read extents of files, in this order; neighbours become one request.
+        """Read extents of files in this order; adjacent extents are merged into one request.
 
         Args:
             descriptors: of the file of each extent; int32, like the others contiguous.
@@ -62,7 +62,7 @@ class Mover(Protocol):
 
 
 class NativeMover:
-    """In C, without the interpreter lock.
+    """Mover in C, which runs without the interpreter lock.
 
     Raises:
         NativeUnavailable: there is no library and none could be compiled.
@@ -97,7 +97,7 @@ class NativeMover:
 
 
 class PythonMover:
-    """The same without native code: one system call after another, and a Python loop over the extents.
+    """Mover in Python: one system call per request, in a loop over the extents.
 
     Args:
         why: there is no native code.
@@ -151,7 +151,7 @@ class PythonMover:
 
 
 def open_mover() -> Mover:
-    """The best of this machine."""
+    """The fastest mover that works on this machine."""
     try:
         return NativeMover()
     except native.NativeUnavailable as error:

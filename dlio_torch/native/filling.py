@@ -1,4 +1,4 @@
-"""Memory filled with the words of many random streams in one call, see ``fill_random.c``; without a compiler NumPy."""
+"""Filling of memory from many random streams in one call of ``fill_random.c``, or by NumPy without a compiler."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dlio_torch import native
 from dlio_torch.native.memory import address_of
 
 WORDS, FLOATS, DOUBLES = 0, 1, 2
-"""Kinds of content of a stream: bytes as they are, float32 or float64 numbers in [0, 1)."""
+"""Content types of a stream: raw bytes, or float32 or float64 numbers in [0, 1)."""
 
 _COUNTER_BYTES = 32  # of a stream, that one counter gives
 
 
 class Filler(Protocol):
-    """Fills memory; any number of threads may use one.
+    """Thread-safe protocol for filling memory with random content.
 
     Attributes:
         implementation: the C file or library that does the work, for reports.
@@ -38,7 +38,7 @@ class Filler(Protocol):
         kept: int,
         start: int = 0,
     ) -> None:
-        """Lay the streams of NumPy's Philox generator one after another.
+        """Fill memory with consecutive streams of NumPy's Philox generator.
 
         Args:
             into: contiguous; as many bytes as ``sizes`` together.
@@ -53,7 +53,7 @@ class Filler(Protocol):
 
 
 class NativeFiller:
-    """In C, without the interpreter lock.
+    """Filler in C, which runs without the interpreter lock.
 
     Raises:
         NativeUnavailable: there is no library and none could be compiled.
@@ -87,7 +87,7 @@ class NativeFiller:
 
 
 class NumpyFiller:
-    """The same bytes from NumPy itself, a stream at a time.
+    """Filler in NumPy with identical bytes, one stream at a time.
 
     Args:
         why: there is no native code.
@@ -128,7 +128,7 @@ class NumpyFiller:
 
 @functools.cache
 def open_filler() -> Filler:
-    """The best of this machine; the same object for every caller."""
+    """The fastest filler that works on this machine; the same object for every caller."""
     try:
         return NativeFiller()
     except native.NativeUnavailable as error:

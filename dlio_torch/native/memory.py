@@ -1,4 +1,4 @@
-"""Addresses of arrays in memory, for calls of C."""
+"""Memory addresses of arrays, for calls to C functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of TFRecord files, read and taken apart in one call for many, see ``read_records.c``."""
+"""Reading and parsing of many TFRecord records in one call of ``read_records.c``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dlio_torch.native.memory import address_of
 
 Ints = npt.NDArray[np.int64]
 KINDS = {"bytes": 1, "floats": 2, "integers": 3}
-"""Kinds of a feature, by the fields of message Feature."""
+"""Kinds of a feature by field numbers of the message Feature."""
 
 _FIRST = 1 << 12  # records for which a scan has room at first
 
 
 class RecordError(Exception):
-    """A record could not be read, or is not for this code.
+    """Error for a record that could not be read, or that the native code does not support.
 
     Attributes:
         record: its number among those asked for; those before it are done.
@@ -33,7 +33,7 @@ class RecordError(Exception):
 
 
 class NativeRecords:
-    """Reads records; for any number of threads.
+    """Thread-safe native reader of TFRecord records.
 
     Args:
         features: name and kind (see :data:`KINDS`) of the arrays of a record.
@@ -73,7 +73,7 @@ class NativeRecords:
         self._local = threading.local()
 
     def scan(self, descriptor: int, size: int) -> Ints:
-        """First byte of each record of a file of ``size`` bytes, and its end; int64 of ``(records + 1,)``.
+        """Offsets of all records in a file of ``size`` bytes, and the end of the last; int64 of ``(records + 1,)``.
 
         Raises:
             RecordError: a record is damaged, or the file is cut.
@@ -92,7 +92,7 @@ class NativeRecords:
             offsets = np.concatenate([offsets, np.zeros(2 * len(offsets), np.int64)])
 
     def measure(self, descriptor: int, offsets: Ints, spans: Ints) -> Ints:
-        """Bytes in memory of each array of some records; int64 of ``(records, arrays)``.
+        """Bytes in memory of each array of the given records; int64 of ``(records, arrays)``.
 
         Raises:
             RecordError: a record is not for this code.
@@ -107,7 +107,7 @@ class NativeRecords:
         return sizes
 
     def read(self, descriptor: int, offsets: Ints, spans: Ints, to: Ints, sizes: Ints, request: int) -> None:
-        """Read records and put their arrays to their addresses.
+        """Read records and write their arrays to the given addresses.
 
         Args:
             descriptor: of the open file.

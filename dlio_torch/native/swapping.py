@@ -1,4 +1,4 @@
-"""Elements of the other byte order turned in place, see ``swap_bytes.c``; without a compiler by NumPy."""
+"""In-place byte-order conversion by ``swap_bytes.c``, or by NumPy without a compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Swapper(Protocol):
-    """Turns bytes; any number of threads may use one.
+    """Thread-safe protocol for in-place byte-order conversion.
 
     Attributes:
         implementation: the C file or library that does the work, for reports.
@@ -25,7 +25,7 @@ class Swapper(Protocol):
     implementation: str
 
     def swap(self, addresses: Ints, lengths: Ints, sizes: Ints) -> None:
-        """Turn the elements in extents of memory; int64 of ``(extents,)`` each, contiguous.
+        """Swap the bytes of the elements in memory extents; contiguous int64 arrays of shape ``(extents,)``.
 
         Args:
             addresses: of the extents.
@@ -35,7 +35,7 @@ class Swapper(Protocol):
 
 
 class NativeSwapper:
-    """In C, without the interpreter lock.
+    """Swapper in C, which runs without the interpreter lock.
 
     Raises:
         NativeUnavailable: there is no library and none could be compiled.
@@ -54,7 +54,7 @@ class NativeSwapper:
 
 
 class NumpySwapper:
-    """The same by NumPy, an extent at a time.
+    """Swapper in NumPy, one extent at a time.
 
     Args:
         why: there is no native code.
@@ -73,7 +73,7 @@ class NumpySwapper:
 
 @functools.cache
 def open_swapper() -> Swapper:
-    """The best of this machine; the same object for every caller."""
+    """The fastest swapper that works on this machine; the same object for every caller."""
     try:
         return NativeSwapper()
     except native.NativeUnavailable as error:

@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import BinaryIO, ClassVar, Literal, NamedTuple
 
 ByteRange = tuple[int, memoryview]
-"""First byte in the file, and writable memory (contiguous, one byte an element) for as many bytes as it holds."""
+"""Offset in the file in bytes, and the contiguous byte memory to fill from there."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Abilities of a storage beyond the contract; options that need more are refused.
+    """Optional capabilities of a storage; options that need a missing capability are refused.
 
     Attributes:
         paths: files have paths on this machine, which any library can open.
@@ -40,7 +40,7 @@ class Capabilities:
 
 
 class Entry(NamedTuple):
-    """An entry of a listing.
+    """Entry of a listing.
 
     Attributes:
         name: name below the root.
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class RangeReader(ABC):
-    """Reads byte ranges of one file into given memory; any number of threads may use it at once."""
+    """Thread-safe reader of byte ranges of one file into given memory."""
 
     @abstractmethod
     def read(self, ranges: Sequence[ByteRange]) -> None:
@@ -79,7 +79,7 @@ class RangeReader(ABC):
 
 
 class Storage(ABC):
-    """The place of the bytes of a data set or a checkpoint: a local folder or a bucket.
+    """Location of the files of a data set or a checkpoint: a local folder or a bucket.
 
     Args:
         root: local folder or URL, as the user wrote it.
@@ -96,7 +96,7 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, folder: str = "") -> Iterator[Entry]:
-        """Every entry below a folder, at any depth, in any order; folders that may not be read are left out.
+        """Every entry below a folder, at any depth, in any order; unreadable folders are left out.
 
         Args:
             folder: name of the folder; "": the root.  One that does not exist has no entries.
@@ -108,7 +108,7 @@ class Storage(ABC):
 
     @abstractmethod
     def path(self, name: str = "") -> Path:
-        """Path of a file on this machine, for libraries that open files themselves; the file need not exist.
+        """Local path of a file, for libraries that open files themselves; the file need not exist.
 
         Args:
             name: name of the file; "": the root.
@@ -119,7 +119,7 @@ class Storage(ABC):
 
     @abstractmethod
     def open(self, name: str, size: int | None = None) -> BinaryIO:
-        """A file for reading from start to end or by seeks, without a buffer of Python's.
+        """Opens an unbuffered file for reading from start to end or by seeks.
 
         Args:
             name: name of the file.
@@ -131,7 +131,7 @@ class Storage(ABC):
 
     @abstractmethod
     def ranges(self, name: str, size: int | None = None) -> RangeReader:
-        """A reader of byte ranges of a file.
+        """Opens a reader of byte ranges of a file.
 
         Args:
             name: name of the file.
@@ -143,7 +143,7 @@ class Storage(ABC):
 
     @abstractmethod
     def put(self, name: str, content: bytes, *, durable: bool) -> None:
-        """Write a whole file: readers see the former file or the new one, never a part; an error changes nothing.
+        """Write a whole file atomically: readers see the old or the new content; an error changes nothing.
 
         Folders in the name are made.  Any number of threads and processes may put different names at once.  Only one
         may put the same name at a time: of two at once either may fail, and readers may see bytes of both.
@@ -159,21 +159,22 @@ class Storage(ABC):
 
     @abstractmethod
     def put_file(self, name: str, source: Path, *, durable: bool) -> None:
-        """Move a local file, or the folder that some libraries write for one, to a name, as :meth:`put` does.
+        """Move a local file to a name, or a folder that some libraries write as one file.
 
         Args:
-            name: the name; what bears it is replaced.  Its folder exists.
+            name: the name, whose parent folder exists.  A file replaces a file or folder of this name;
+                a folder replaces only a folder.
             source: complete, on this machine; of a local storage on the same file system.  It is gone afterwards.
             durable: have the content on the device before it gets the name.  The name itself survives a crash when
                 :meth:`sync_folder` has returned: many names at the cost of one request.
 
         Raises:
-            OSError: the file cannot be moved.
+            OSError: the file cannot be moved; NotADirectoryError for a folder over a plain file.
         """
 
     @abstractmethod
     def sync_folder(self, folder: str = "") -> None:
-        """Return when the names in a folder survive a crash of the machine.
+        """Flush the entries of a folder, so that file names survive a crash of the machine.
 
         Raises:
             OSError: the system refuses it.
@@ -181,7 +182,7 @@ class Storage(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with everything in it; a missing one is no error.
+        """Delete a file, or a folder with its content; a missing name is no error.
 
         Raises:
             OSError: it cannot be deleted.
@@ -189,7 +190,7 @@ class Storage(ABC):
 
     @abstractmethod
     def make_folder(self, folder: str = "") -> None:
-        """Make a folder and those above it; one that exists is no error, and storages without folders do nothing.
+        """Create a folder and its parents; an existing folder is no error, and storages without folders do nothing.
 
         Raises:
             OSError: the folder cannot be made.
@@ -197,11 +198,11 @@ class Storage(ABC):
 
 
 def check_name(name: str) -> str:
-    """Return a name below the root.
+    """Check that a name lies below the root, and return the name.
 
     Raises:
         ValueError: it is empty, absolute, or leads out of the root.
     """
     if any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
-        raise ValueError(f"{name!r} is not a name below the root of a storage")
+        raise ValueError(f"{name!r} must be a relative name below the root of the storage")
     return name

@@ -26,7 +26,7 @@ from dlio_torch.storage.rank_group import RankGroup
 from dlio_torch.units import format_size
 
 TOLERANCE = 0.03
-"""Data are cold if at most this share is cached, and warm if at most this share is not."""
+"""Tolerance: data are cold if at most this share is cached, and warm if at most this share is not cached."""
 
 _ATTEMPTS = 5
 _FILES_PER_TASK = 1024
@@ -124,7 +124,7 @@ class CacheKeeper:
         self._worker = worker
 
     def prepare(self, epoch: int) -> CachePreparation:
-        """Bring the data into the state that ``cache.state`` names; returns the outcome on every rank.
+        """Bring the data into the cache state that ``cache.state`` names; returns the outcome on every rank.
 
         Raises:
             PreconditionError: ``cache.state=warm``, and the data are larger than the page cache can be.
@@ -152,9 +152,9 @@ class CacheKeeper:
         size = self.size
         if self._config.state == "warm" and size.fits is False and self._comm.rank == 0:
             raise PreconditionError(
-                f"cache.state=warm: the data are {format_size(size.bytes)}, and the page cache has room for "
-                f"{format_size(size.room_bytes or 0)}",
-                hint="set cache=as_is or cache=cold, or take less data",
+                f"cache.state=warm is not possible: the data have {format_size(size.bytes)}, but the page cache has "
+                f"room for only {format_size(size.room_bytes or 0)}",
+                hint="set cache=as_is or cache=cold, or use less data",
             )
         self._comm.barrier()
 
@@ -174,19 +174,19 @@ class CacheKeeper:
         return self._comm.broadcast_object(_merge(everyone) if everyone is not None else (None, None))
 
     def _why(self, share: float | None, reached: bool | None, worst: str | None, refused: str | None) -> str | None:
-        """Reason that the state was not reached or is not known; found by rank 0."""
+        """Reason that the cache state was not reached or is unknown, determined by rank 0."""
         why = None
         if self._comm.rank == 0:
             if share is None:
                 first = next(self._files.share(0, 1, 1), None)
                 kind = describe_mount("", Path(first), {})["file_system"] if first is not None else None
-                why = f"the file system ({kind or 'unknown'}) does not tell what is in the page cache"
+                why = f"the file system ({kind or 'unknown'}) does not report which pages are in the page cache"
             elif reached is False:
                 why = refused
                 if why is None and self._config.state == "cold" and worst is not None:
                     why = str(self._worker.run("why_cached", [worst])[0])
                 elif why is None:
-                    why = "the system gave pages back as soon as they were read: memory is short"
+                    why = "the system evicted pages as soon as they were read, because memory is short"
         return self._comm.broadcast_object(why)
 
     def _size(self, machines: int) -> DataSize:

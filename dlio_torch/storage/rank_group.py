@@ -1,4 +1,4 @@
-"""The ranks of a run, as storage code uses them."""
+"""Protocol of a run's ranks, as storage code uses them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ValueT = TypeVar("ValueT")
 
 
 class RankGroup(Protocol):
-    """The ranks of a run, all of which make the same calls; a communicator is one.
+    """Protocol of the ranks of a run, all of which make the same calls; communicators implement it.
 
     Attributes:
         rank: number of this process, 0 to ``world_size - 1``.
@@ -22,7 +22,7 @@ class RankGroup(Protocol):
     on_failure: list[Callable[[str, int], None]]
 
     def barrier(self) -> None:
-        """Return when every rank has called it."""
+        """Wait until every rank has made this call."""
 
     def broadcast_object(self, value: ValueT, root: int = 0) -> ValueT:
         """The root's ``value``, on every rank."""

@@ -1,4 +1,4 @@
-"""URL schemes and the storage class of each.
+"""Registry of URL schemes and their storage classes.
 
 The table holds strings, so that no storage is imported before its first use.  An installed package adds a storage
 through the entry point group ``dlio_torch.storages``: ``scheme = "package.module:Class"``, where the class is a
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dlio_torch.storage.base import Storage
 
 LOCAL = ""
-"""The scheme of a path: it has none."""
+"""Scheme of local paths, which have none."""
 
 BUILTIN: dict[str, str] = {
     LOCAL: "dlio_torch.storage.local.storage:LocalStorage",
@@ -32,7 +32,7 @@ ENTRY_POINTS = "dlio_torch.storages"
 """Entry point group of storages of other packages."""
 
 Refusal = tuple[str, str]
-"""Problem, and what to write instead."""
+"""Problem of a location, and the remedy."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")  # RFC 3986, 3.1
 
@@ -45,18 +45,18 @@ def entry_points(group: str) -> Iterable[EntryPoint]:
 
 
 def available() -> dict[str, str]:
-    """Every storage: scheme -> ``module:Class``; a built-in one wins over an entry point of its scheme."""
+    """All storages, scheme -> ``module:Class``; a built-in storage hides an entry point of the same scheme."""
     return {**{point.name: point.value for point in entry_points(group=ENTRY_POINTS)}, **BUILTIN}
 
 
 def scheme_of(location: str) -> str:
-    """The scheme of a URL in lower case; that of a path is :data:`LOCAL`."""
+    """The scheme of a URL in lower case; :data:`LOCAL` for a path."""
     match = _SCHEME.match(location)
     return LOCAL if match is None else match[1].lower()
 
 
 def unknown_scheme(location: str) -> Refusal | None:
-    """Refusal of a URL whose scheme has no storage; ``None`` if a storage is known."""
+    """The problem of a URL whose scheme has no storage; ``None`` if a storage is known."""
     scheme = scheme_of(location)
     if scheme in BUILTIN:  # without a look at every installed package
         return None
@@ -65,16 +65,16 @@ def unknown_scheme(location: str) -> Refusal | None:
         return None
     urls = "".join(f", {other}://" for other in sorted(known) if other)
     path = location[len(scheme) + len("://") :]
-    fix = f"write {path}" if scheme == "file" else "name a path; a bucket must be mounted"
-    return f"no storage is known for {scheme}:// URLs; known: paths (no scheme){urls}", fix
+    fix = f"write {path}" if scheme == "file" else "use a local path; mount the bucket first"
+    return f"no storage supports {scheme}:// URLs; supported are paths (no scheme){urls}", fix
 
 
 def no_local_path(location: str) -> Refusal | None:
-    """Refusal of a location that must be a path on this machine and is a URL; ``None`` for a path."""
+    """The problem of a URL where a local path is required; ``None`` for a path."""
     scheme = scheme_of(location)
     if scheme == LOCAL:
         return None
-    return unknown_scheme(location) or (f"a path on this machine is needed, not a {scheme}:// URL", "name a path")
+    return unknown_scheme(location) or (f"a local path is required, not a {scheme}:// URL", "use a local path")
 
 
 def storage_class(location: str) -> type[Storage]:
@@ -102,7 +102,7 @@ def storage_class(location: str) -> type[Storage]:
 
     if not (isinstance(named, type) and issubclass(named, Storage)):
         raise PreconditionError(
-            f"{location}: {target!r} is no Storage class",
+            f"{location}: {target!r} is not a Storage class",
             hint=f"correct the entry point {scheme!r} in the package that adds the storage",
         )
     return named

@@ -10,7 +10,7 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.storage.registry import no_local_path
 
 KEPT = ".kept"
-"""End of the name of the file beside copies that were kept: JSON, the recipe and the folder of their sources."""
+"""Suffix of the JSON file next to kept copies, which records the recipe and the folder of their sources."""
 
 
 def node_folder(dir: str) -> Path:
@@ -21,7 +21,10 @@ def node_folder(dir: str) -> Path:
     """
     text = os.path.expandvars(dir)
     if "$" in text:
-        raise ConfigError(f"stage.dir={dir}: a variable in it is not set here", hint="set it on every node")
+        raise ConfigError(
+            f"stage.dir={dir} contains an environment variable that is not set on this node",
+            hint="set the environment variable on every node",
+        )
     if (refusal := no_local_path(text)) is not None:  # a variable of the environment may hold a URL
         raise ConfigError(f"stage.dir={dir}: {refusal[0]}", hint=refusal[1])
     return Path(text).expanduser().absolute()
@@ -41,6 +44,7 @@ def check_node_folder(dir: str, sources: Iterable[Path]) -> Path:
     for source in sources:
         if root.resolve().is_relative_to(source.resolve()):
             raise ConfigError(
-                f"stage.dir={dir} lies in the folder of the data, {source}", hint="choose a folder outside of it"
+                f"stage.dir={dir} must not lie in the folder of the data, {source}",
+                hint="choose a folder outside of the data",
             )
     return root

@@ -38,7 +38,7 @@ from dlio_torch.syserrors import refused
 from dlio_torch.units import format_size
 
 Record = Callable[[Path, int, int, int], None]
-"""Takes source, begin and end (ns, monotonic) and bytes of a file that was copied."""
+"""Callback with source, begin and end (ns, monotonic) and bytes of a copied file."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Sources:
-    """The files that are staged.
+    """Files that are staged.
 
     Attributes:
         recipe: recipe of the run, for the list of the copies.
@@ -222,13 +222,13 @@ class Stager:
         free = shutil.disk_usage(self.folder).free
         if needed > free:
             raise PreconditionError(
-                f"stage.dir={self._config.dir} on host {self._host} needs {format_size(needed)}, and "
+                f"stage.dir={self._config.dir} on host {self._host} needs {format_size(needed)}, but only "
                 f"{format_size(free)} are free",
-                hint="name another folder, or let ranks have files of their own (access.partition=files)",
+                hint="choose another stage.dir, or set access.partition=files to give each rank its own files",
             )
 
     def _remove_others(self, wanted: dict[Path, Path], index: int, count: int) -> int:
-        """Remove the files that this epoch does not read; of copies that are kept only orphans of a killed run."""
+        """Remove copies that this epoch does not read; with kept copies, remove only orphans of a killed run."""
         there = [path for path in self.rank_folder.rglob("*") if path.is_file() and path not in wanted]
         # By their names, not by their order: ranks that look earlier or later see other files.
         others = [path for path in there if zlib.crc32(os.fsencode(path)) % count == index]
@@ -240,12 +240,14 @@ class Stager:
         return len(others)
 
     def _copy(self, source: Path, copy: Path) -> tuple[int, bool]:
-        """Copy a file; returns its bytes, and whether it was copied now."""
+        """Copy a file unless the copy exists; returns its bytes, and whether it was copied now."""
         try:
             about = source.stat()
             source.open("rb").close()
         except OSError as error:
-            hint = "generate the data" if isinstance(error, FileNotFoundError) else "let the ranks read it"
+            hint = (
+                "generate the data" if isinstance(error, FileNotFoundError) else "make the file readable for the ranks"
+            )
             raise DataError(f"{source} cannot be staged: {error.strerror}", hint=hint) from error
         with self._writing(copy):
             if _is_copy(copy, source):
@@ -260,7 +262,7 @@ class Stager:
             raise refused(
                 f"{source} could not be copied to stage.dir={self._config.dir} on host {self._host}",
                 error,
-                elsewhere="choose another folder",
+                elsewhere="choose another stage.dir",
             ) from error
         self._record(source, began, time.perf_counter_ns(), about.st_size)
         return about.st_size, True
@@ -273,7 +275,7 @@ class Stager:
             raise refused(
                 f"stage.dir={self._config.dir} on host {self._host}: {folder} cannot be written",
                 error,
-                elsewhere="choose another folder",
+                elsewhere="choose another stage.dir",
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""The contract test suite for storages, which ships with the package.
+"""Contract test suite for storages, which ships with the package.
 
 A storage's own tests subclass :class:`StorageContract` and make one; pytest then runs every check::
 
@@ -32,8 +32,8 @@ class StorageContract:
     """Checks of the contract of :class:`~dlio_torch.storage.base.Storage`."""
 
     def storage(self, tmp_path: Path) -> Storage:
-        """An empty storage; local files that are put into it lie in ``tmp_path``."""
-        raise NotImplementedError(f"{type(self).__name__} makes no storage")
+        """Creates an empty storage; local files that the tests put into it lie in ``tmp_path``."""
+        raise NotImplementedError(f"{type(self).__name__} must define storage()")
 
     # --- writing ---
 
@@ -60,7 +60,7 @@ class StorageContract:
             written = writers.submit(write)
             while not done.is_set():
                 content = read(storage, "file")
-                assert len(content) == _LARGE, f"a reader saw {len(content)} of {_LARGE} bytes"
+                assert len(content) == _LARGE, f"a reader saw only {len(content)} of {_LARGE} bytes"
                 assert content.count(content[:1]) == _LARGE, "a reader saw bytes of two files"
             written.result()
 
@@ -128,7 +128,7 @@ class StorageContract:
         storage.delete("file")
         storage.delete("folder")
         storage.delete("missing")
-        assert files(storage) == ["folder-3"], "delete() deletes more or less than it is told"
+        assert files(storage) == ["folder-3"], "delete() deletes more or less than the given name"
         assert storage.size("file") is None
 
     def test_make_folder(self, tmp_path: Path) -> None:
@@ -151,12 +151,12 @@ class StorageContract:
         for number, name in enumerate(names):
             storage.put(name, CONTENT[:number], durable=False)
         assert files(storage) == sorted(names)
-        assert files(storage, "folder") == names[1:3], "list(folder) names what does not lie in it"
+        assert files(storage, "folder") == names[1:3], "list(folder) lists entries outside of the folder"
         assert files(storage, "folder/deep") == names[2:3]
         for entry in storage.list():
             assert entry.kind in ("file", "folder")
             if entry.size is not None:
-                assert entry.size == names.index(entry.name), f"list() tells a wrong size of {entry.name}"
+                assert entry.size == names.index(entry.name), f"list() reports a wrong size of {entry.name}"
         if storage.capabilities.folders:
             folders = sorted(entry.name for entry in storage.list() if entry.kind == "folder")
             assert folders == ["folder", "folder-2", "folder/deep"]
@@ -170,7 +170,7 @@ class StorageContract:
         assert storage.size("folder") == len(CONTENT) + 2
         assert storage.size("empty") == 0
         for missing in ("missing", "folder/missing", "folder/one/missing"):
-            assert storage.size(missing) is None, f"size() of a missing file is {storage.size(missing)}"
+            assert storage.size(missing) is None, f"size() of a missing file is {storage.size(missing)} instead of None"
 
     # --- reading ---
 
@@ -199,7 +199,9 @@ class StorageContract:
                 reader.read(places)
                 reader.read([])
             for offset, place in places:
-                assert place == CONTENT[offset : offset + len(place)], f"the bytes from {offset} on are others"
+                assert place == CONTENT[offset : offset + len(place)], (
+                    f"the bytes from {offset} on differ from the file's content"
+                )
             assert memory[:8] == memory[-8:] == bytes(8), "ranges are written beyond their memory"
 
     def test_ranges_are_read_by_threads_at_once(self, tmp_path: Path) -> None:
@@ -220,7 +222,9 @@ class StorageContract:
         for offset in (len(CONTENT) - 3, len(CONTENT), len(CONTENT) + 100):
             with storage.ranges("file") as reader:
                 late = [(offset, memoryview(bytearray(4)))]
-                assert raises(EOFError, lambda: reader.read(late)), f"4 bytes from {offset} on are given"  # noqa: B023
+                assert raises(EOFError, lambda: reader.read(late)), (  # noqa: B023
+                    f"reading 4 bytes from {offset} on, beyond the end of the file, does not fail"
+                )
 
         def read_missing() -> None:
             with storage.ranges("missing") as reader:
@@ -240,7 +244,7 @@ class StorageContract:
                 lambda: storage.delete(name),  # noqa: B023
             )
             for call in calls:
-                assert raises(ValueError, call), f"{name!r} is taken for a name"
+                assert raises(ValueError, call), f"{name!r} is accepted as a name"
 
     def test_it_can_be_sent_to_other_processes(self, tmp_path: Path) -> None:
         storage = self.storage(tmp_path)
@@ -255,7 +259,9 @@ class StorageContract:
         can = storage.capabilities
         if not can.paths:
             assert raises(io.UnsupportedOperation, lambda: storage.path("file"))
-            assert not any((can.maps, can.direct_io, can.page_cache)), "only files with paths can do that"
+            assert not any((can.maps, can.direct_io, can.page_cache)), (
+                "the storage declares a capability that needs files with paths"
+            )
             return
         assert storage.path("file").read_bytes() == CONTENT
         assert storage.path("file") == storage.path() / "file", "files do not lie below the path of the root"

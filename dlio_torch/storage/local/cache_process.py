@@ -120,7 +120,8 @@ class CacheProcess:
             answer = ""
         if not answer:
             raise RunFailed(
-                "the process that prepares the page cache has ended", hint="see its messages, or set cache=as_is"
+                "the process that prepares the page cache has ended",
+                hint="see the messages of that process above, or set cache=as_is",
             )
         return json.loads(answer)
 

@@ -1,4 +1,4 @@
-"""Limits of the device below a folder: read rates of a file that is written there.
+"""Measurement of device limits: read rates of a test file in a folder.
 
 fio reads if it is installed, else threads of this process.  ``cold`` reads through the page cache, from which the file
 is evicted before each pass; ``direct`` reads past the page cache; ``warm`` reads a cached file.  The file has no name
@@ -44,7 +44,7 @@ _ATTEMPTS, _PAUSE_S = 4, 0.2
 
 @dataclass(frozen=True)
 class ReadWorkload:
-    """A way of reading whose rate is measured.
+    """Read workload whose rate is measured.
 
     Attributes:
         pattern: each thread reads its part of the file from start to end, or blocks in random order, each once.
@@ -60,14 +60,14 @@ class ReadWorkload:
 
     @classmethod
     def like(cls, pattern: Pattern, cached: Cached, request_bytes: float, threads: int) -> ReadWorkload:
-        """The workload nearest to these figures, in powers of two, so that one measurement serves many runs."""
+        """The workload with these figures rounded to powers of two, so that one measurement serves many runs."""
         size = min(max(round(request_bytes), LEAST_REQUEST), MOST_REQUEST)
         count = min(max(threads, 1), MOST_THREADS)
         return cls(pattern, cached, _power_of_two(size), _power_of_two(count))
 
     @classmethod
     def most(cls, cached: Cached) -> ReadWorkload:
-        """The workload that is fastest on nearly any storage: large sequential requests by several threads."""
+        """The workload of large sequential requests by several threads, which is fastest on nearly any storage."""
         return cls("sequential", cached, 1 << 20, _power_of_two(min(16, max(4, whole_cores()))))
 
     def __str__(self) -> str:
@@ -127,8 +127,8 @@ def _measure(place: str, size: int, request: ReadWorkload, seconds: float, folde
     part = size // request.threads // request.request_bytes * request.request_bytes
     if part == 0:
         raise PreconditionError(
-            f"{request}: a file of {format_size(size)} in {folder} is too small for that",
-            hint="set storage.limits_bytes larger, or free space",
+            f"{request}: the test file of {format_size(size)} in {folder} is too small for one request per thread",
+            hint="raise storage.limits_bytes, or free space",
         )
     reader = "own reader"
     reading: ReadResult | None = None
@@ -158,7 +158,7 @@ def _measure(place: str, size: int, request: ReadWorkload, seconds: float, folde
 
 
 def _prepare(place: str, request: ReadWorkload, folder: Path) -> None:
-    """Bring the file into the state that it is to be read in."""
+    """Bring the test file into the cache state of the workload."""
     if request.cached == "warm":
         read_through(place)
         return
@@ -179,12 +179,12 @@ def _prepare(place: str, request: ReadWorkload, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _file(folder: Path, size_bytes: int, seconds: float) -> Iterator[tuple[str, int]]:
-    """A file without a name that holds noise: where it can be opened, and its size."""
+    """Creates an unnamed test file of random bytes; yields its path and size."""
     try:
         free = shutil.disk_usage(folder).free
         if free // _FREE_PART < _LEAST_BYTES:
             raise PreconditionError(
-                f"{folder} has {format_size(free)} left, too little to measure the storage",
+                f"{folder} has only {format_size(free)} free space, too little to measure the storage",
                 hint="free space, or set storage.limits=off",
             )
         descriptor = _without_name(folder)
@@ -212,7 +212,7 @@ def _without_name(folder: Path) -> int:
 
 
 def _fill(descriptor: int, size: int, seconds: float) -> int:
-    """Write noise for at most some seconds; returns the bytes that are on the device then."""
+    """Write random bytes for a limited time; returns the bytes that are on the device then."""
     noise = memoryview(os.urandom(_BLOCK_BYTES) * 2)
     end = time.monotonic() + seconds
     written = 0
@@ -225,7 +225,7 @@ def _fill(descriptor: int, size: int, seconds: float) -> int:
 
 
 def _power_of_two(value: int) -> int:
-    """The one that is nearest on a logarithmic scale."""
+    """The power of two that is nearest on a logarithmic scale."""
     lower = 1 << (value.bit_length() - 1)
     return lower if value * value <= 2 * lower * lower else 2 * lower
 
@@ -236,7 +236,7 @@ def to_record(limit: Limit) -> dict[str, Any]:
 
 
 def from_record(record: dict[str, Any]) -> Limit:
-    """The limit that :func:`to_record` gave.
+    """Restores the limit from a record of :func:`to_record`.
 
     Raises:
         ValueError: it is damaged.
@@ -244,4 +244,4 @@ def from_record(record: dict[str, Any]) -> Limit:
     try:
         return Limit(**{**record, "request": ReadWorkload(**record["request"])})
     except (TypeError, KeyError) as error:
-        raise ValueError(f"damaged record of a limit: {error}") from error
+        raise ValueError(f"the record of a device limit is damaged: {error}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from dlio_torch.environment.mounts import describe_mount
 
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "rootfs")
-"""File systems that keep their files in memory: the page cache is their only copy."""
+"""File systems whose files exist only in the page cache."""
 
 _READ_BYTES = 4 << 20
 
@@ -63,8 +63,8 @@ def why_cached(path: Path | str) -> str:
     if users:
         return f"{Path(path).name} is mapped by {', '.join(users)}"
     return (
-        "its pages are in use: mapped by a process of another user, not yet written back, or read by another "
-        f"process meanwhile ({kind or 'unknown'} file system)"
+        "pages of the file are in use: mapped by a process of another user, not yet written back, "
+        f"or read by another process meanwhile ({kind or 'unknown'} file system)"
     )
 
 

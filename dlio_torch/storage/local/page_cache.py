@@ -27,7 +27,7 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 @dataclass
 class _Residency:
-    """Cached pages of one open file; the descriptor is closed when the pages that sampling read are evicted.
+    """Cached pages of one open file; the descriptor is closed after the pages that sampling read are evicted.
 
     Attributes:
         descriptor: of the file.
@@ -117,7 +117,7 @@ def _residency(path: Path | str, offset: int, length: int | None, probes: int) -
 
 
 def _resident(descriptor: int, offset: int, end: int) -> _Residency:
-    """By ``mincore`` of a mapping that is never touched."""
+    """Measures cached pages by ``mincore`` on a mapping that is never accessed."""
     count = missed = 0
     for first, size in _windows(offset, end):
         pages = -(-size // mmap.PAGESIZE)
@@ -136,13 +136,13 @@ def _resident(descriptor: int, offset: int, end: int) -> _Residency:
 
 
 def _windows(offset: int, end: int) -> Iterator[tuple[int, int]]:
-    """First byte and length of extents that begin with a page."""
+    """Offset and length of page-aligned extents."""
     for first in range(offset - offset % mmap.PAGESIZE, end, _WINDOW):
         yield first, min(_WINDOW, end - first)
 
 
 def _probed(descriptor: int, offset: int, end: int, probes: int, flag: int) -> _Residency:
-    """By sampling: reads at some offsets that do not wait."""
+    """Measures cached pages by sampling: non-blocking reads at some offsets."""
     # "Random" turns readahead off, for this open file alone.
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
     count = min(probes, -(-(end - offset) // mmap.PAGESIZE))

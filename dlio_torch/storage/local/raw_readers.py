@@ -1,4 +1,4 @@
-"""Readers that only read, to measure a device: fio, and threads of this process."""
+"""Raw readers that measure a device: fio, and threads of this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOPS = 1_000_000  # more than the time allows
 
 @dataclass(frozen=True)
 class ReadResult:
-    """Result of a reader: bytes, number of read calls, and seconds."""
+    """Result of a raw reader: bytes, number of read calls, and seconds."""
 
     bytes: int
     calls: int
@@ -29,7 +29,7 @@ class ReadResult:
 
 @functools.cache
 def fio_version() -> str | None:
-    """``fio-3.33``, for example; ``None`` where fio is not installed."""
+    """Version of fio, such as ``fio-3.33``; ``None`` if fio is not installed."""
     if shutil.which("fio") is None:
         return None
     try:
@@ -42,7 +42,7 @@ def fio_version() -> str | None:
 def read_with_fio(
     path: str, pattern: str, cached: str, request_bytes: int, threads: int, part: int, seconds: float
 ) -> ReadResult:
-    """Let fio read.
+    """Read with fio.
 
     Args:
         path: a file of at least ``threads * part`` bytes.
@@ -78,7 +78,7 @@ def read_with_fio(
 
 
 def parse_fio(text: str) -> ReadResult:
-    """The result in fio's JSON, which has one group of jobs; lines before the JSON are skipped.
+    """Parses the result from fio's JSON, which has one group of jobs; lines before the JSON are skipped.
 
     Raises:
         OSError: it holds no result.
@@ -90,11 +90,11 @@ def parse_fio(text: str) -> ReadResult:
         milliseconds = max(job["read"]["runtime"] for job in jobs)
         errors = [job["error"] for job in jobs if job.get("error")]
     except (ValueError, KeyError, TypeError) as error:
-        raise OSError(f"fio answered what cannot be read ({error!r})") from error
+        raise OSError(f"the output of fio cannot be parsed ({error!r})") from error
     if errors:
         raise OSError(f"fio failed: {os.strerror(errors[0])}")
     if not bytes_ or not milliseconds:
-        raise OSError("fio read nothing")
+        raise OSError("fio read no bytes")
     return ReadResult(int(bytes_), int(calls), milliseconds / 1000)
 
 
@@ -134,7 +134,7 @@ def read_with_threads(
 
 
 class _Worker:
-    """Reads its part again and again until the time is up."""
+    """Thread that reads its part of the file repeatedly until the time is up."""
 
     def __init__(
         self, descriptor: int, pattern: str, first: int, part: int, request_bytes: int, *, evicts: bool
@@ -150,7 +150,7 @@ class _Worker:
         self.error: OSError | None = None
 
     def run(self, begin: threading.Barrier, seconds: float) -> None:
-        """Wait for the others and read."""
+        """Wait for the other threads and read."""
         self._buffer.write(bytes(len(self._buffer)))  # the memory is there before the first read
         begin.wait()
         end = time.perf_counter() + seconds

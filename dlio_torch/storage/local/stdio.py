@@ -38,7 +38,7 @@ class StdioFile:
             raise self._error()
 
     def write(self, octets: npt.NDArray[np.uint8]) -> int:
-        """One ``fwrite`` of ``octets``, contiguous uint8; returns their number.
+        """Write ``octets`` (contiguous uint8) by one ``fwrite``; returns their number.
 
         Raises:
             OSError: the system does not take them.
@@ -49,7 +49,7 @@ class StdioFile:
         return size
 
     def flush(self) -> None:
-        """Hand the buffer to the system.
+        """Write the buffer to the system.
 
         Raises:
             OSError: the system does not take it.
@@ -58,7 +58,7 @@ class StdioFile:
             raise self._error()
 
     def close(self) -> None:
-        """Flush and close.
+        """Flush and close the file.
 
         Raises:
             OSError: the system does not take what was in the buffer.

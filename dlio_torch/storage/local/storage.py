@@ -1,4 +1,4 @@
-"""Storage in a folder of this machine: a local disk, or a parallel or network file system that is mounted."""
+"""Storage in a local folder: on a local disk, or on a mounted parallel or network file system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlio_torch.storage.local.stored_paths import remove, rename_over, size_of
 
 
 class LocalStorage(Storage):
-    """A folder of this machine.
+    """Storage in a local folder.
 
     The storage of a mounted file system can be a subclass that has its own :attr:`folder` and :attr:`capabilities`.
     """
@@ -49,7 +49,7 @@ class LocalStorage(Storage):
         return LocalRanges(self._file(name))
 
     def put(self, name: str, content: bytes, *, durable: bool) -> None:
-        """Write, flush if ``durable``, rename, and flush the folder if ``durable``."""
+        """Write a file and rename it; if ``durable``, flush the file before and the folder after."""
         path = self._file(name)
         try:
             _put(path, content, durable=durable)
@@ -116,7 +116,10 @@ class LocalRanges(RangeReader):
             while done < len(memory):
                 count = os.preadv(self._descriptor, [memory[done:]], offset + done)
                 if not count:
-                    raise EOFError(f"{self._path} ends at byte {offset + done}, before {offset + len(memory)}")
+                    raise EOFError(
+                        f"{self._path} ends at byte {offset + done}, but bytes up to {offset + len(memory)} were "
+                        "requested"
+                    )
                 done += count
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ VALID = timedelta(days=1)
 
 
 def stored(folder: Path | str, cache: Path | None = None) -> dict[ReadWorkload, Limit]:
-    """Limits of a folder and the device below it that are less than a day old.
+    """Reads stored limits of a folder and its device that are less than a day old.
 
     Args:
         folder: any folder; it need not exist.
@@ -43,7 +43,7 @@ def load_or_measure(
     force: bool = False,
     cache: Path | None = None,
 ) -> list[Limit]:
-    """The limits of some workloads; those that are not stored are measured and stored.
+    """The limits of the given workloads; missing limits are measured and stored.
 
     Args:
         folder: an existing folder that can be written.

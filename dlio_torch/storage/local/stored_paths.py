@@ -29,13 +29,13 @@ def kind_of(path: Path) -> str | None:
         if stat.S_ISLNK(mode):
             mode = path.stat().st_mode
     except OSError:
-        return "a link to nothing" if mode else None
+        return "a broken symbolic link" if mode else None
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a file", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with its content; a missing one is no error."""
+    """Remove a file, or a folder with its content; a missing path is no error."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -43,16 +43,16 @@ def remove(path: Path) -> None:
 
 
 def rename_over(part: Path, path: Path, *, fsync: bool) -> None:
-    """Rename a complete file or folder over another one, so that no incomplete one ever has the name.
+    """Rename a complete file or folder to ``path``, so that the name never belongs to an incomplete file or folder.
 
     Args:
         part: a file or folder in the folder of ``path``, complete.
-        path: the new name; a file or folder of this name is replaced.
+        path: the new name.  A file replaces a file or folder of this name; a folder replaces only a folder.
         fsync: flush the content to the device first.  The name is durable after
             :func:`~dlio_torch.files.atomic_file.fsync_path` of the folder: one flush for many names.
 
     Raises:
-        OSError: the system refuses it.
+        OSError: the system refuses the rename; NotADirectoryError for a folder over a plain file.
     """
     if fsync:
         for inner in part.rglob("*") if part.is_dir() else ():
@@ -70,7 +70,7 @@ def rename_over(part: Path, path: Path, *, fsync: bool) -> None:
 
 
 def system_error(error: BaseException, folder: Path, size: float) -> BaseException:
-    """The system's own error for a file of ``size`` bytes in ``folder``, where a library hid it.
+    """The system's error for writing ``size`` bytes in ``folder``, which a library has hidden.
 
     netCDF and Silo only report that something failed, and netCDF reports each file that it cannot create as a lack of
     rights.  A temporary file of that size fails with the error that they met.

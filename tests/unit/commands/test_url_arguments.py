@@ -47,8 +47,8 @@ def test_a_url_is_refused_in_one_line(
     monkeypatch.chdir(tmp_path)
     assert cli.main(line) == 2
     assert capsys.readouterr().err == (
-        f"dlio_torch: error: {refused} (command line): no storage is known for s3:// URLs; "
-        "known: paths (no scheme); name a path; a bucket must be mounted\n"
+        f"dlio_torch: error: {refused} (command line): no storage supports s3:// URLs; "
+        "supported are paths (no scheme); use a local path; mount the bucket first\n"
     )
     assert list(tmp_path.iterdir()) == []
 

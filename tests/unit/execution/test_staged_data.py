@@ -162,7 +162,7 @@ def test_what_stands_in_the_way_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     copies = stager(config, fmt, manifests)
     with monkeypatch.context() as patch:
         patch.setattr(staging.shutil, "disk_usage", lambda path: _Usage(50))  # type: ignore[attr-defined]
-        with pytest.raises(PreconditionError, match=r"needs 75 B, and 50 B are free; name another"):
+        with pytest.raises(PreconditionError, match=r"needs 75 B, but only 50 B are free; choose another"):
             copies.copy(1)
     with monkeypatch.context() as patch:
         patch.setattr(staging.shutil, "copyfile", _full)  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ def test_what_stands_in_the_way_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "local").touch()
     with pytest.raises(PreconditionError, match="cannot be written"):
         stager(config, fmt, manifests)
-    with pytest.raises(ConfigError, match=r"a variable in it is not set here"):
+    with pytest.raises(ConfigError, match=r"contains an environment variable that is not set on this node"):
         stager(replace(config, stage=replace(config.stage, dir="$NO_SUCH_VARIABLE/x")), fmt, manifests)
     synthetic = compose(["recipe=self_test", "stage.dir=x"]).config
     with pytest.raises(ConfigError, match=r"dataset.format=synthetic lies in no files"):
@@ -201,7 +201,10 @@ def _full(source: Path, target: Path) -> None:
     [
         (["stage.keep=true"], "stage.keep=true .*nothing is copied"),
         (["stage.per=rank"], "stage.per=rank .*nothing is copied"),
-        (["stage.dir=s3://bucket"], "no storage is known for s3:// URLs; known: paths \\(no scheme\\); name a path"),
+        (
+            ["stage.dir=s3://bucket"],
+            "no storage supports s3:// URLs; supported are paths \\(no scheme\\); use a local path",
+        ),
         (["stage.dir= "], "not the name of a folder"),
         (["stage.dir=local", "stage.every_epoch=true", "loader.in_memory=true"], "read before the first epoch"),
         (["stage.dir=local", "dist.backend=mpi", "access.io=collective"], "several files"),
@@ -215,7 +218,7 @@ def test_options_that_make_no_sense_are_refused(options: list[str], message: str
 def test_copies_do_not_lie_among_the_data(tmp_path: Path) -> None:
     config, fmt, manifests = made(tmp_path)
     inside = replace(config, stage=replace(config.stage, dir=str(manifests["train"].folder / "local")))
-    with pytest.raises(ConfigError, match="lies in the folder of the data"):
+    with pytest.raises(ConfigError, match="must not lie in the folder of the data"):
         stager(inside, fmt, manifests)
 
 

@@ -78,8 +78,8 @@ def test_a_url_is_no_folder_of_results_though_its_storage_is_known(mount: Path) 
     done = python(mount, "-m", "dlio_torch", *SMALL, "output.root=server://share/runs")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
-        "dlio_torch: error: output.root=server://share/runs (command line): a path on this machine is needed, not a "
-        "server:// URL; name a path"
+        "dlio_torch: error: output.root=server://share/runs (command line): a local path is required, not a "
+        "server:// URL; use a local path"
     )
     done = python(mount, "-m", "dlio_torch", "trace", "--output", "server://share/runs", "--", "true")
     assert done.returncode == 2
@@ -188,7 +188,9 @@ def test_copies_on_a_local_disk_are_read_as_local_files() -> None:
 
 
 def test_an_unknown_scheme_lists_the_storages_of_other_packages() -> None:
-    with pytest.raises(ConfigError, match=r"known: paths \(no scheme\), broken://, bucket://, missing://, mounted://"):
+    with pytest.raises(
+        ConfigError, match=r"supported are paths \(no scheme\), broken://, bucket://, missing://, mounted://"
+    ):
         compose([*SMALL, "dataset.root=s3://b"])
 
 
@@ -196,8 +198,8 @@ def test_an_unknown_scheme_lists_the_storages_of_other_packages() -> None:
     ("scheme", "kind", "words"),
     [
         ("missing", MissingPackageError, "install the package that provides 'no_such_package_anywhere'"),
-        ("broken", PreconditionError, "'toy_storages:Missing' is no Storage class"),
-        ("number", PreconditionError, "'toy_storages:number' is no Storage class"),
+        ("broken", PreconditionError, "'toy_storages:Missing' is not a Storage class"),
+        ("number", PreconditionError, "'toy_storages:number' is not a Storage class"),
     ],
 )
 def test_a_broken_entry_point_is_named(scheme: str, kind: type[DlioError], words: str) -> None:
@@ -218,5 +220,5 @@ def test_a_variable_in_stage_dir_may_not_hold_a_url(monkeypatch: pytest.MonkeyPa
     from dlio_torch.storage.stage_folder import node_folder
 
     monkeypatch.setenv("SCRATCH", "s3://bucket")
-    with pytest.raises(ConfigError, match=r"stage.dir=\$SCRATCH/x: no storage is known for s3:// URLs"):
+    with pytest.raises(ConfigError, match=r"stage.dir=\$SCRATCH/x: no storage supports s3:// URLs"):
         node_folder("$SCRATCH/x")

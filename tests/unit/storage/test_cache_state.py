@@ -170,7 +170,9 @@ def test_more_data_than_memory_cannot_be_warm(data: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("dlio_torch.storage.cache_state.cache_room", lambda: 2 * MIB)
     found = keeper(data, "warm")
     assert found.size.fits is False
-    with pytest.raises(PreconditionError, match=r"cache\.state=warm: the data are 3\.29 MiB, .* room for 2 MiB"):
+    with pytest.raises(
+        PreconditionError, match=r"cache\.state=warm is not possible: the data have 3\.29 MiB, .* room for only 2 MiB"
+    ):
         found.prepare(1)
 
 
@@ -181,7 +183,7 @@ def test_what_cannot_be_told_is_not_called_reached(data: Path, monkeypatch: pyte
     made = keeper(data, "cold").prepare(1)
     assert (made.cached_share, made.reached, made.attempts) == (None, None, 1)
     assert made.why is not None
-    assert made.why.endswith("does not tell what is in the page cache")
+    assert made.why.endswith("does not report which pages are in the page cache")
 
 
 class Together(SingleCommunicator):

@@ -253,7 +253,7 @@ def test_a_storage_is_opened_by_its_scheme(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     assert isinstance(storage, LocalStorage)
     assert isinstance(pickle.loads(pickle.dumps(storage)), LocalStorage)
-    with pytest.raises(ConfigError, match="s3://bucket/x: no storage is known for s3:// URLs"):
+    with pytest.raises(ConfigError, match="s3://bucket/x: no storage supports s3:// URLs"):
         open_storage("s3://bucket/x")
 
 
@@ -269,8 +269,8 @@ def test_a_url_without_a_storage_is_refused(
     assert cli.main([verb, "recipe=minimal", f"{key}=s3://bucket/x", *(["--yes"] if verb == "clean" else [])]) == 2
     (line,) = (one for one in capsys.readouterr().err.splitlines() if not one.startswith("scale: "))
     assert line == (
-        f"dlio_torch: error: {key}=s3://bucket/x (command line): no storage is known for s3:// URLs; "
-        "known: paths (no scheme); name a path; a bucket must be mounted"
+        f"dlio_torch: error: {key}=s3://bucket/x (command line): no storage supports s3:// URLs; "
+        "supported are paths (no scheme); use a local path; mount the bucket first"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -283,5 +283,5 @@ def test_the_url_of_a_local_file_says_how_to_write_it(
     assert (
         capsys.readouterr()
         .err.rstrip()
-        .endswith("no storage is known for file:// URLs; known: paths (no scheme); write /scratch/data")
+        .endswith("no storage supports file:// URLs; supported are paths (no scheme); write /scratch/data")
     )

@@ -75,8 +75,8 @@ def test_own_reader_measures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ("script", "why"),
     [
         ("echo 'fio: no such engine' >&2; exit 1", "fio failed: fio: no such engine"),
-        ("echo nonsense", "fio answered what cannot be read"),
-        ("""echo '{"jobs": [{"error": 0, "read": {"io_bytes": 0, "total_ios": 0, "runtime": 0}}]}'""", "read nothing"),
+        ("echo nonsense", "the output of fio cannot be parsed"),
+        ("""echo '{"jobs": [{"error": 0, "read": {"io_bytes": 0, "total_ios": 0, "runtime": 0}}]}'""", "read no bytes"),
     ],
 )
 def test_a_fio_that_fails_is_replaced(
