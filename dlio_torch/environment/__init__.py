@@ -1,1 +1,1 @@
-"""The machine under a run: hardware, software, file systems, control groups, I/O counters of processes."""
+"""Description of the machine: hardware, software, file systems, control groups, I/O counters of processes."""

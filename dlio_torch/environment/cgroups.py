@@ -1,4 +1,4 @@
-"""Control groups of this process: each one limits it, and so does each of its parents."""
+"""Control groups of this process, each of which limits it, as do their parent groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlio_torch.environment.mounts import Mount, mounts
 
 
 class Group(NamedTuple):
-    """A control group.
+    """Control group with its folder and version.
 
     Attributes:
         version: 1 or 2 of the kernel's interface, which name their files differently.
@@ -21,7 +21,7 @@ class Group(NamedTuple):
 
 
 def own_groups(controller: str, root: Path = Path("/")) -> list[Group]:
-    """Control groups that may limit this process: its own, and its mounted parents.
+    """Control groups that may limit this process: its own group and the mounted parent groups.
 
     Both versions are read: a machine may use version 2 for some controllers and version 1 for others.
 

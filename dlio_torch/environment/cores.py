@@ -11,11 +11,11 @@ from dlio_torch.environment.cgroups import own_groups
 _ROOT = Path("/")
 
 IDLE_LEAST_S = 10 / os.sysconf("SC_CLK_TCK")
-"""Shortest time over which idle time means something, seconds: the kernel counts it in ticks, and ten are needed."""
+"""Shortest period in seconds over which idle time is measured: ten ticks of the kernel's clock."""
 
 
 def usable_cores(root: Path = _ROOT) -> int | float:
-    """Cores that this process and its children can keep busy at once; a fraction if a quota grants one.
+    """Number of cores that this process and its children can keep busy at once; may be fractional under a quota.
 
     The number of cores in its affinity mask (``sched_getaffinity``, set by ``taskset``, batch systems and cpusets), at
     most the CPU time that its control groups grant (``docker run --cpus``, Kubernetes' limits).
@@ -30,12 +30,12 @@ def usable_cores(root: Path = _ROOT) -> int | float:
 
 
 def whole_cores() -> int:
-    """Usable cores as a whole number, at least 1: processes or threads that can run at full speed."""
+    """Usable cores as a whole number, at least 1: number of processes or threads that can run at full speed."""
     return max(1, int(usable_cores()))
 
 
 def physical_cores(root: Path = _ROOT) -> int | None:
-    """Physical cores that this process may run on; hyperthreads of one core count once.
+    """Number of physical cores that this process may run on; hyperthreads of one core count once.
 
     Args:
         root: folder of ``sys``.
@@ -56,7 +56,7 @@ def physical_cores(root: Path = _ROOT) -> int | None:
 
 
 def idle_core_s(root: Path = _ROOT) -> float | None:
-    """Idle time since the start of the machine, summed over the cores that this process may run on, seconds.
+    """Idle time in seconds since the start of the machine, summed over the cores that this process may run on.
 
     Args:
         root: folder of ``proc``.
@@ -78,7 +78,7 @@ def idle_core_s(root: Path = _ROOT) -> float | None:
 
 
 def quota_cores(root: Path = _ROOT) -> float | None:
-    """CPU seconds per second that the control groups grant: the least of this process's group and its parents.
+    """CPU quota in CPU seconds per second: the least of this process's control group and its parent groups.
 
     ``cpu.max`` of version 2 (``"150000 100000"``, or ``"max 100000"`` for no limit), ``cpu.cfs_quota_us`` and
     ``cpu.cfs_period_us`` of version 1 (-1 for no limit).

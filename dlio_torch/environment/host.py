@@ -17,7 +17,7 @@ def boot_id() -> str:
 
 
 def host_identity() -> tuple[str, str, str]:
-    """Host name, boot and network namespace: equal on two processes only if they reach each other over loopback."""
+    """Host name, boot and network namespace; equal for two processes only if they reach each other over loopback."""
     boot, network = boot_id(), ""
     with contextlib.suppress(OSError):
         network = os.readlink("/proc/self/ns/net")

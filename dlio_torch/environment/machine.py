@@ -46,7 +46,7 @@ _SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL")
 
 
 def describe(paths: Mapping[str, Path | str]) -> dict[str, Any]:
-    """Describes all of this machine that can change the figures, JSON-able.
+    """Describes all properties of this machine that can influence measured figures, as JSON-compatible values.
 
     Args:
         paths: paths by name, for example ``{"data": ..., "runs": ...}``; their file systems are described.  A path
@@ -92,7 +92,7 @@ def _cpu(why: dict[str, str]) -> dict[str, Any]:
         why["cpu.cores_quota"] = "no control group limits the CPU time"
     physical = physical_cores()
     if physical is None:
-        why["cpu.cores_physical"] = "/sys/devices/system/cpu does not show which of them share a core"
+        why["cpu.cores_physical"] = "/sys/devices/system/cpu does not show which logical CPUs share a core"
     return {
         "model": model,
         "machine": platform.machine(),
@@ -113,9 +113,11 @@ def _memory(why: dict[str, str]) -> dict[str, int | None]:
     limit = memory_limit()
     if limit is None or limit >= sizes.get("MemTotal", 1 << 62):
         limit = None
-        why["memory.limit_bytes"] = "no limit below the machine's memory"
+        why["memory.limit_bytes"] = "no control group has a limit below the machine's memory"
     result = {"total_bytes": sizes.get("MemTotal"), "available_bytes": sizes.get("MemAvailable")}
-    why.update({f"memory.{name}": "/proc/meminfo does not show it" for name, value in result.items() if value is None})
+    why.update(
+        {f"memory.{name}": "/proc/meminfo does not show the value" for name, value in result.items() if value is None}
+    )
     return {**result, "limit_bytes": limit}
 
 
@@ -158,7 +160,7 @@ def _versions(why: dict[str, str]) -> dict[str, str | None]:
     h5py = sys.modules.get("h5py")
     versions["hdf5"] = h5py.version.hdf5_version if h5py is not None else None
     if h5py is None:
-        why["versions.hdf5"] = "h5py was not in use"
+        why["versions.hdf5"] = "h5py was not loaded"
     return versions
 
 
@@ -176,7 +178,7 @@ def _git_commit(why: dict[str, str]) -> str | None:
     root = Path(__file__).resolve().parents[2]
     git = shutil.which("git")
     if git is None or not (root / ".git").exists():
-        why["git_commit"] = "the package does not run from a checkout"
+        why["git_commit"] = "the package does not run from a git checkout"
         return None
     command = [git, "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
@@ -191,7 +193,7 @@ def _git_commit(why: dict[str, str]) -> str | None:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """``0-3,8`` for 0, 1, 2, 3, 8."""
+    """Formats sorted numbers as ranges, such as ``0-3,8`` for 0, 1, 2, 3, 8."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][-1] == number - 1:

@@ -1,4 +1,4 @@
-"""Memory: room of the page cache, limits of control groups, memory and swap space in all."""
+"""Memory limits: space for the page cache, limits of control groups, total memory and swap space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILES: Mapping[int, tuple[str, str]] = {1: ("memory.limit_in_bytes", "total_rss
 
 
 def cache_room(root: Path = _ROOT) -> int | None:
-    """Bytes that files may take in the page cache before others are evicted; None if the kernel does not show it.
+    """Bytes that files may take in the page cache before eviction; None if the kernel does not show the value.
 
     ``MemAvailable`` (free memory, and memory that the cache and others can give back), at most the limit of each
     control group of this process less the memory that its processes hold besides the cache.
@@ -44,7 +44,7 @@ def memory_limit(root: Path = _ROOT) -> int | None:
 
 
 def memory_in_all(root: Path = _ROOT) -> int:
-    """Bytes of memory and swap space, as far as the control groups of this process allow.
+    """Total bytes of memory and swap space that the control groups of this process allow.
 
     Args:
         root: folder of ``proc`` and ``sys`` for the control groups.

@@ -49,7 +49,7 @@ def mounts(root: Path = Path("/")) -> list[Mount]:
 
 
 def describe_mount(name: str, path: Path, why: dict[str, str]) -> dict[str, Any]:
-    """Mount point, file system, device, options, free space and request sizes of a path, JSON-able.
+    """Mount point, file system, device, options, free space and request sizes of a path, as JSON-compatible values.
 
     Args:
         name: name of the path in ``why``.
@@ -73,7 +73,7 @@ def describe_mount(name: str, path: Path, why: dict[str, str]) -> dict[str, Any]
     mount = _find_mount(place)
     if mount is None:
         mount = dict.fromkeys(("mount_point", "device_number", "options", "file_system", "device", "super_options"))
-        why.update({f"mounts.{name}.{key}": "/proc/self/mountinfo does not show it" for key in mount})
+        why.update({f"mounts.{name}.{key}": "/proc/self/mountinfo does not show the mount" for key in mount})
     readahead = None
     with contextlib.suppress(OSError, ValueError):
         bdi = Path("/sys/class/bdi", str(mount["device_number"]), "read_ahead_kb")
@@ -84,7 +84,7 @@ def describe_mount(name: str, path: Path, why: dict[str, str]) -> dict[str, Any]
 
 
 def _find_mount(place: Path) -> dict[str, str | None] | None:
-    """The mount that holds ``place``."""
+    """The mount that contains ``place``."""
     try:
         around = [mount for mount in mounts() if place.is_relative_to(mount.point)]
     except OSError:

@@ -1,4 +1,4 @@
-"""Private names of torch, torchdata and Python: one function for each use, and no use elsewhere (a test checks it).
+"""Wrappers of all private names of torch, torchdata and Python that the package uses; a test forbids other uses.
 
 They have no public counterpart, and a new version may rename them without notice.  Tried with torch 2.13.0,
 torchdata 0.11.0 and Python 3.11.7; if another version was checked, the function says so.
@@ -27,12 +27,12 @@ def run_exit_handlers() -> None:
 
 
 def join_threads() -> None:
-    """Wait for all threads that are no daemons, as Python does at the end of a process.  In CPython since 3.7."""
+    """Wait for all non-daemon threads, as Python does at the end of a process.  In CPython since 3.7."""
     threading._shutdown()  # type: ignore[attr-defined]
 
 
 def resource_tracker_pid() -> int | None:
-    """Id of the process that removes shared memory after the others have ended; ``None``: there is none."""
+    """Process id of Python's resource tracker, which removes leaked shared memory; ``None`` if it does not run."""
     from multiprocessing import resource_tracker
 
     tracker = getattr(resource_tracker, "_resource_tracker", None)
@@ -41,12 +41,12 @@ def resource_tracker_pid() -> int | None:
 
 
 def on_error_of_thread(thread: threading.Thread, handler: Callable[[threading.Thread], object]) -> None:
-    """Have ``handler`` called in a thread that an exception ends, instead of printing a traceback."""
+    """Install ``handler`` to be called in a thread that an exception ends, instead of printing a traceback."""
     thread._invoke_excepthook = handler  # type: ignore[attr-defined]
 
 
 def on_transfer_error(handler: Callable[[Any, Exception, Any], object]) -> None:
-    """Have ``handler`` called when a queue between processes cannot send an item; for all queues of this process.
+    """Install ``handler`` to be called when any queue of this process cannot send an item to another process.
 
     Python would print the traceback and drop the item.  Its own executors replace this method for the same purpose.
 
@@ -73,7 +73,7 @@ def close_queue(queue: Any) -> None:
 
 
 def gpu_sleep(cuda: Any, cycles: int) -> None:
-    """Queue a kernel on the current stream that keeps one multiprocessor busy.
+    """Launch a kernel on the current stream that keeps one multiprocessor busy.
 
     Args:
         cuda: the module ``torch.cuda``.
@@ -83,18 +83,18 @@ def gpu_sleep(cuda: Any, cycles: int) -> None:
 
 
 def is_handler_of_loaders(handler: Any) -> bool:
-    """Whether a handler of SIGCHLD is the one that torch's DataLoaders install, a nested function of a module."""
+    """Whether a SIGCHLD handler is the handler that torch's DataLoader installs."""
     return getattr(handler, "__module__", "") == "torch.utils.data._utils.signal_handling"
 
 
 def loader_workers(iterator: Any) -> list[BaseProcess]:
-    """The worker processes of an iterator of a DataLoader; empty if the trainer's process reads."""
+    """The worker processes of a DataLoader's iterator; empty if the trainer's process reads."""
     workers: list[BaseProcess] = getattr(iterator, "_workers", [])
     return workers
 
 
 def forget_loader_workers(iterator: Any) -> None:
-    """Have torch ignore the exit of workers of this iterator from now on."""
+    """Make torch ignore the exit of this iterator's workers from now on."""
     from torch.utils.data._utils import signal_handling
 
     if iterator._worker_pids_set:
@@ -103,7 +103,7 @@ def forget_loader_workers(iterator: Any) -> None:
 
 
 def replace_end_of_workers(iterator: Any) -> None:
-    """Replace the event by which the iterator asks its workers to end.
+    """Replace the event by which a DataLoader's iterator asks its workers to end.
 
     A worker that was killed may hold the lock of the first event, which nobody could take then.
     """
@@ -111,7 +111,7 @@ def replace_end_of_workers(iterator: Any) -> None:
 
 
 def end_loader_workers(iterator: Any) -> None:
-    """End the workers of an iterator of a DataLoader; waits five seconds for each, one after another."""
+    """End the workers of a DataLoader's iterator; waits up to five seconds for each worker in turn."""
     iterator._shutdown_workers()
 
 
@@ -119,7 +119,7 @@ def end_loader_workers(iterator: Any) -> None:
 
 
 def running_nodes(node: Any) -> Iterator[Any]:
-    """The iterators that run the nodes of a chain, last node first; they own the threads and processes."""
+    """The iterators that run the nodes of a chain, last node first; these own the threads and processes."""
     import torchdata.nodes
 
     while node is not None:
@@ -138,7 +138,7 @@ def node_workers(running: Any) -> list[Any]:
 
 
 def node_threads(running: Any) -> list[threading.Thread]:
-    """The threads that a node has besides its workers."""
+    """The threads of a node other than its workers."""
     threads = [getattr(running, name, None) for name in _NODE_THREADS]
     return [thread for thread in threads if thread is not None]
 

@@ -1,4 +1,4 @@
-"""The last line of a job script: it marks the script as written by the verb ``launch``, and names its log."""
+"""Last line of a job script, which marks the script as written by the verb ``launch`` and names its log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MOST_BYTES = 1 << 20
 
 
 def last_line(script: Path, log: Path) -> str:
-    """The last line of a script, with its newline."""
+    """The marker line at the end of a job script, with its newline."""
     return _LINE.format(script=script.name, log=log.name) + "\n"
 
 
 def files_of_job(script: Path) -> list[Path]:
-    """A script that ``launch`` wrote, and its log if there is one; empty for any other file."""
+    """Paths of a script that ``launch`` wrote and of its log if it exists; empty for any other file."""
     try:
         if script.is_symlink() or not script.is_file() or script.stat().st_size > _MOST_BYTES:
             return []

@@ -1,4 +1,4 @@
-"""The marker of a folder: a JSON file that names the tool, the kind of the folder, and its files.
+"""Marker of a folder: a JSON file that names the tool, the kind of the folder and its files.
 
 ``dlio_torch.json`` lies in the folder.  Under ``made_by`` it holds::
 
@@ -31,11 +31,11 @@ _MOST_BYTES = 1 << 30  # of a marker; copies of a million files take a tenth of 
 
 
 class NotOwned(Exception):
-    """It cannot be shown that this tool created a folder; the message says why."""
+    """Error for a folder that cannot be proven to be created by this tool; the message gives the reason."""
 
 
 class Unlisted(NotOwned):
-    """The folder has no list of its files, as folders of earlier versions.
+    """Error for a folder without a list of its files, such as a folder of an earlier version.
 
     Attributes:
         recipe: recipe that its file names; ``None``: none.
@@ -48,7 +48,7 @@ class Unlisted(NotOwned):
 
 @dataclass(frozen=True)
 class Marker:
-    """The content of a marker.
+    """Content of a marker.
 
     Attributes:
         kind: kind of the folder.
@@ -109,7 +109,7 @@ def read_marker_beside(path: Path, folder: str) -> Marker:
 
 
 def listed_files(path: Path, folder: str) -> set[str] | None:
-    """Entries of the list in a marker next to ``folder``; ``None`` if there is no such marker."""
+    """Entries of the file list in a marker next to ``folder``; ``None`` if there is no such marker."""
     try:
         content = path.read_bytes()
         parse(content, folder, path.name)
@@ -132,24 +132,24 @@ def parse(content: bytes, folder: str, file: str) -> Marker:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
-        raise NotOwned(f"its {file} is not JSON") from None
+        raise NotOwned(f"the file {file} of the folder is not JSON") from None
     if not isinstance(document, dict):
-        raise NotOwned(f"its {file} is not one of dlio_torch's markers")
+        raise NotOwned(f"the file {file} of the folder is not a marker that dlio_torch wrote")
     about = document.get(KEY)
     if about is None:
-        raise Unlisted(f"its {file} has no list of its files", document.get("recipe"))
+        raise Unlisted(f"the marker {file} of the folder has no list of files", document.get("recipe"))
     fields = [about.get(key) for key in ("marker", "kind", "folder", "files")] if isinstance(about, dict) else []
     if not fields or fields[0] != _IDENTIFIER or not isinstance(fields[1], str) or not isinstance(fields[3], list):
-        raise NotOwned(f"its {file} is not one of dlio_torch's markers")
+        raise NotOwned(f"the file {file} of the folder is not a marker that dlio_torch wrote")
     if fields[2] != folder:
-        raise NotOwned(f"its {file} is that of a folder named {fields[2]!r}")
+        raise NotOwned(f"the file {file} is the marker of a folder named {fields[2]!r}")
     recipe, files = about.get("recipe"), fields[3]
     if not all(isinstance(entry, str) for entry in files) or not isinstance(recipe, str | None):
-        raise NotOwned(f"its {file} is damaged")
+        raise NotOwned(f"the marker {file} of the folder is damaged")
     try:
         return Marker(fields[1], recipe, FileNames(files))
     except ValueError as error:
-        raise NotOwned(f"its {file} is damaged: {error}") from None
+        raise NotOwned(f"the marker {file} of the folder is damaged: {error}") from None
 
 
 def _content(folder: int, name: str) -> bytes:
@@ -157,13 +157,13 @@ def _content(folder: int, name: str) -> bytes:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
-        raise Unlisted(f"it has no {name}") from None
+        raise Unlisted(f"the folder has no marker {name}") from None
     except OSError as error:
-        raise NotOwned(f"its {name} cannot be read: {error.strerror}") from None
+        raise NotOwned(f"the marker {name} of the folder cannot be read: {error.strerror}") from None
     with os.fdopen(descriptor, "rb") as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode) or info.st_size > _MOST_BYTES:
-            raise NotOwned(f"its {name} is not a marker")
+            raise NotOwned(f"the file {name} of the folder is not a marker")
         if info.st_uid != os.geteuid():
-            raise NotOwned(f"its {name} belongs to another user")
+            raise NotOwned(f"the marker {name} of the folder belongs to another user")
         return file.read()

@@ -1,4 +1,4 @@
-"""The list of files in a marker: relative paths, with ``*`` for any text in a name and ``{0..9}`` for a number.
+"""File list of a marker: relative paths, with ``*`` for any text in a name and ``{0..9}`` for a number.
 
 ``train/train_{0000000..0000041}.h5`` stands for 42 files, as in a shell; ``rank{0..}.csv`` has no last number.  An
 entry that ends with ``/`` is a folder with a marker of its own.
@@ -27,17 +27,17 @@ Parts = tuple[str, ...]
 
 
 def numbers(last: int | None = None, digits: int = 1) -> str:
-    """The part of an entry that stands for the numbers 0 to ``last`` (None: no end), with ``digits`` digits or more."""
+    """Pattern of a list entry for the numbers 0 to ``last`` (None: no end) with at least ``digits`` digits."""
     return f"{{{0:0{digits}d}..{'' if last is None else format(last, f'0{digits}d')}}}"
 
 
 def literal(name: str) -> str:
-    """The entry that stands for this path alone."""
+    """List entry that matches this path alone."""
     return glob.escape(name).replace("{", "[{]")
 
 
 class FileNames:
-    """The list of a marker, parsed.
+    """Parsed file list of a marker.
 
     Args:
         entries: entries of the list.
@@ -57,7 +57,7 @@ class FileNames:
         for entry in entries:
             parts = tuple(entry.removesuffix("/").split("/"))
             if any(part in ("", ".", "..") or "\0" in part for part in parts):
-                raise ValueError(f"it lists {entry!r}, which leads out of its folder")
+                raise ValueError(f"the marker lists {entry!r}, which leads out of the folder")
             if entry.endswith("/"):
                 folders.append(parts)
             elif _SPECIAL.search(entry):
@@ -69,26 +69,26 @@ class FileNames:
         self._folders = [_Entry(parts) for parts in folders]
 
     def has_file(self, parts: Parts) -> bool:
-        """Whether a file is on the list, complete or partial; ``parts`` are its folders and its name."""
+        """Whether the list contains a complete or partial file; ``parts`` are the file's folders and name."""
         return any(
             "/".join(path) in self._literals or any(entry.matches(path) for entry in self._files)
             for path in _finished(parts)
         )
 
     def has_folder(self, parts: Parts) -> bool:
-        """Whether the list of a marker names files in this folder."""
+        """Whether the list contains files in this folder."""
         return any(
             "/".join(path) in self._parents or any(entry.begins_with(path) for entry in (*self._files, *self._folders))
             for path in _finished(parts)
         )
 
     def has_marked(self, parts: Parts) -> bool:
-        """Whether the list has a folder with a marker of its own at this path."""
+        """Whether the list contains a folder with its own marker at this path."""
         return any(entry.matches(parts) for entry in self._folders)
 
 
 class AllNames(FileNames):
-    """A list that covers everything, for a folder that no other program and no user writes to."""
+    """List that matches every file, for a folder to which no other program and no user writes."""
 
     any_kind = True
 
@@ -119,7 +119,7 @@ class _Entry:
 
 
 class _Part:
-    """One name of an entry."""
+    """One path component of a list entry."""
 
     def __init__(self, text: str) -> None:
         pieces = _RANGE.split(text)
@@ -136,7 +136,7 @@ class _Part:
 
 
 def _finished(parts: Parts) -> list[Parts]:
-    """The path itself, and the paths of which it may be a partial file."""
+    """Yields the path itself and the paths of which it may be a partial file."""
     paths: list[Parts] = [()]
     for part in parts:
         names = [part]

@@ -1,4 +1,4 @@
-"""Removal of the files that a marker lists, and of no others.
+"""Removal of exactly the files that a marker lists.
 
 Each folder is opened inside its parent without following links, so that the files that are checked are those that are
 removed, even if folders are renamed meanwhile.  Unlisted files, links, mount points and files of other users stay, and
@@ -25,7 +25,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass
 class Contents:
-    """The listed files of a folder, and its other contents.
+    """Listed files of a folder, and its other contents.
 
     Attributes:
         files: number of listed files.
@@ -55,7 +55,7 @@ def survey(folder: Path, marker: Marker | None = None) -> Contents:
 
 
 def remove(folder: Path, marker: Marker | None = None) -> Contents:
-    """Remove the listed files, and the folders that are empty then; returns what was removed and what stays.
+    """Remove the listed files and the folders that are empty then; returns the removed and the remaining contents.
 
     Args:
         folder: as for :func:`survey`.
@@ -69,7 +69,7 @@ def remove(folder: Path, marker: Marker | None = None) -> Contents:
 
 
 def survey_private(folder: Path, *, delete: bool = False) -> Contents:
-    """As :func:`survey` or :func:`remove`, for a folder that only processes of this user write to: all files count."""
+    """Same as :func:`survey` or :func:`remove`, but for all files of a folder to which only this user writes."""
     return _walk(folder, Marker("temporary", None, AllNames()), delete=delete)
 
 
@@ -84,7 +84,7 @@ def marker_of(folder: Path) -> Marker:
 
 
 def why_kept(path: Path) -> str | None:
-    """Why a file must stay even if it is listed; ``None``: it may be removed."""
+    """Reason that a file must stay even if it is listed; ``None`` if it may be removed."""
     info = path.lstat()
     kind = _kind(info) or _foreign(info)
     return kind or ("a mount point" if str(Path(os.path.realpath(path.parent), path.name)) in _mount_points() else None)
@@ -110,7 +110,7 @@ class _Walk:
         self._root: Path | None = None
 
     def folder(self, above: int, path: Path, marker: Marker | None) -> None:
-        """Go through a folder with a marker; ``above`` is its open parent."""
+        """Process a folder with a marker; ``above`` is its open parent folder."""
         self._root = self._root or path
         info = os.stat(path.name, dir_fd=above, follow_symlinks=False)
         reason = self._why_kept(info, path, above)
@@ -140,10 +140,10 @@ class _Walk:
                 if kept <= _MAX_NAMED:
                     self._keep(path / name, reason)
         if kept > _MAX_NAMED:
-            self._keep(path, f"{kept - _MAX_NAMED} more that are {_UNKNOWN}")
+            self._keep(path, f"{kept - _MAX_NAMED} more files that are {_UNKNOWN}")
 
     def _entry(self, folder: int, path: Path, parts: Parts, names: FileNames) -> str | None:
-        """Go through an entry of a folder; returns why it stays."""
+        """Process an entry of a folder; returns the reason if it stays."""
         info = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
         is_folder = stat.S_ISDIR(info.st_mode)
         if is_folder and names.has_marked(parts):
@@ -204,7 +204,7 @@ class _Walk:
 
 
 def _kind(info: os.stat_result) -> str | None:
-    """The kind of an entry that is no regular file; None for a regular file."""
+    """Kind of an entry that is not a regular file; None for a regular file."""
     if stat.S_ISLNK(info.st_mode):
         return "a link"
     return None if stat.S_ISREG(info.st_mode) else "not a file"
@@ -224,7 +224,7 @@ def _mount_points() -> set[str]:
 
 @contextlib.contextmanager
 def _opened(path: Path, above: int | None = None) -> Iterator[int]:
-    """Open a folder that is no link, inside its open parent if one is given."""
+    """Open a folder that is not a symbolic link, relative to its open parent folder if given."""
     with _naming(path):
         descriptor = os.open(path if above is None else path.name, _FOLDER, dir_fd=above)
     try:
@@ -235,7 +235,7 @@ def _opened(path: Path, above: int | None = None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Put the whole path into an error of the system."""
+    """Complete the path in an OSError of the body."""
     try:
         yield
     except OSError as error:

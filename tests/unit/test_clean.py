@@ -121,7 +121,7 @@ def test_files_that_users_have_put_there_stay_and_are_named(tmp_path: Path) -> N
         assert str(path) in named or str(path.parent) in named
     assert named[str(tmp_path / "data" / "mine-1.part")] == "not a folder"
     assert "not on the list" in named[str(ended.events / "plot.py")]
-    assert "has no dlio_torch.json" in kept(go(tmp_path))[str(made)]
+    assert "has no marker dlio_torch.json" in kept(go(tmp_path))[str(made)]
 
 
 def test_many_files_of_others_are_counted(tmp_path: Path) -> None:
@@ -149,17 +149,17 @@ def test_folders_that_prove_nothing_stay(tmp_path: Path) -> None:
         return folder(name, {**text, "made_by": {**text["made_by"], "folder": name, **changes}})
 
     expected = {
-        folder("mine-photos", None): "it has no dlio_torch.json",
+        folder("mine-photos", None): "the folder has no marker dlio_torch.json",
         folder("mine-text", "hello"): "is not JSON",
-        folder("mine-list", [1]): "not one of dlio_torch's markers",
+        folder("mine-list", [1]): "is not a marker that dlio_torch wrote",
         folder("mine-old", {"recipe": "mine"}): "rm -r",
         folder("mine-copy", text): f"of a folder named '{made.name}'",
-        marked("mine-other", marker="x"): "not one of dlio_torch's markers",
+        marked("mine-other", marker="x"): "is not a marker that dlio_torch wrote",
         marked("mine-run", kind="run"): "of a run",
         marked("mine-number", files=[1]): "damaged",
-        marked("mine-above", files=["train/*", "../mine-photos/train/train_0000000.npy"]): "leads out of its folder",
-        marked("mine-root", files=["/etc/passwd"]): "leads out of its folder",
-        marked("mine-dot", files=["train/./x"]): "leads out of its folder",
+        marked("mine-above", files=["train/*", "../mine-photos/train/train_0000000.npy"]): "leads out of the folder",
+        marked("mine-root", files=["/etc/passwd"]): "leads out of the folder",
+        marked("mine-dot", files=["train/./x"]): "leads out of the folder",
         old_run(tmp_path / "runs" / "mine" / "20260101-000000"): "rm -r",
     }
     lines = go(tmp_path)
@@ -278,7 +278,7 @@ def test_mount_points_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(list((whole / "train").iterdir())) == 2
     assert [path.name for path in ended.checkpoints.iterdir()] == ["model-3"]
     mounts.append(Mount("0:1", "/", str(ended.path), "rw", "ext4", "/dev/x", "rw"))
-    assert kept(go(tmp_path))[str(made)].startswith("it has no")
+    assert kept(go(tmp_path))[str(made)].startswith("the folder has no marker")
 
 
 def test_a_real_mount_stays(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_what_belongs_to_other_users_stays(tmp_path: Path, monkeypatch: pytest.M
         made = data(tmp_path / "data")
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     before = sorted(tmp_path.rglob("*"))
-    assert kept(go(tmp_path)) == {str(made): "its dlio_torch.json belongs to another user"}
+    assert kept(go(tmp_path)) == {str(made): "the marker dlio_torch.json of the folder belongs to another user"}
     assert sorted(tmp_path.rglob("*")) == before
 
 
