@@ -157,7 +157,7 @@ def operations(a: Side, b: Side, terms: Terms) -> Measurements:
     strings_a, strings_b = _strings(a, seen), _strings(b, seen)
     common = sorted(strings_a.keys() & strings_b.keys(), key=lambda key: -_longer(strings_a[key], strings_b[key]))
     if not common:
-        yield Missing("operations", "no file of one side is paired with one of the other")
+        yield Missing("operations", "no file of recording A is paired with a file of recording B")
         return
     chosen = common[:_STRINGS]
     windows = max(1, min(8, _STRINGS // len(chosen)))

@@ -115,8 +115,10 @@ def _teams(a: SideFiles, b: SideFiles, wanted: Wanted) -> list[tuple[list[int], 
                 known = ", ".join(files.names[k] for k in np.argsort(-(files.read + files.written))[:3])
                 mapping = pattern_a if pattern_a == pattern_b else f"{pattern_a}={pattern_b}"
                 raise ConfigError(
-                    f"--files {mapping} (command line): no file of {side} matches {pattern!r}",
-                    hint=f"its largest are {known}" if known else f"{side} has no data files",
+                    f"--files {mapping} (command line): recording {side} has no file whose name matches {pattern!r}",
+                    hint=f"name files of recording {side}; the largest are {known}"
+                    if known
+                    else f"choose another recording; recording {side} has no data files",
                 )
         free_a -= set(team_a)
         free_b -= set(team_b)

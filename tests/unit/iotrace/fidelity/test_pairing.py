@@ -107,9 +107,12 @@ def test_one_pattern_for_both() -> None:
     [
         ("=b", "a side is empty"),
         ("a=", "a side is empty"),
-        ("none", "--files none (command line): no file of A matches 'none'"),
-        ("none*=*", "no file of A matches 'none*'; its largest are /x/a.h5"),
-        ("*=none", "no file of B matches 'none'"),
+        ("none", "--files none (command line): recording A has no file whose name matches 'none'"),
+        (
+            "none*=*",
+            "recording A has no file whose name matches 'none*'; name files of recording A; the largest are /x/a.h5",
+        ),
+        ("*=none", "recording B has no file whose name matches 'none'"),
     ],
 )
 def test_mappings_that_cannot_be_used(text: str, says: str) -> None:
