@@ -1,1 +1,1 @@
-"""Figures of a run, breakdown of its time, and advice."""
+"""Computes the figures of a run, the breakdown of its time, and advice on its options."""

@@ -1,4 +1,4 @@
-"""Share of the data from the page cache, and whether the run measured the requested cache state.
+"""Share of the data that came from the page cache, and whether the requested cache state was measured.
 
 ::
 
@@ -31,11 +31,11 @@ from dlio_torch.units import format_size
 # File systems whose device is no block device by its name, and whose reads the kernel counts all the same.
 _COUNTED = ("overlay", "btrfs", "zfs")
 _FROM_CACHE = 0.5
-"""Share of the expected device bytes below which the run did not measure the device."""
+"""Share of the expected device bytes below which a run with a cold cache did not measure the device."""
 COLD = 0.9
-"""Device share from which a run measured the storage."""
+"""Device share of the bytes read above which a run measured the storage."""
 WARM = 0.05
-"""Device share up to which a run measured memory."""
+"""Device share of the bytes read up to which a run measured memory."""
 
 
 def counts_device(mount: Mapping[str, Any]) -> bool:
@@ -49,7 +49,7 @@ def counts_device(mount: Mapping[str, Any]) -> bool:
 
 
 def from_device(counted: Iterable[tuple[IoCounters | None, int | None]]) -> int | None:
-    """Upper bound of bytes that read calls returned and the device delivered; None if an epoch was not counted.
+    """Upper bound of the bytes that read calls returned and the device delivered; None if an epoch was not counted.
 
     Args:
         counted: what the kernel counted in each epoch of a rank, and the uncached bytes before it.
@@ -62,7 +62,7 @@ def from_device(counted: Iterable[tuple[IoCounters | None, int | None]]) -> int 
 
 
 def uncached_bytes(config: Config, size: DataSize, prepared: Sequence[CachePreparation], epoch: int) -> int | None:
-    """Bytes of the data that an epoch can get from the device only; None if not known.
+    """Bytes of the data that only the device can deliver in an epoch, as they are not cached; None if not known.
 
     Args:
         config: the resolved configuration.
@@ -79,7 +79,7 @@ def uncached_bytes(config: Config, size: DataSize, prepared: Sequence[CachePrepa
 
 
 def maps_files(config: Config) -> bool:
-    """Whether samples come by page faults of mapped files instead of read calls."""
+    """Whether samples are read by page faults of mapped files instead of read calls."""
     return facts(config.dataset.format).maps_files(config)
 
 
@@ -92,7 +92,7 @@ def cache_summary(
     *,
     can_read_direct: bool = False,
 ) -> dict[str, Any]:
-    """The part ``cache`` of ``summary.json``.
+    """Computes the part ``cache`` of ``summary.json``.
 
     Args:
         config: the resolved configuration.
@@ -130,7 +130,7 @@ def cache_summary(
 
 
 def share_of(epochs: Sequence[Mapping[str, Any]]) -> float | None:
-    """Device share of several epochs; None if that of one is not known.
+    """Device share of the bytes read in several epochs; None if the share of one epoch is not known.
 
     Args:
         epochs: of ``cache`` of ``summary.json``.
@@ -175,23 +175,23 @@ def _not_reached(config: Config, prepared: Sequence[CachePreparation]) -> list[s
     if missed:
         preparation, share = missed[0]
         others = f" (and before {len(missed) - 1} later epochs)" if len(missed) > 1 else ""
-        problem = f"{100 * share:.0f} % of the data are in the page cache as epoch {preparation.epoch} begins{others}"
+        problem = f"{100 * share:.0f} % of the data were in the page cache when epoch {preparation.epoch} began{others}"
         return [f"cache={state} was not reached: {problem}; {preparation.why}"]
     untold = [preparation for preparation in prepared if preparation.cached_share is None and state != "as_is"]
-    return [f"cache={state} was done and cannot be checked: {untold[0].why}"] if untold else []
+    return [f"cache={state} was prepared, but cannot be checked: {untold[0].why}"] if untold else []
 
 
 def _untold(config: Config, mount: Mapping[str, Any], device: bool) -> list[str]:
     if device or mount["file_system"] in MEMORY_FILE_SYSTEMS:
         return []
     return [
-        f"the {mount['file_system']} file system does not tell what its storage delivered and what a cache did: "
-        "the share of the device is not measured"
+        f"the {mount['file_system']} file system does not report which bytes its storage delivered and which a "
+        "cache: the device's share of the bytes read is not measured"
     ]
 
 
 def _not_from_device(config: Config, size: DataSize, shares: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warning: after a cold state was reached, the device delivered too little."""
+    """Warns if the device delivered too little after a cold cache was reached."""
     if config.cache.state != "cold" or size.bytes == 0:
         return []
     for epoch in shares if config.cache.every_epoch else shares[:1]:
@@ -201,9 +201,9 @@ def _not_from_device(config: Config, size: DataSize, shares: Sequence[Mapping[st
         share = epoch["read_bytes"] / fresh
         if share < _FROM_CACHE:
             return [
-                f"cache=cold, and the device delivered only {100 * share:.0f} % of the {format_size(fresh)} of data "
-                f"that epoch {epoch['epoch']} read: they came back into the page cache, or the run reads the same "
-                "bytes again and again"
+                f"cache=cold, but the device delivered only {100 * share:.0f} % of the {format_size(fresh)} of data "
+                f"that epoch {epoch['epoch']} read: either the data came back into the page cache, or the run reads "
+                "the same bytes repeatedly"
             ]
     return []
 
@@ -215,9 +215,12 @@ def _memory(
     mount: Mapping[str, Any],
     can_read_direct: bool,
 ) -> list[str]:
-    """Warning: the result reflects memory more than storage."""
+    """Warns if the result shows memory more than storage."""
     if mount["file_system"] in MEMORY_FILE_SYSTEMS:
-        return [f"{mount['file_system']} keeps its files in memory: the result says nothing of a storage device"]
+        return [
+            f"{mount['file_system']} keeps its files in memory: the result shows memory, not storage; place the data set "
+            "on another file system"
+        ]
     if config.cache.state == "warm" or config.dataset.direct_io or not size.fits or size.room_bytes is None:
         return []
     share = share_of(shares)
@@ -228,17 +231,17 @@ def _memory(
     ways = ["set cache=cold cache.every_epoch=true"]
     if can_read_direct:
         ways.append("dataset.direct_io=true")
-    ways.append("or take more data than memory")
+    ways.append("or use a data set larger than memory")
     fits = (
-        f"the data ({format_size(size.bytes)}) fit in the {format_size(size.room_bytes)} that the page cache can take"
+        f"the data ({format_size(size.bytes)}) fit into the {format_size(size.room_bytes)} that the page cache can use"
     )
     if share is None:
-        measured = "how much the device delivered is not known: the result may measure memory"
+        measured = "the device's share of the bytes read is not known: the result may show memory"
     elif share <= WARM:
-        measured = f"the device delivered {100 * share:.0f} % of the bytes read: the result measures memory"
+        measured = f"the device delivered {100 * share:.0f} % of the bytes read: the result shows memory"
     else:
         measured = (
-            f"the device delivered {100 * share:.0f} % of the bytes read, memory the rest: the result measures the "
-            "storage in part"
+            f"the device delivered {100 * share:.0f} % of the bytes read and memory the rest: the result shows the "
+            "storage only in part"
         )
     return [f"{fits}, and {measured}; to measure the storage, {', '.join(ways)}"]

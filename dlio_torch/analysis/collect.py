@@ -51,7 +51,7 @@ def collect(
     prepared: Sequence[CachePreparation],
     about: dict[str, Any],
 ) -> dict[str, Any]:
-    """The content of ``summary.json``.
+    """Builds the content of ``summary.json``.
 
     Definitions, over all ranks and the time of the epochs (evaluation included, generation, restore and
     loading into memory left out; staging is before the epochs, or a pause between them)::
@@ -144,7 +144,7 @@ def collect(
 
 
 def _order(results: Sequence[TrainResult]) -> list[dict[str, Any]]:
-    """Checksum of each epoch's order, from the first step of this run."""
+    """Checksum of the sample order of each epoch, from the first step that this run took."""
     rows = []
     for epochs in zip(*(result.epochs for result in results), strict=True):
         crc, part = whole([epoch.order for epoch in epochs]), epochs[0].order
@@ -160,7 +160,7 @@ def _order(results: Sequence[TrainResult]) -> list[dict[str, Any]]:
 
 
 def _stage(config: Config, ranks: Sequence[RankResult]) -> dict[str, Any] | None:
-    """Staged copies: a row for each rank and epoch with files to copy."""
+    """Summary of the copies staged: a row for each rank and epoch with files to copy."""
     if config.stage.dir is None:
         return None
     rows = [asdict(staged) for rank in ranks for staged in rank.staged]
@@ -192,7 +192,7 @@ def _load(ranks: Sequence[RankResult]) -> dict[str, Any]:
 
 
 def _counted(io: IoCounters | None, device: bool) -> dict[str, int | None] | None:
-    """The kernel's counters; device bytes are None on file systems without a device."""
+    """The kernel's I/O counters as plain values; device bytes are None on file systems without a device."""
     return None if io is None else {**asdict(io), "read_bytes": io.read_bytes if device else None}
 
 

@@ -1,4 +1,4 @@
-"""Content of a data file: its arrays or records, from headers and framing, without reading the data.
+"""Describes the content of a data file from its headers and framing, without reading the data.
 
 Nothing here trusts the file.  A damaged one gives what could be read and an ``error``; lists are cut at
 :data:`~dlio_torch.formats.core.content.MOST`, and say so; links out of an HDF5 file are not followed, pickled objects
@@ -20,7 +20,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def summarise(path: Path | str) -> dict[str, Any]:
-    """Content of a file as plain values for JSON.
+    """Describes the content of a file as plain values for JSON.
 
     Args:
         path: of a known format, recognised by its magic bytes or its framing, else by its name; any other file gives
@@ -37,7 +37,7 @@ def summarise(path: Path | str) -> dict[str, Any]:
     try:
         content_facts["bytes"] = place.stat().st_size
         if not place.is_file():
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         with open(place, "rb") as file:
             head = file.read(16)
         kind = _recognised(place, head)
@@ -57,7 +57,7 @@ def summarise(path: Path | str) -> dict[str, Any]:
 
 
 def _recognised(path: Path, head: bytes) -> FormatFacts | None:
-    """Facts about the format of a file, by its most reliable mark."""
+    """Facts about the format of a file, recognised by the file's most reliable mark."""
     known = all_facts()
     for facts in known:
         if head.startswith(facts.magics):
@@ -71,7 +71,7 @@ def _recognised(path: Path, head: bytes) -> FormatFacts | None:
 
 
 def _line(content_facts: dict[str, Any], kind: FormatFacts | None) -> str:
-    """The file in one line."""
+    """Describes the content of a file in one line."""
     if content_facts["bytes"] is None:
         return str(content_facts["error"])
     text = f"{content_facts['format'] or 'unknown format'}, {format_size(content_facts['bytes'])}"

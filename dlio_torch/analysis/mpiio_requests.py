@@ -1,4 +1,4 @@
-"""Requests of the ranks to MPI-IO."""
+"""Requests that the ranks made to MPI-IO."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def of_ranks(ranks: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Requests of all ranks; ``None`` if they did not read by MPI-IO.
+    """Sums the MPI-IO requests of all ranks; ``None`` if the run did not read by MPI-IO.
 
     Returns:
         ``io``; ``library``, the MPI; ``hints``, those in force for the first file; ``ranks``; and sums over ranks:

@@ -1,4 +1,4 @@
-"""Producer threads of batches, and their activity over time; see :mod:`dlio_torch.analysis.stalls`."""
+"""Producer threads of batches, and what each does over time; see :mod:`dlio_torch.analysis.stalls`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dlio_torch.iotrace.figures.row_groups import group
 
 Floats = NDArray[np.float64]
 Key = tuple[int, int, int]
-"""Rank, process and thread."""
+"""Identity of a producer: rank, process and thread."""
 
 READ = ("read", "open")
 WORK = ("decode", "preprocess", "collate")
-"""Spans of a thread; time inside several of these and :data:`READ` counts for the first of them."""
+"""Spans of a thread in which it works; time in several of these and :data:`READ` counts for the first."""
 
 _USE = ("asleep", "run_delay", "kernel")
 _OPS = (*READ, *WORK, "batch", "turn", *_USE)
@@ -27,7 +27,7 @@ _THREAD = ("rank", "pid", "tid")
 
 @dataclass(frozen=True)
 class Segments:
-    """Time intervals of one thread, each within one of its batches.
+    """Time intervals of one producer thread, each within one of its batches.
 
     Attributes:
         wait: for each piece, the place of the wait that it is a part of.
@@ -44,7 +44,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class CoreDemand:
-    """Time that the producers of a rank had wanted a core, and waited for one, up to any moment.
+    """Time in which a rank's producers needed a core, and waited for one, summed up to given moments.
 
     Attributes:
         times: moments, ns.
@@ -57,7 +57,7 @@ class CoreDemand:
     waited: Floats
 
     def share(self, start: Ints, end: Ints) -> Floats:
-        """Share of the wanted time that was waited, for any intervals; 0 if no batch was in production."""
+        """Share of the needed core time that was spent waiting, for any intervals; 0 if no batch was in production."""
         wanted, waited = (
             np.interp(end, self.times, sums) - np.interp(start, self.times, sums) for sums in (self.wanted, self.waited)
         )
@@ -111,7 +111,7 @@ class Producer:
         self.core_demand = _NOBODY
 
     def _of_batches(self, spans: pd.DataFrame) -> tuple[Floats, Ints]:
-        """Length in ns (NaN: none) and ``bytes`` of the span that begins with each batch."""
+        """Length in ns (NaN: none) and bytes of the span that begins with each batch."""
         lengths, sizes = np.full(self.start.size, np.nan), np.zeros(self.start.size, np.int64)
         batch = np.searchsorted(self.start, spans["start_ns"].to_numpy())
         known = batch < self.start.size
@@ -125,7 +125,7 @@ class Producer:
         return np.concatenate((self.start[:1], self.start[:-1]))
 
     def idle_before(self, ready: Ints) -> Floats:
-        """Idle time of the thread before the batch that ended at ``ready``; NaN: the first."""
+        """Idle time of the thread before the batch that ended at ``ready``, ns; NaN for its first batch."""
         batch = np.searchsorted(self.end, ready)
         before = self.end[np.maximum(batch - 1, 0)]
         return np.where(batch > 0, np.maximum(self.start[np.minimum(batch, self.start.size - 1)] - before, 0), np.nan)
@@ -140,7 +140,7 @@ class Producer:
         return Segments(wait, batch, np.maximum(start[wait], self.start[batch]), np.minimum(end[wait], self.end[batch]))
 
     def cut(self, pieces: Segments) -> dict[str, Floats]:
-        """Nanoseconds of each part of the thread's work in each piece; NaN: not measured."""
+        """Nanoseconds of each kind of work in each segment; NaN if it was not measured."""
         within = {name: covered(times, pieces.start, pieces.end) for name, times in self.work.items()}
         delay = self.delay[pieces.batch]
         runs = 1 - np.nan_to_num(delay)
@@ -165,7 +165,7 @@ class Producer:
 
 
 def producers_of(spans: pd.DataFrame, calls: pd.DataFrame, device_counted: bool) -> dict[Key, Producer]:
-    """All threads that produced a batch.
+    """Collects all threads that produced a batch.
 
     Args:
         spans: spans of a run.
@@ -201,7 +201,7 @@ def producers_of(spans: pd.DataFrame, calls: pd.DataFrame, device_counted: bool)
 
 
 def _compare(producers: dict[Key, Producer], device_counted: bool) -> None:
-    """Sets the figures that need all threads: activity of the device, and the kernel's share of a rank's work."""
+    """Sets the figures that need all threads: device activity, and the kernel's share of a rank's work."""
     everyone = list(producers.values())
     if device_counted and everyone:
         delivered = union_of(
@@ -224,7 +224,7 @@ def _compare(producers: dict[Key, Producer], device_counted: bool) -> None:
 
 
 def _core_demand(producers: Sequence[Producer]) -> CoreDemand:
-    """Sums the figures of batches, each spread evenly over its time."""
+    """Sums up the core demand of batches, each spread evenly over its time."""
     start, end = (np.concatenate([getattr(producer, name) for producer in producers]) for name in ("start", "end"))
     if not start.size:
         return _NOBODY
@@ -240,7 +240,7 @@ def _core_demand(producers: Sequence[Producer]) -> CoreDemand:
 
 
 def union_of(sets: Sequence[Intervals]) -> Intervals:
-    """The union of any number of sets, which need not be sorted."""
+    """Union of any number of interval sets, which need not be sorted."""
     return (
         union(
             np.concatenate([intervals[0] for intervals in sets]), np.concatenate([intervals[1] for intervals in sets])
@@ -259,7 +259,7 @@ def _by_op(spans: pd.DataFrame) -> dict[str, Intervals]:
 
 
 def _split(rows: pd.DataFrame, by: Sequence[str]) -> dict[tuple[int, ...], pd.DataFrame]:
-    """The rows of each process or thread, in their order."""
+    """Splits the rows by process or thread, and keeps their order."""
     if not len(rows):
         return {}
     columns = [rows[name].to_numpy() for name in by]

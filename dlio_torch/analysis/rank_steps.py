@@ -1,4 +1,4 @@
-"""Steps of one rank in time: durations and measured intervals.
+"""Steps of one rank over time: their durations and the measured intervals.
 
 What a step's duration and a measured interval are is defined in :mod:`dlio_torch.analysis.step_metrics`.
 """
@@ -14,7 +14,7 @@ from dlio_torch.iotrace.figures.intervals import length, union
 from dlio_torch.train.steps import EVAL, TIMED, TRAIN, WARMUP, Steps
 
 PARTS = (*TIMED, "other")
-"""Parts of a step."""
+"""Names of the parts of a step."""
 
 _Int = NDArray[np.int64]
 
@@ -65,7 +65,7 @@ class RankSteps:
         return self.requested_ns / self.elapsed_ns if self.elapsed_ns else None
 
     def of_phase(self, phase: int) -> Steps:
-        """The records of a phase; no copy where they follow each other, as there may be millions on rank 0."""
+        """The step records of a phase; a view without a copy if the records are contiguous."""
         rows = np.flatnonzero(self.phase == phase)
         if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
             phase_steps: Steps = self.steps[rows[0] : rows[-1] + 1]
@@ -73,7 +73,7 @@ class RankSteps:
         return self.steps[rows]
 
     def intervals(self, phase: int) -> list[tuple[int, int]]:
-        """Intervals of the steps of ``phase``, each from the end of the preceding step.
+        """Time intervals of the steps of ``phase``, ns, each from the end of the preceding step.
 
         The time before a loop's first step belongs to that loop; what precedes the first measured step
         is warm-up and does not count.
@@ -99,7 +99,7 @@ class RankSteps:
         return [*intervals, (begin, end)]
 
     def part(self, name: str) -> _Int:
-        """Nanoseconds of a part of each measured step; ``other`` only for steps with a successor."""
+        """Nanoseconds of a part of each measured step; ``other`` only for steps that another step follows."""
         if name == "other":
             spent = sum(self.train[f"{part}_ns"] for part in TIMED)
             rest: _Int = (self.train_duration - spent)[self.followed]
@@ -117,6 +117,6 @@ def elapsed_ns(by_rank: Sequence[list[tuple[int, int]]]) -> int:
 
 
 def _length(intervals: Sequence[tuple[int, int]]) -> int:
-    """Length of the union of intervals."""
+    """Length of the union of intervals, ns."""
     bounds = np.array(intervals, np.int64).reshape(-1, 2)
     return length(union(bounds[:, 0], bounds[:, 1]))

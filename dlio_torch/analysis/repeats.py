@@ -1,4 +1,4 @@
-"""Repeated measurements of one setting: their middle, their spread, and whether two settings differ.
+"""Statistics of repeated runs of one setting: median, range, and whether two settings differ beyond noise.
 
 The spread is the smallest and the largest of the repeats: of three to five values that is all there is to say.
 Two settings differ *beyond noise* where
@@ -30,7 +30,7 @@ _MEAN_RANGE = {4: 2.059, 5: 2.326, 6: 2.534, 7: 2.704, 8: 2.847, 9: 2.970, 10: 3
 
 @dataclass(frozen=True)
 class Spread:
-    """Repeats of one setting.
+    """Median and range of the repeated runs of one setting.
 
     Args:
         median: of the repeats.
@@ -47,7 +47,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Noise:
-    """The scatter of single runs.
+    """The scatter of single runs about the median of their setting.
 
     Args:
         deviation: standard deviation of the logarithm, that is relative, of one run about its setting's mean.
@@ -59,13 +59,13 @@ class Noise:
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Middle and range of the values that were measured; ``None`` where none was."""
+    """Median and range of the measured values; ``None`` if no value was measured."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     return Spread(statistics.median(known), min(known), max(known), len(known)) if known else None
 
 
 def noise(spreads: Iterable[Spread]) -> Noise | None:
-    """The scatter pooled over settings; ``None`` where none was repeated, or values are not positive."""
+    """The scatter pooled over settings; ``None`` if no setting was repeated, or values are not positive."""
     total, freedom = 0.0, 0
     for spread in spreads:
         if spread.count < 2 or spread.low <= 0:
@@ -100,7 +100,7 @@ def leaders(
     scatter: Noise | None = None,
     comparisons: int = 1,
 ) -> tuple[int, ...]:
-    """The point of the best median, and behind it, best first, those that do not differ from it beyond noise.
+    """The point with the best median, followed by the points that do not differ from it beyond noise, best first.
 
     A single number means that the best is better than every other beyond noise.  ``scatter`` is by default that
     of all these points; see :func:`apart`.
@@ -112,7 +112,7 @@ def leaders(
 
 
 def _variance(spread: Spread) -> float:
-    """Variance of the logarithms: exact for two and three values, from the range for more."""
+    """Variance of the logarithms of repeats: exact for two and three values, from the range for more."""
     low, high = math.log(spread.low), math.log(spread.high)
     if spread.count == 2:
         return (high - low) ** 2 / 2
@@ -122,12 +122,12 @@ def _variance(spread: Spread) -> float:
 
 
 def _of_median(count: int) -> float:
-    """Variance of the median of ``count`` values in units of that of one; of many, pi / 2n."""
+    """Variance of the median of ``count`` values, relative to the variance of one value; of many, pi / 2n."""
     return 1 / count if count < 3 else math.pi / (2 * count)
 
 
 def student(share: float, freedom: int) -> float:
-    """Quantile of Student's distribution.
+    """Quantile of Student's t distribution.
 
     Exact for 1 and 2 degrees of freedom, else Abramowitz and Stegun 26.7.5: within 2 % for shares up to 0.99.
     """

@@ -1,4 +1,4 @@
-"""Opens the recording of a run, of a program that the verb ``trace`` recorded, or of another tool's log."""
+"""Opens the recording of a run, of a program recorded by the verb ``trace``, or of another tool's log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_recording(path: Path | str) -> Recording:
 
 
 def run_folder(path: Path) -> Path:
-    """The run (or the folder of the verb ``trace``) whose ``events`` the path is; any other path as it is."""
+    """The run directory (or ``trace`` folder) whose ``events`` folder the path is; any other path unchanged."""
     above = RunDir(path.parent)
     return above.path if path == above.events and path.is_dir() and _is_recorded(above) else path
 
@@ -56,25 +56,28 @@ def _open_folder(path: Path) -> Recording:
 
 
 def _refuse_runs(path: Path) -> None:
-    """Raises DataError for a folder that holds runs: in itself, or in its folders, as ``runs/`` does."""
+    """Raises DataError for a folder that holds several run directories instead of one recording."""
     within = _folders(path)
     runs = [folder for parent in within for folder in (parent, *_folders(parent)) if _is_recorded(RunDir(folder))]
     if runs:
         names = ", ".join(str(run.relative_to(path)) for run in runs[:_NAMED])
         more = f", ... ({len(runs) - _NAMED} more)" if len(runs) > _NAMED else ""
         count = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
-        raise DataError(f"{path} holds {count}", hint=f"name {'one of them' if len(runs) > 1 else 'it'}: {names}{more}")
+        raise DataError(
+            (f"{path} is not a recording, but holds {count}"),
+            hint=(f"give the path of {'one run' if len(runs) > 1 else 'the run'}: {names}{more}"),
+        )
 
 
 def _folders(path: Path) -> list[Path]:
-    """Folders in a folder that are not hidden, by name; not all of a very large one."""
+    """Paths of the folders in a folder that are not hidden, by name; at most those of its first entries."""
     with os.scandir(path) as entries:
         names = [entry.path for entry in islice(entries, _ENTRIES) if not entry.name.startswith(".") and entry.is_dir()]
     return [Path(name) for name in sorted(names)]
 
 
 def _recorded(directory: RunDir, kind: Kind) -> Recording:
-    """Reads a run directory, or a folder of the verb ``trace``, whole or broken."""
+    """Reads a run directory, or a folder of the verb ``trace``, complete or not."""
     notes: list[str] = []
     facts: dict[str, Any] = {}
     ended = True
@@ -88,7 +91,7 @@ def _recorded(directory: RunDir, kind: Kind) -> Recording:
     if isinstance(about, dict):
         ended = "runtime_s" in about  # the rest of the file is written before the program starts
         if not ended:
-            notes.append("the recording was ended before the program did")
+            notes.append("the recording stops before the end of the program")
         notes += [str(note) for note in about.get("notes", ())]
         facts |= {key: value for key, value in about.items() if key != "notes"}
     summary: Any = None
@@ -110,12 +113,12 @@ def _recorded(directory: RunDir, kind: Kind) -> Recording:
 
 
 def _why_no_summary(directory: RunDir, facts: dict[str, Any]) -> str:
-    """A remark on a run without summary; ``facts`` gets the reason if the run ended early."""
+    """A remark on a run without summary; if the run ended early, the reason is added to ``facts``."""
     state = run_state.read(directory.state)
     why = state.why_early() if state is not None else None
     if why is not None:
         facts["ended_early"] = why
-        return f"the run ended early, so its events do, and it has no summary: {why}"
+        return f"the run ended early, so its events stop there and it has no summary: {why}"
     if state is not None and state.state == "running":
-        return "the run goes on: it has no summary yet, and its events are those so far"
-    return "the run was ended or failed before it was done: it has no summary, and its events end early"
+        return "the run is still running: it has no summary yet, and its events are those recorded until now"
+    return "the run was ended or failed early: it has no summary, and its events stop early"

@@ -1,4 +1,4 @@
-"""Stall attribution: the producer's activity during each wait of the trainer for a batch.
+"""Stall attribution: what the producer of a batch did during each wait of the trainer for it.
 
 A *wait* is a span ``fetch`` of the trainer, from asking for a batch to having it.  Its ``offset`` is the
 number of the batch that came; the span ``batch`` of the same number tells the thread that made it, and
@@ -53,11 +53,11 @@ PARTS = (
     "hand_over", "starved", "not_started", "unexplained",
 )  # fmt: skip
 ESTIMATED = ("device", "page_cache", "decode", "starved")
-"""Parts derived from figures of whole batches."""
+"""Parts that are estimated from figures of whole batches."""
 
 
 def attribute(recording: Recording, device_counted: bool | None = None) -> pd.DataFrame | None:
-    """The waits of all training steps, cut into :data:`PARTS`.
+    """Attributes the waits of all training steps to causes, the :data:`PARTS`.
 
     Args:
         recording: a run.
@@ -115,21 +115,21 @@ def attribute(recording: Recording, device_counted: bool | None = None) -> pd.Da
 
 
 _PHRASES: Mapping[str, str] = {
-    "device": "the storage device",
+    "device": "waiting for the storage device",
     "page_cache": "copying out of the page cache",
     "decode": "decoding in the file format's library",
-    "read": "reading (device, page cache and decoding are not distinguished)",
+    "read": "reading (device, page cache and decoding cannot be told apart)",
     "preprocess": "preprocessing",
     "collate": "collation",
     "hand_over": "the transfer of finished batches to the trainer",
-    "starved": "workers that had work and got no CPU core",
-    "not_started": "batches that were not begun (workers starting, or requested too late)",
-    "unexplained": "nothing that was recorded",
+    "starved": "workers that had work but no CPU core",
+    "not_started": "batches that no worker had begun (workers were starting, or the batch was requested too late)",
+    "unexplained": "something that was not recorded",
 }
 
 
 def summary(waits: pd.DataFrame | None, warmup_steps: int = 0) -> dict[str, Any]:
-    """The sums of :func:`attribute` over steps and ranks; JSON-able.
+    """Sums the parts of :func:`attribute` over steps and ranks, as plain values for JSON.
 
     Args:
         waits: what :func:`attribute` gave.
@@ -142,7 +142,9 @@ def summary(waits: pd.DataFrame | None, warmup_steps: int = 0) -> dict[str, Any]
     """
     rows = waits[waits["step"] > warmup_steps] if waits is not None else None
     if rows is None or not len(rows):
-        sentence = "Causes of waits was not recorded." if waits is None else "All steps were warm-up."
+        sentence = (
+            "The causes of waits were not recorded." if waits is None else "No measured step: all steps were warm-up."
+        )
         nothing: dict[str, None] = dict.fromkeys(PARTS)
         return {
             "steps": 0, "wait_s": None, "parts": nothing, "shares": nothing, "ahead_s": None,
@@ -155,11 +157,11 @@ def summary(waits: pd.DataFrame | None, warmup_steps: int = 0) -> dict[str, Any]
     largest = max(known, key=lambda part: known[part], default=None)
     ahead = rows[["idle_s", "wait_s"]].min(axis=1, skipna=False)
     if largest is None:
-        sentence = f"{len(rows)} steps did not wait for data."
+        sentence = f"None of the {len(rows)} measured step{'' if len(rows) == 1 else 's'} waited for data."
     else:
         sentence = (
-            f"{len(rows)} steps waited {_seconds(total)} for data; the largest part of it, "
-            f"{_seconds(known[largest])} ({known[largest] / total:.0%}), was {_PHRASES[largest]}."
+            f"{len(rows)} steps waited {_seconds(total)} for data; the largest cause, {_seconds(known[largest])} "
+            f"({known[largest] / total:.0%}), was {_PHRASES[largest]}."
         )
     return {
         "steps": len(rows),
@@ -174,7 +176,7 @@ def summary(waits: pd.DataFrame | None, warmup_steps: int = 0) -> dict[str, Any]
 
 
 def _total(seconds: pd.Series[float]) -> float | None:
-    """The sum; None if it is known only for waits that cannot have this part."""
+    """Sum of a part; None if the part is known only for waits in which it cannot occur."""
     known = float(seconds.sum())
     return None if known == 0 and seconds.isna().any() else known
 
@@ -199,7 +201,7 @@ def _calls(recording: Recording) -> pd.DataFrame:
 
 
 def _cut(producer: Producer, start: Ints, end: Ints, ready: Ints, by_trainer: NDArray[np.bool_]) -> dict[str, Floats]:
-    """The parts of waits for batches of one thread, ns; see :func:`attribute`."""
+    """Cuts the waits for the batches of one producer thread into parts, ns; see :func:`attribute`."""
     until = np.clip(ready, start, end)
     pieces = producer.segments(start, until)
     parts = {}

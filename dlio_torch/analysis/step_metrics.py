@@ -1,4 +1,4 @@
-"""The figures of a run, from the records of its steps: what ``summary.json`` holds.
+"""Computes the figures of a run from the records of its steps, for ``summary.json``.
 
 Definitions, for the *measured* steps of one rank (phase ``train``; warm-up and evaluation are left out)::
 
@@ -48,7 +48,7 @@ _S = 1e-9
 def summarise(
     steps_by_rank: Sequence[Steps], *, config: Config, extra: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The content of ``summary.json``: plain values, no NaN.
+    """Computes the content of ``summary.json``: plain values, no NaN.
 
     Args:
         steps_by_rank: records of each rank in the order of ranks, each in the order of time.
@@ -149,7 +149,7 @@ def _shares(measured: Sequence[RankSteps], config: Config) -> dict[str, float | 
 
 
 def _was_done(part: str, measured: Sequence[RankSteps], config: Config) -> bool:
-    """Whether the run had this part at all; an absent part is not measured, not free."""
+    """Whether the run had this part of a step; a part that the run did not have is not measured, not 0."""
     configured = {
         "copy": config.train.device != "cpu",
         "compute": config.compute.emulated,
@@ -167,7 +167,7 @@ def _checkpoints(measured: Sequence[RankSteps]) -> dict[str, Any]:
 
 
 def _copies(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
-    """Batches that were copied to a GPU: their bytes over the time until the GPU held them, mean over ranks."""
+    """Rate of batch copies to a GPU: bytes over the time until the GPU held them, mean over ranks."""
     rates, times = [], []
     for rank in measured:
         copied = rank.train[rank.part("copy") > 0]  # a batch that serves several steps is copied in the first
@@ -178,7 +178,7 @@ def _copies(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
 
 
 def _compute_error(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
-    """Achieved minus requested compute time of the steps that asked for any."""
+    """Achieved minus requested compute time of the steps that requested any."""
     requested = np.concatenate([rank.part("requested") for rank in measured]) if measured else np.zeros(0)
     computing = requested > 0
     if not computing.any():
@@ -217,7 +217,7 @@ def _rank_row(number: int, rank: RankSteps, au: float | None, config: Config) ->
 
 
 def _io(counters: Sequence[Mapping[str, Any] | None] | None, world_size: int) -> dict[str, Any]:
-    """Bytes returned by read calls, and bytes delivered by the device."""
+    """Bytes that read calls returned, and bytes that the device delivered."""
     rows = list(counters or [None] * world_size)
 
     def total(key: str) -> int | None:
@@ -251,5 +251,5 @@ def _stats(nanoseconds: NDArray[Any] | None) -> dict[str, float] | None:
 def _why_nothing(ranks: Sequence[RankSteps]) -> str:
     warmup = sum(int((rank.phase == WARMUP).sum()) for rank in ranks)
     if warmup:
-        return f"all {warmup} training step(s) were warm-up; lower train.warmup_steps or train more steps"
+        return f"all {warmup} training steps were warm-up; lower train.warmup_steps or train for more steps"
     return "the run ended before its first step"

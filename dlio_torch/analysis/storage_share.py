@@ -1,4 +1,4 @@
-"""Rate of a run as a share of the storage's limit.
+"""Compares the read rate of a run with the storage's measured limit.
 
 ::
 
@@ -29,7 +29,7 @@ from dlio_torch.storage.stage_folder import node_folder
 
 
 def against_limit(summary: Mapping[str, Any], config: Config, posix: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The part ``storage`` of ``summary.json``; measures the limits if ``storage.limits`` requests it.
+    """Computes the part ``storage`` of ``summary.json``; measures the limits if ``storage.limits`` requests it.
 
     Args:
         summary: with ``cache``, ``epochs``, ``io``, ``reads``, ``dataset`` and ``world_size``.
@@ -61,7 +61,13 @@ def against_limit(summary: Mapping[str, Any], config: Config, posix: Mapping[str
     if most is not None:
         figures |= {"most_bytes_per_s": most.bytes_per_s, "share_of_most": rate / most.bytes_per_s}
     if limit is None:
-        return {**figures, "why": "no limit of this folder was measured within a day; set storage.limits=measure"}
+        return {
+            **figures,
+            "why": (
+                "the limit of this folder was not measured in the last 24 hours; set storage.limits=measure to measure "
+                "it"
+            ),
+        }
     return {
         **figures,
         "limit_bytes_per_s": limit.bytes_per_s,
@@ -72,7 +78,7 @@ def against_limit(summary: Mapping[str, Any], config: Config, posix: Mapping[str
 
 
 def folder_of(config: Config, path: str) -> Path:
-    """Folder in which limits are measured: that of all generated data, or of existing data.
+    """Folder in which storage limits are measured: that of the generated data, or of the existing data.
 
     Args:
         config: the resolved configuration.
@@ -90,13 +96,13 @@ def _why_not(summary: Mapping[str, Any], config: Config) -> str | None:
     if config.storage.limits == "off":
         return "storage.limits=off"
     if cache is None or not cache["epochs"]:
-        return "nothing is read from files during the epochs"
+        return "the epochs read no files"
     if summary["io"]["rchar_bytes"] is None:
         return "the kernel does not count the bytes read"
     if cache["machines"] > 1:
-        return f"the ranks run on {cache['machines']} machines, limits are those of one"
+        return f"the ranks run on {cache['machines']} machines, but limits are measured for one machine"
     if not summary["reads"]["samples"] or not summary["reads"]["mean_bytes"]:
-        return "nothing was read by read calls"
+        return "read calls returned no data"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Explains the figures of ``summary.json``: meaning, unit, and the meaning of 0 (``explain summary.<name>``)."""
+"""Explains the figures of ``summary.json``: definition, unit, and the meaning of 0 (``explain summary.<name>``)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import yaml
 
 ROOT = "summary"
-"""Prefix of figure names among option names."""
+"""Prefix that tells names of figures from names of options."""
 
 
 @dataclass(frozen=True)
 class SummaryFigure:
-    """Explanation of a figure, or of several with the same meaning.
+    """Definition of one figure, or of several with the same meaning.
 
     Attributes:
         name: dotted; ``*`` stands for one name, ``**`` for any number of them.
@@ -32,25 +32,25 @@ class SummaryFigure:
     zero: str | None = None
 
     def matches(self, path: str) -> bool:
-        """Whether this is the figure at ``path``."""
+        """Whether this definition applies to the figure at ``path``."""
         pattern = re.escape(self.name).replace(r"\*\*", ".+").replace(r"\*", "[^.]+")
         return re.fullmatch(pattern, path) is not None
 
 
 @cache
 def figures() -> tuple[SummaryFigure, ...]:
-    """All figures; the first one that matches a path applies."""
+    """All definitions; the first one that matches a path applies."""
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     return tuple(SummaryFigure(name, *entry) for name, entry in yaml.safe_load(text).items())
 
 
 def find(path: str) -> SummaryFigure | None:
-    """The figure at a path of ``summary.json``, e.g. ``train.samples_per_s``; None: there is no such figure."""
+    """Definition of the figure at a path of ``summary.json``, e.g. ``train.samples_per_s``; None if there is none."""
     return next((figure for figure in figures() if figure.matches(path)), None)
 
 
 def numbers(summary: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers of a summary with their paths; entries of lists have the path of the list.
+    """Yields all numbers of a summary with their paths; entries of lists have the path of the list.
 
     Args:
         summary: or a part of it.
@@ -67,7 +67,7 @@ def numbers(summary: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def explain(key: str) -> str | None:
-    """Explains ``summary``, ``summary.<figure>``, or all figures below it; None: there is no such figure."""
+    """Explains ``summary``, one ``summary.<figure>``, or all figures below it; None if there is no such figure."""
     name = key.removeprefix(ROOT).lstrip(".")
     exact = find(name) if name else None
     chosen = [exact] if exact else [figure for figure in figures() if not name or figure.name.startswith(f"{name}.")]

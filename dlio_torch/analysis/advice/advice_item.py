@@ -1,4 +1,4 @@
-"""One piece of advice: an option, its new value, the evidence and the prediction."""
+"""One piece of advice: the option to change, its new value, the evidence and the predicted effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Figures = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predicted value of a figure.
+    """Predicted value of a figure after a change.
 
     Attributes:
         figure: its dotted name in ``summary.json``.
@@ -35,7 +35,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Advice:
-    """One change, and the reasons for it.
+    """One recommended change of an option, with its evidence and its predicted effect.
 
     Attributes:
         rule: what found it.
@@ -60,14 +60,14 @@ class Advice:
 
     @property
     def gain(self) -> float:
-        """Sort key: the predicted gain, or the middle of its interval."""
+        """Sort key of advice: the predicted gain, or the middle of its interval."""
         predicted = self.predicted
         if predicted is None or predicted.gain_high is None:
             return 0.0
         return (predicted.gain_high + (predicted.gain_low or 0.0)) / 2
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The advice as plain values for JSON."""
         fields = dataclasses.asdict(self)
         return {
             **fields,

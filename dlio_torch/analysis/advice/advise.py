@@ -1,4 +1,4 @@
-"""Advice after a run: changes, their evidence, and the predicted gain.
+"""Derives advice from a finished run: option changes, their evidence, and the predicted gain.
 
 Each rule looks at the figures of one run and gives an :class:`~dlio_torch.analysis.advice.advice_item.Advice` that
 names an option, its new value and the figures it rests on, or a sentence on why it says nothing although there was
@@ -40,26 +40,26 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     run_rules.late_compute,
     memory_rules.cold_cache,
 )
-"""All rules, in the order in which advice of equal gain is given."""
+"""All rules; advice of equal gain keeps their order."""
 
 SATURATED = 0.8
-"""Share of the storage's largest rate from which the storage limits the run."""
+"""Share of the storage's largest measured rate above which the storage counts as the bottleneck."""
 
 _CAUSES = {
     "device": "the storage device",
-    "page_cache": "copies out of the page cache",
+    "page_cache": "copying data out of the page cache",
     "decode": "decoding",
     "read": "reading",
     "preprocess": "preprocessing",
     "collate": "collation",
-    "hand_over": "the transfer of batches",
-    "starved": "a CPU core",
-    "not_started": "batches that were not begun",
+    "hand_over": "the transfer of finished batches to the trainer",
+    "starved": "a lack of CPU cores",
+    "not_started": "batches that no worker had begun",
 }
 
 
 def advise(evidence: Evidence) -> dict[str, Any]:
-    """Advice on a run.
+    """Gives advice on a finished run.
 
     Returns:
         Plain values: ``conclusion``, one sentence on whether the loader is the bottleneck, or why that cannot be
@@ -106,26 +106,26 @@ def _best_of_each_key(items: list[Advice]) -> list[Advice]:
 
 
 def _thin(evidence: Evidence) -> str | None:
-    """Reason why no advice is possible; None if it is."""
+    """Reason why no advice on this run is possible; None if advice is possible."""
     why = evidence.figure("train.why")
     if why:
         return f"No advice: {why}."
     replay = evidence.config.loader.replay
     if replay != "none":
-        return f"No advice: loader.replay={replay} leaves out costs that a training has."
+        return f"No advice: loader.replay={replay} leaves out costs of the loader that a real training pays."
     steps = int(evidence.number("train.steps") or 0)
     if steps < MIN_STEPS:
         return (
-            f"No advice: {MIN_STEPS} measured steps of each rank are needed, and this run has {steps}; "
-            f"train.epochs={_enough_epochs(evidence, steps)} gives enough."
+            f"No advice: each rank needs at least {MIN_STEPS} measured steps, but this run has {steps}; set "
+            f"train.epochs={_enough_epochs(evidence, steps)} for enough steps."
         )
     if evidence.number("shares.fetch") is None:
-        return "No advice: how long steps waited for data was not measured."
+        return "No advice: the time that steps waited for data was not measured."
     return None
 
 
 def _enough_epochs(evidence: Evidence, steps: int) -> int:
-    """Number of epochs with which a short run has enough steps; they can be raised for any data and scale."""
+    """Number of epochs that gives a short run enough measured steps; epochs can be raised for any data and scale."""
     train = evidence.config.train
     warmup = int(evidence.number("warmup.steps") or 0)
     return math.ceil((MIN_STEPS + train.warmup_steps) * train.epochs / (steps + warmup))
@@ -135,7 +135,7 @@ def _conclusion(evidence: Evidence, items: list[Advice]) -> str:
     waits = percent(evidence.waits)
     if evidence.waits < LEAST:
         copies = (evidence.number("shares.copy") or 0.0) >= LEAST  # page-locked memory may make them faster
-        most = "" if copies else ", which is the most that any setting of it could gain"
+        most = "" if copies else "; no change of the loader's settings can gain more than this time"
         return f"The loader is not the bottleneck: steps wait for data {waits} of the time{most}."
     storage = _storage(evidence)
     if storage is not None:
@@ -147,34 +147,34 @@ def _conclusion(evidence: Evidence, items: list[Advice]) -> str:
 
 
 def _busy(evidence: Evidence) -> str | None:
-    """Sentence: the machine was too busy for more advice; None if it was not."""
+    """Sentence that the machine was too busy for more advice; None if it was not too busy."""
     model = evidence.model
     starved = None if model is None else model.starved
     if starved is not None and starved >= STARVED:
         return (
-            f"No core was free {percent(starved)} of the time in which batches were made, so nothing can be predicted: "
-            "repeat the run while nothing else runs, or on more cores."
+            f"Batches that were in production waited for a CPU core {percent(starved)} of the time, so no prediction "
+            "is possible: repeat the run on an idle machine or on more cores."
         )
     if model is not None and model.others >= TAKEN:
-        busy = f"{model.others:.1f} cores busy"
-        return f"Other work kept {busy}: a run while nothing else runs tells what more workers bring."
+        busy = f"{model.others:.1f} CPU cores busy"
+        return f"Other programs kept {busy}: repeat the run on an idle machine to learn whether more workers help."
     return None
 
 
 def _storage(evidence: Evidence) -> str | None:
-    """Sentence: the storage limits the run; None if it does not, or if that was not measured."""
+    """Sentence that the storage limits the run; None if it does not, or if the storage rate was not measured."""
     most, same = evidence.number("storage.share_of_most"), evidence.number("storage.share")
     who = "page cache" if evidence.figure("storage.cached") == "warm" else "storage"
     waits = f"steps wait for data {percent(evidence.waits)} of the time"
     if most is not None and most >= SATURATED:
         return (
-            f"The {who} is the bottleneck: it delivers {percent(most)} of the most that it was measured to give, and "
-            f"{waits}; more workers or reading further ahead cannot help, reading fewer bytes does."
+            f"The {who} is the bottleneck: it delivers {percent(most)} of its largest measured rate, and {waits}. "
+            "More workers or deeper prefetching cannot help; reading fewer bytes can."
         )
     if same is not None and same >= SATURATED:
         return (
-            f"The {who} is the bottleneck: it delivers {percent(same)} of what it was measured to give for requests of "
-            f"this size and order, this many at once, and {waits}; larger requests, or more of them at once, can help."
+            f"The {who} is the bottleneck: it delivers {percent(same)} of the rate measured for requests of this "
+            f"size, order and concurrency, and {waits}. Larger requests, or more concurrent requests, can help."
         )
     return None
 
@@ -184,11 +184,11 @@ def _cause(evidence: Evidence) -> str:
     largest = max(parts, key=lambda name: parts[name], default=None)
     if largest is None or parts[largest] < LEAST:
         return ""
-    return f", {percent(parts[largest])} of that for {_CAUSES[largest]}"
+    return f", {percent(parts[largest])} of this time because of {_CAUSES[largest]}"
 
 
 def _caveats(evidence: Evidence, items: list[Advice]) -> list[str]:
-    """Caveats on the conclusion and on all advice."""
+    """Caveats that apply to the conclusion and to all advice."""
     notes = []
     scale = evidence.config.scale
     if scale.compute != 1 and evidence.waits >= LEAST:
@@ -198,7 +198,7 @@ def _caveats(evidence: Evidence, items: list[Advice]) -> list[str]:
         wants = model.cpu_share * max(1, model.setup.producers)
         if model.cores is not None and wants <= model.cores:
             notes.append(
-                f"Batches waited for a core {percent(model.starved)} of the time in which they were made, though there "
-                "are enough for this run: other programs used them."
+                f"Batches in production waited for a CPU core {percent(model.starved)} of the time, although the "
+                "machine has enough cores for this run: other programs used the cores."
             )
     return notes

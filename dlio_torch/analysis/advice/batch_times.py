@@ -1,4 +1,4 @@
-"""Times of the batches of a run in the order of its steps: production, transfer, and the steps that follow.
+"""Times of a run's batches in step order: production, transfer to the trainer, and the steps that use them.
 
 What the pipeline model (:mod:`dlio_torch.analysis.advice.loader_model`) replays.  Times of making are those that the
 thread would have needed with a core of its own: its time in the kernel's run queue is left out and counted apart.
@@ -26,7 +26,7 @@ _LIMIT = 2000  # batches of all ranks: enough for any figure, and a model that a
 
 @dataclass(frozen=True)
 class RankTimes:
-    """The batches of one rank in the order of steps; arrays of one length, times in seconds.
+    """Times of one rank's batches in step order, in seconds; all arrays have one entry per batch.
 
     Attributes:
         epoch: epoch, from 1.
@@ -71,7 +71,7 @@ class RankTimes:
 
 
 def rank_times(recording: Recording, steps: Mapping[int, Steps]) -> list[RankTimes] | None:
-    """Batches of every rank; of long runs the first ones.
+    """Collects the batch times of every rank; of a long run, only those of its first batches.
 
     Args:
         recording: the events of the run.
@@ -101,7 +101,7 @@ def rank_times(recording: Recording, steps: Mapping[int, Steps]) -> list[RankTim
 
 
 class _RankProducers:
-    """The producers of one rank, and their waits for a turn."""
+    """The producers of one rank, and the times that they wait for their turn to read."""
 
     def __init__(self, rank: int, producers: Mapping[Key, Producer], turns: pd.DataFrame) -> None:
         self._rank, self._producers = rank, producers
@@ -109,7 +109,7 @@ class _RankProducers:
         self.in_turn = len(self._turns) > 0
 
     def of(self, rows: pd.DataFrame) -> Iterator[tuple[NDArray[np.int64], Producer, Intervals]]:
-        """For each thread: the rows of its batches, the thread, its waits for a turn."""
+        """Yields for each producer thread: the rows of its batches, the thread, and its waits for a turn."""
         keys = rows[["pid_made", "tid_made"]].to_numpy()
         for pid, tid in sorted({(int(pid), int(tid)) for pid, tid in keys}):
             turns = self._turns[((self._turns["pid"] == pid) & (self._turns["tid"] == tid)).to_numpy()]
@@ -169,7 +169,7 @@ def _seconds(nanoseconds: NDArray[np.int64]) -> Floats:
 
 
 def _follows(records: Steps, trains: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Time of the next request for a batch in the epoch, ns; -1: there is none, or an evaluation lies between."""
+    """Time of the next request for a batch in the same epoch, ns; -1 if none follows before an evaluation."""
     here = trains[first]
     following = np.append(here[1:], -1)
     # Records of an evaluation may lie between any two steps, also those that one batch serves.
@@ -191,7 +191,7 @@ def _transfer(
 
 
 def _production(rows: pd.DataFrame, producers: _RankProducers) -> dict[str, Floats]:
-    """Seconds of each batch's production, by kind."""
+    """Seconds of each batch's production: in total, asleep, waiting for a core, reading, preprocessing."""
     columns = {name: np.full(len(rows), np.nan) for name in ("production", "asleep", "delay", "read", "preprocess")}
     begins = rows["start_ns_made"].to_numpy()
     for mine, producer, waits in producers.of(rows):

@@ -1,4 +1,4 @@
-"""Shared parts of the loader's rules: limits of the model, and the best of several settings."""
+"""Parts that the loader's rules share: limits of the loader model, and the choice of the best setting."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dlio_torch.analysis.advice.value_text import percent, value_text
 from dlio_torch.data.engines.registry import facts
 
 Finding = Advice | str
-"""Result of a rule: advice, or the reason why it gives none despite a loss."""
+"""Result of a rule: a piece of advice, or the reason why the rule gives none although time is lost."""
 
 Choice = tuple[LoaderSetup, Mapping[str, Value]]
-"""Producers, and the options that set them."""
+"""A loader setup, and the options that configure it."""
 
 STARVED = 0.15
-"""Share of the producers' time in the run queue from which the machine has no free core."""
+"""Share of the producers' time in the run queue above which no core of the machine counts as free."""
 
 TAKEN = 0.5
-"""Cores of a rank used by other work, from which the advice names them."""
+"""Number of a rank's cores used by other programs above which the advice mentions them."""
 
 _RESERVE = 1.1
 _ENOUGH = 1.03  # of two settings that differ by less, the smaller one
 
 
 def unusable(evidence: Evidence, *, fewer_cores: bool = False) -> str | None:
-    """Reason why the model cannot predict; None if it can.
+    """Reason why the loader model cannot predict this run; None if it can.
 
     Args:
         evidence: of the run.
@@ -37,25 +37,28 @@ def unusable(evidence: Evidence, *, fewer_cores: bool = False) -> str | None:
     model = evidence.model
     if model is None:
         if evidence.config.loader.replay != "none":
-            return "loader.replay leaves out costs"
+            return "loader.replay leaves out costs of the loader, so no prediction is possible"
         if facts(evidence.config.loader.engine).counts_bytes(evidence.config.loader):
-            return "its engine reads ahead by bytes, not by batches; `tune` tries its settings"
-        return "the production of each batch was not recorded (trace.spans=true records it)"
+            return (
+                "the loader's engine reads ahead by bytes, not by batches, so no prediction is possible; run the "
+                "verb `tune` to try its settings"
+            )
+        return "the production time of each batch was not recorded; set trace.spans=true to record it"
     if model.batches < MIN_STEPS:
-        return f"{model.batches} measured batches are too few"
+        return f"{model.batches} measured batches are too few for a prediction"
     if model.starved is not None and model.starved >= STARVED and not fewer_cores:
         # The model knows what batches cost with a core of their own, not how long the next ones would wait for one.
-        return f"no core was free, batches waited for one {percent(model.starved)} of the time in which they were made"
+        return f"no CPU core was free: batches in production waited for a core {percent(model.starved)} of the time"
     if model.measured.step_s <= 0 or abs(model.error) > MOST_ERROR:
         return (
-            f"the model of the loader gives {percent(abs(model.error))} "
-            f"{'less' if model.error < 0 else 'more'} than the time that was measured"
+            f"no prediction is possible: the loader model gives {percent(abs(model.error))} "
+            f"{'less' if model.error < 0 else 'more'} than the measured time of a step"
         )
     return None
 
 
 def best(evidence: Evidence, model: LoaderModel, choices: Sequence[Choice]) -> Choice | None:
-    """The first allowed choice that is nearly as good as the best one.
+    """Chooses the first allowed setting that is nearly as good as the best one.
 
     They are compared as if making a batch took a little longer: readers that are just fast enough are not.
     """
@@ -72,14 +75,14 @@ def best(evidence: Evidence, model: LoaderModel, choices: Sequence[Choice]) -> C
 
 
 def worth(evidence: Evidence, setup: LoaderSetup, predicted: Predicted) -> bool:
-    """Whether the least known gain is worth a change."""
+    """Whether the smallest predicted gain is large enough to advise the change."""
     if predicted.gain_low is None and (predicted.gain_high or 0.0) >= LEAST:
         predicted = evidence.forecast(setup, sure=True, assumption=predicted.assumption)
     return predicted.gain_low is not None and predicted.gain_low >= LEAST
 
 
 def also(evidence: Evidence, settings: Mapping[str, Value], key: str) -> tuple[tuple[str, str], ...]:
-    """The other settings that differ from the configuration."""
+    """Options other than ``key`` that the chosen setting changes."""
     loader = evidence.config.loader
     return tuple(
         (name, value_text(value))

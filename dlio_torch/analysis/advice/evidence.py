@@ -1,4 +1,4 @@
-"""Evidence for advice: figures of a run, its configuration, its machine and the model of its loader."""
+"""Evidence for advice: the run's figures, configuration, machine, and loader model."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.train.steps import Steps
 
 LEAST = 0.05
-"""Smallest share of the time for which a loss, or a gain, is worth advice."""
+"""Smallest share of the time that a loss, or a gain, must have to be worth advice."""
 MIN_STEPS = 8
-"""Smallest number of measured steps of a rank for advice."""
+"""Smallest number of measured steps of a rank that advice needs."""
 MOST_ERROR = 0.25
-"""Largest relative difference of model and run for predictions."""
+"""Largest relative difference between loader model and run at which the model may predict."""
 _MOST_NOISE = 0.5
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Input of the rules.
+    """Evidence about one run: the input of all advice rules.
 
     Attributes:
         summary: content of ``summary.json``.
@@ -54,34 +54,34 @@ class Evidence:
         return value
 
     def number(self, path: str) -> float | None:
-        """A figure as a number; None likewise."""
+        """A figure as a number, by its dotted name; None if it is missing or was not measured."""
         value = self.figure(path)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     @property
     def waits(self) -> float:
-        """Share of the elapsed time in which trainers waited for data; 0 where that was not measured."""
+        """Share of the elapsed time in which trainers waited for data; 0 if it was not measured."""
         return self.number("shares.fetch") or 0.0
 
     def part(self, *names: str) -> float | None:
-        """Share of the waits that these parts of :mod:`dlio_torch.analysis.stalls` make up; None: not measured."""
+        """Share of the waits with these causes, see :mod:`dlio_torch.analysis.stalls`; None if it was not measured."""
         known = [share for name in names if (share := self.number(f"stalls.shares.{name}")) is not None]
         return sum(known) if known else None
 
     @property
     def cores(self) -> float | None:
-        """Cores of this machine that the run could keep busy; a fraction where a quota grants one."""
+        """Number of this machine's cores that the run could use; a fraction under a CPU quota."""
         return self._of_cpu("cores_usable")
 
     @property
     def full_cores(self) -> float | None:
-        """Physical cores among them: a core that runs two threads counts once."""
+        """Number of physical cores that the run could use: a core with two hardware threads counts once."""
         known = [cores for name in ("cores_usable", "cores_physical") if (cores := self._of_cpu(name)) is not None]
         return min(known) if len(known) == 2 else None
 
     @property
     def idle_cores(self) -> float | None:
-        """Mean number of idle cores of this machine during training; None: not known."""
+        """Mean number of cores of this machine that were idle during training; None if it is not known."""
         epochs = next(iter(self.figure("epochs") or ()), ())
         if not epochs or any(epoch.get("idle_cores") is None for epoch in epochs):
             return None
@@ -95,7 +95,7 @@ class Evidence:
 
     @property
     def memory(self) -> int | None:
-        """Bytes of memory that were free on this machine, for each of its ranks."""
+        """Bytes of free memory per rank on this machine."""
         memory = self.environment.get("memory")
         if not isinstance(memory, Mapping) or not memory.get("available_bytes"):
             return None
@@ -104,27 +104,27 @@ class Evidence:
 
     @property
     def batch_bytes(self) -> float | None:
-        """Bytes of the tensors of a batch."""
+        """Bytes of the tensors of one batch."""
         steps = sum(int(rank["steps"]) for rank in self.figure("ranks") or ())
         size = self.number("train.bytes")
         return size / steps if steps and size else None
 
     @property
     def sample_bytes(self) -> float | None:
-        """Bytes of the tensors of a sample."""
+        """Bytes of the tensors of one sample."""
         samples, size = self.number("train.samples"), self.number("train.bytes")
         return size / samples if samples and size else None
 
     @property
     def amount_scaled(self) -> bool:
-        """Whether the scale reduced files, samples or steps."""
+        """Whether the scale reduced the number of files, samples or steps."""
         scale = self.config.scale
         return self.config.dataset.path is None and any(
             (scale.max_samples, scale.max_files, scale.max_samples_per_file, scale.max_volume_edge)
         )
 
     def allows(self, settings: Mapping[str, Value]) -> bool:
-        """Whether the changed configuration is valid."""
+        """Whether the configuration remains valid with the changed options."""
         try:
             validate(changed(self.config, settings))
         except ConfigError:
@@ -132,14 +132,14 @@ class Evidence:
         return True
 
     def holds(self, batches: int) -> bool:
-        """Whether a quarter of a rank's memory holds so many batches; True if that is not known."""
+        """Whether a quarter of a rank's free memory holds this many batches; True if the size is not known."""
         memory, size = self.memory, self.batch_bytes
         return memory is None or size is None or batches * size <= memory / 4
 
     def forecast(
         self, setup: LoaderSetup, *, sure: bool, assumption: str, changed: LoaderModel | None = None
     ) -> Predicted:
-        """Predicts the share of waits by the model.
+        """Predicts the share of waits with another loader setup, by the loader model.
 
         One end of the interval neglects costs that were not measured; the other one takes their largest possible values
         (:meth:`LoaderModel.cautious`).  Production is faster at one end and slower at the other by the noise of the
@@ -219,7 +219,7 @@ def gather(
 
 
 def loader_setup_of(config: Config) -> LoaderSetup:
-    """Producers of batches in a run of this configuration."""
+    """Setup of the producers of batches in a run with this configuration."""
     loader = config.loader
     if loader.num_workers:
         return LoaderSetup("workers", loader.num_workers, loader.num_workers * loader.prefetched)
@@ -229,7 +229,7 @@ def loader_setup_of(config: Config) -> LoaderSetup:
 
 
 def changed(config: Config, settings: Mapping[str, Value]) -> Config:
-    """The configuration with other values, by dotted key."""
+    """The configuration with changed option values, given by dotted key."""
     for key, value in settings.items():
         config = _changed(config, key.split("."), value)
     return config

@@ -1,4 +1,4 @@
-"""Predicts waits with other producers: replays measured times through a model of the loader.
+"""Predicts the waits of a run with other producers: replays its measured times through a loader model.
 
 In the model, producer ``k mod n`` produces batch k of an epoch in ``production[k]`` seconds.  It begins when it has
 finished batch ``k - n`` and the trainer has requested batch k.  The trainer requests the first ``depth`` batches at
@@ -51,7 +51,7 @@ _FULLY = 0.8  # of the cores that producers want: below it, they did not get the
 
 @dataclass(frozen=True)
 class LoaderOutcome:
-    """Mean seconds of a batch: from one to the next, and the trainer's wait."""
+    """Mean seconds per batch: from one batch to the next, and the trainer's wait."""
 
     step_s: float
     fetch_s: float
@@ -59,7 +59,7 @@ class LoaderOutcome:
 
 @dataclass(frozen=True)
 class LoaderModel:
-    """A run that can be replayed with other producers.
+    """Loader model of a run, which can be replayed with other producers.
 
     Attributes:
         times: what was measured, by rank.
@@ -81,24 +81,24 @@ class LoaderModel:
 
     @cached_property
     def measured(self) -> LoaderOutcome:
-        """Measured times of the modelled batches."""
+        """Measured mean times of the batches that the model covers."""
         fetch = np.concatenate([rank.fetch[rank.measured] for rank in self.times])
         rest = np.concatenate([(rank.before + rank.reduce + rank.after)[rank.measured] for rank in self.times])
         return LoaderOutcome(float((fetch + rest).mean()), float(fetch.mean()))
 
     @cached_property
     def modelled(self) -> LoaderOutcome:
-        """Modelled times of the run itself."""
+        """Modelled mean times of the run as it was."""
         return self.outcome(self.setup)
 
     @property
     def error(self) -> float:
-        """Modelled / measured time of a step, less 1."""
+        """Relative error of the modelled time of a step: modelled / measured - 1."""
         return self.modelled.step_s / self.measured.step_s - 1
 
     @cached_property
     def noise(self) -> float:
-        """Twice the relative standard error of the mean time of a step: 95 % of means are within.
+        """Twice the relative standard error of the mean time of a step, within which 95 % of repeated means lie.
 
         From the means of blocks of steps: those of one block are alike, as batches come in bursts.
         """
@@ -113,29 +113,29 @@ class LoaderModel:
 
     @property
     def batches(self) -> int:
-        """Measured batches of all ranks."""
+        """Number of measured batches of all ranks."""
         return int(sum(rank.measured.sum() for rank in self.times))
 
     def mean(self, name: Literal["production", "asleep", "delay", "read", "preprocess"]) -> float | None:
-        """Mean seconds of a batch; None: not recorded."""
+        """Mean seconds per batch of one part of its production; None if it was not recorded."""
         values = np.concatenate([getattr(rank, name)[rank.measured] for rank in self.times])
         return None if not values.size or np.isnan(values).any() else float(values.mean())
 
     @property
     def cpu_share(self) -> float:
-        """Share of production that needs a core; 1 if not recorded."""
+        """Share of the production time that needs a core; 1 if it was not recorded."""
         production, asleep = self.mean("production"), self.mean("asleep")
         return 1.0 if not production or asleep is None else min(1.0, max(0.0, 1 - asleep / production))
 
     @property
     def starved(self) -> float | None:
-        """Share of production time spent in the run queue."""
+        """Share of the production time that producers spent in the run queue."""
         production, delay = self.mean("production"), self.mean("delay")
         return None if production is None or delay is None or production + delay <= 0 else delay / (production + delay)
 
     @property
     def taken_by_others(self) -> bool:
-        """Whether other programs had cores that the producers wanted."""
+        """Whether other programs used cores that the producers needed."""
         if self.used is None or not self.cores or self.setup.by == "trainer":
             return False
         wanted = self.setup.producers * self.cpu_share * (1 - (self.idle or 0.0))
@@ -149,7 +149,7 @@ class LoaderModel:
 
     @property
     def idle(self) -> float | None:
-        """Share of the producers' time without a batch to produce."""
+        """Share of the producers' time in which they had no batch to produce."""
         shares = [rank.idle for rank in self.times]
         known = [share for share in shares if share is not None]
         return float(np.mean(known)) if known and len(known) == len(shares) else None
@@ -161,24 +161,24 @@ class LoaderModel:
 
     @property
     def transfer_s(self) -> float:
-        """Seconds of a batch's transfer to the trainer; 0 if not measured."""
+        """Seconds of a batch's transfer to the trainer; 0 if it was not measured."""
         transfer = self._transfer(self.setup)
         return transfer.serial + transfer.sending
 
     @property
     def limited_by_transfer(self) -> bool:
-        """Whether producers send nearly all of the time, or the trainer receives for much of it."""
+        """Whether the transfer limits the run: producers send most of the time, or the trainer receives much of it."""
         transfer, step = self._transfer(self.setup), self.measured.step_s
         return transfer.sending >= _BUSY * self.setup.producers * step or transfer.serial >= _RECEIVING * step
 
     def most_producers(self) -> int:
-        """Number of producers of a rank that have a core each; 0: none, or the number of cores is not known."""
+        """Largest number of a rank's producers with a core each; 0 if there are none, or cores are not known."""
         if self.cores is None or self.cores <= 0:
             return 0
         return int(self.cores / max(self.cpu_share, 0.05) + 1e-6)
 
     def without(self, parts: Sequence[Literal["read", "preprocess"]], instead_s: float = 0.0) -> LoaderModel:
-        """The same run with parts of production replaced by a fixed time."""
+        """The same model with some parts of production replaced by a fixed time."""
         times = []
         for rank in self.times:
             spent = {part: np.nan_to_num(getattr(rank, part)) for part in parts}
@@ -189,18 +189,18 @@ class LoaderModel:
         return replace(self, times=times)
 
     def slower(self, factor: float) -> LoaderModel:
-        """The same run with production longer by a factor."""
+        """The same model with production times multiplied by a factor."""
         scaled: list[dict[str, Any]] = [
             {name: getattr(rank, name) * factor for name in _OF_PRODUCTION} for rank in self.times
         ]
         return replace(self, times=[replace(rank, **of) for rank, of in zip(self.times, scaled, strict=True)])
 
     def cautious(self) -> LoaderModel:
-        """The same run with the largest possible cost of all that was not measured."""
+        """The same model with the largest possible cost of everything that was not measured."""
         return replace(self, careful=True)
 
     def outcome(self, setup: LoaderSetup) -> LoaderOutcome:
-        """Replays the run with other producers."""
+        """Replays the run with another setup of producers."""
         transfer = self._transfer(setup)
         slowed = self._slowed(setup)
         ranks = [
@@ -238,7 +238,7 @@ class LoaderModel:
         return slowed
 
     def _wanted(self, setup: LoaderSetup) -> float:
-        """Cores that continuously busy producers need."""
+        """Number of cores that continuously busy producers need."""
         production, transfer = self.mean("production"), self._transfer(setup)
         if not self.careful or not production:
             return setup.producers * self.cpu_share
@@ -246,7 +246,7 @@ class LoaderModel:
         return setup.producers * busy / max(production, transfer.sending)
 
     def _locked(self, times: RankTimes, setup: LoaderSetup) -> Floats:
-        """Seconds of each batch in which its thread holds a lock that other threads need."""
+        """Seconds per batch in which its thread holds a lock that other threads need."""
         none = np.zeros(times.production.size)
         if setup.by != "threads":
             return none
@@ -258,7 +258,7 @@ class LoaderModel:
         return held
 
     def _transfer(self, setup: LoaderSetup) -> TransferTime:
-        """Transfer times; zero if there is no transfer, or if it was not measured."""
+        """Transfer times of a batch; zero without a transfer, or if it was not measured."""
         known = [rank.transfer[1 if self.careful else 0] for rank in self.times if rank.transfer is not None]
         ours = setup.by != "trainer" and not (setup.by == "threads" and self.setup.by == "workers")
         if not ours or not self.knows_transfer:

@@ -1,4 +1,4 @@
-"""Replays the batches of one rank by the model of :mod:`dlio_torch.analysis.advice.loader_model`."""
+"""Replays the batches of one rank through the model of :mod:`dlio_torch.analysis.advice.loader_model`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlio_torch.analysis.producers import Floats
 
 @dataclass(frozen=True)
 class LoaderSetup:
-    """Threads or workers that produce batches.
+    """Number, kind and prefetch depth of the producers of batches.
 
     Attributes:
         by: the trainer itself, threads of its process, or worker processes.
@@ -28,7 +28,7 @@ class LoaderSetup:
 
 
 class RankClock:
-    """Clocks of one rank's trainer and producers in the replay, seconds.
+    """Clocks of one rank's trainer and producers during the replay, in seconds.
 
     Args:
         times: what was measured.
@@ -66,7 +66,7 @@ class RankClock:
         self.now = self.requested_at = self.waited = 0.0
 
     def take(self, k: int) -> None:
-        """Takes batch ``k`` and computes, up to the allreduce."""
+        """The trainer takes batch ``k`` and computes, up to the allreduce."""
         epoch = self.times.epoch
         if k == 0 or epoch[k] != epoch[k - 1]:
             self._first, self._taken = k, []
@@ -97,7 +97,7 @@ class RankClock:
         return max(self.requested_at, self._ready[producer]) + self._serial
 
     def go_on(self, k: int, reduce: float | None) -> None:
-        """Ends the step: the allreduce, and the rest."""
+        """The trainer ends the step: the allreduce, and the rest of the step."""
         reduce_s = float(self.times.reduce[k]) if reduce is None else reduce
         self.now += reduce_s + float(self.times.after[k])
 

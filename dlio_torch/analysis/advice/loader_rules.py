@@ -1,4 +1,4 @@
-"""Rules on the number of producers and on their prefetch depth, by the model of the loader."""
+"""Rules on the number of producers and on their prefetch depth, which use the loader model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dlio_torch.analysis.advice.model_figures import confidence, cores, of_machi
 from dlio_torch.analysis.advice.value_text import outlook, percent, value_text
 
 IDLE = 0.25
-"""Share of idle time from which more producers do not help."""
+"""Share of the producers' time that is idle above which more producers do not help."""
 AHEAD = 0.1
-"""Share of the waits, avoidable by more prefetching, from which prefetching is judged."""
+"""Share of the waits that deeper prefetching could avoid, above which prefetching is judged."""
 _LADDER = (1, 2, 3, 4, 6, 8, 12, 16)
 _DEEPER = (2, 4, 8)
 
 
 def more_readers(evidence: Evidence) -> Iterator[Finding]:
-    """Production is too slow, and there are cores for more workers or threads."""
+    """Rule on slow production: the machine has cores for more workers or threads."""
     model = evidence.model
     if evidence.waits < LEAST:
         return
@@ -29,12 +29,12 @@ def more_readers(evidence: Evidence) -> Iterator[Finding]:
         yield f"more workers: {unusable(evidence)}"
         return
     if model.idle is not None and model.idle >= IDLE:
-        yield f"more workers: {who(model.setup)} had nothing to do {percent(model.idle)} of the time"
+        yield f"more workers: {who(model.setup)} had no batch to produce {percent(model.idle)} of the time"
         return
     now = model.setup.producers
     most = min(model.most_producers(), 4 * max(now, 1), _LADDER[-1])
     if most <= now:
-        yield f"more workers: there is no free core ({cores(evidence, model)})"
+        yield f"more workers: the machine has no free core ({cores(evidence, model)})"
         return
     counts = [count for count in _LADDER if now < count <= most]
     by_threads = model.setup.by == "threads"
@@ -57,17 +57,17 @@ def more_readers(evidence: Evidence) -> Iterator[Finding]:
     yield from (firm or advice)[:1]
     if not advice:
         taken = f" while other programs use the cores ({cores(evidence, model)})" if model.others >= TAKEN else ""
-        yield f"more workers: the model predicts no gain worth having{taken}"
+        yield f"more workers: the predicted gain is too small{taken}"
 
 
 def deeper_prefetch(evidence: Evidence) -> Iterator[Finding]:
-    """Producers were idle before batches that the trainer then waited for."""
+    """Rule on prefetching: producers were idle before they produced batches that the trainer waited for."""
     model = evidence.model
     ahead, waited = evidence.number("stalls.ahead_s"), evidence.number("stalls.wait_s")
     if evidence.waits < LEAST or not waited or ahead is None or ahead < AHEAD * waited:
         return
     if model is None or unusable(evidence):
-        yield f"reading further ahead: {unusable(evidence)}"
+        yield f"deeper prefetching: {unusable(evidence)}"
         return
     now = model.setup
     if now.by == "trainer":
@@ -81,21 +81,22 @@ def deeper_prefetch(evidence: Evidence) -> Iterator[Finding]:
     ]
     chosen = best(evidence, model, choices)
     if chosen is None:
-        yield "reading further ahead: a quarter of the free memory does not hold more batches"
+        yield "deeper prefetching: more batches do not fit into a quarter of the free memory"
         return
     setup, settings = chosen
     predicted = evidence.forecast(
-        setup, sure=True, assumption="batches take as long to make, and steps as long to compute, as in this run"
+        setup, sure=True, assumption="producing a batch and computing a step take as long as in this run"
     )
     if not worth(evidence, setup, predicted):
-        yield "reading further ahead: the model predicts no gain worth having"
+        yield "deeper prefetching: the predicted gain is too small"
         return
     yield Advice(
         "deeper_prefetch",
         key,
         value_text(settings[key]),
-        f"fetch waits {percent(evidence.waits)} of the time, {percent(ahead / waited)} of that although "
-        f"{who(now)} had nothing to do before; {key}={settings[key]} (now {now.depth // share}) {outlook(predicted)}",
+        f"steps wait for data {percent(evidence.waits)} of the time; up to {percent(ahead / waited)} of this wait "
+        f"was avoidable, because {who(now)} had nothing to do before; {key}={settings[key]} (now "
+        f"{now.depth // share}) {outlook(predicted)}",
         (
             ("shares.fetch", evidence.waits),
             ("stalls.ahead_s", ahead),
@@ -108,7 +109,7 @@ def deeper_prefetch(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _firm(predicted: Predicted) -> bool:
-    """Whether the smallest gain is known and close to the largest."""
+    """Whether the smallest gain is not in doubt, or at least half of the largest gain."""
     return predicted.gain_low is None or predicted.gain_low >= (predicted.gain_high or 0.0) / 2
 
 
@@ -126,16 +127,19 @@ def _threads(evidence: Evidence, count: int) -> Choice:
 
 
 def _not_known_to_grow(evidence: Evidence, model: LoaderModel) -> str | None:
-    """Condition of the advice: the resource that production waits for must serve more requests at once."""
+    """Condition of the advice: what production waits for must serve more concurrent requests; None if it does."""
     asleep, read = model.mean("asleep") or 0.0, model.mean("read") or 0.0
     if model.cpu_share >= 0.5:
         return None
     if read < asleep / 2:
-        return "the resource that production waits for serves more requests at once"
+        return "the resource that batch production waits for serves more concurrent requests"
     # The most that the storage gives was measured by large requests in order.
     if evidence.figure("storage.pattern") == "sequential" and evidence.number("storage.share_of_most") is not None:
         return None
-    return "the storage delivers more for more concurrent requests (storage.limits=measure measures its limit)"
+    return (
+        "the storage delivers a higher rate for more concurrent requests (set storage.limits=measure to measure its "
+        "limit)"
+    )
 
 
 def _advice(
@@ -146,13 +150,13 @@ def _advice(
     same = now > 0 and (key == "loader.read_threads") == (model.setup.by == "threads")
     change = f"raising {key} from {now} to {settings[key]}" if same else f"{key}={settings[key]}"
     are = f"{who(model.setup)} {'is' if now == 1 else 'are'}"
-    idle = "" if model.idle is None else f"; {are} idle {percent(model.idle)}"
+    idle = "" if model.idle is None else f"; {are} idle {percent(model.idle)} of the time"
     unless = "" if unknown is None else f", if {unknown}"
     return Advice(
         "more_readers",
         key,
         value_text(settings[key]),
-        f"fetch waits {percent(evidence.waits)} of the time{idle}; {cores(evidence, model)}; {change} "
+        f"steps wait for data {percent(evidence.waits)} of the time{idle}; {cores(evidence, model)}; {change} "
         f"{outlook(predicted)}{unless}",
         (
             ("shares.fetch", evidence.waits),
@@ -167,9 +171,9 @@ def _advice(
 
 
 def _assumption(*, known: bool, unknown: str | None) -> str:
-    said = ["each batch takes as long to make as in this run"]
+    said = ["producing a batch takes as long as in this run"]
     if not known:
-        said.append("its transfer to the trainer, which this run did not have, costs nothing")
+        said.append("the transfer of a batch to the trainer, which this run did not have, costs no time")
     if unknown is not None:
         said.append(unknown)
     return "; ".join(said)

@@ -1,4 +1,4 @@
-"""Rules on memory: data that could stay in memory, and a page cache that hides the storage."""
+"""Rules on memory: data that fit into memory, and a page cache that hides the storage."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dlio_torch.analysis.cache import WARM
 from dlio_torch.units import format_size
 
 READS = 0.3
-"""Share of production from which reading is worth saving."""
+"""Share of production above which reading is worth avoiding."""
 COPY = 1 << 30
-"""Lower bound of bytes per second at which a batch is copied from memory."""
+"""Smallest rate in bytes per second at which a batch is copied from memory."""
 
 
 def in_memory(evidence: Evidence) -> Iterator[Finding]:
-    """The data are read again in each epoch, and would fit into memory."""
+    """Rule on data that are read again in each epoch, but would fit into memory."""
     config, model = evidence.config, evidence.model
     samples, size = _samples(evidence), evidence.sample_bytes
     if evidence.waits < LEAST or config.train.epochs < 2 or config.loader.in_memory or not samples or not size:
@@ -36,12 +36,14 @@ def in_memory(evidence: Evidence) -> Iterator[Finding]:
     if memory is None or needed > memory / 2:
         return
     if evidence.amount_scaled:
-        yield "reading into memory: the data set of this run is scaled down, the whole one may not fit"
+        yield (
+            "reading into memory: the scale reduces the data set of this run; the full data set may not fit into memory"
+        )
         return
     predicted = evidence.forecast(
         model.setup,
         sure=True,
-        assumption="the data are read and preprocessed once before the training, which is not counted here",
+        assumption="the data are read and preprocessed once before training; this time is not counted",
         changed=model.without(("read", "preprocess"), (evidence.batch_bytes or 0.0) / COPY),
     )
     if (predicted.gain_low or 0.0) < LEAST:
@@ -50,9 +52,9 @@ def in_memory(evidence: Evidence) -> Iterator[Finding]:
         "in_memory",
         "loader.in_memory",
         "true",
-        f"fetch waits {percent(evidence.waits)} of the time, {percent(read / production)} of making a batch is "
-        f"reading, and the {format_size(needed)} of a rank fit into memory ({format_size(memory)} free); "
-        f"loader.in_memory=true {outlook(predicted)}",
+        f"steps wait for data {percent(evidence.waits)} of the time, reading is {percent(read / production)} of the "
+        f"production of a batch, and a rank's data ({format_size(needed)}) fit into its memory "
+        f"({format_size(memory)} free); loader.in_memory=true {outlook(predicted)}",
         (
             ("shares.fetch", evidence.waits),
             ("making.seconds_per_batch", production),
@@ -68,7 +70,7 @@ def in_memory(evidence: Evidence) -> Iterator[Finding]:
 
 
 def cold_cache(evidence: Evidence) -> Iterator[Finding]:
-    """All bytes came from the page cache: the figures do not show the storage."""
+    """Rule on runs whose bytes came from the page cache, so that their figures do not show the storage."""
     delivered, requested = evidence.number("io.device_read_share"), evidence.number("io.rchar_bytes")
     cache = evidence.config.cache
     if delivered is None or not requested or delivered > WARM or cache.state != "as_is":
@@ -77,14 +79,18 @@ def cold_cache(evidence: Evidence) -> Iterator[Finding]:
         return
     before = evidence.number("io.cached_share_before")
     fits = evidence.figure("cache.fits_in_memory")
-    known = "" if before is None else f", {percent(before)} of the data were in the page cache before"
-    more = "; with cache.every_epoch=true in each epoch" if evidence.config.train.epochs > 1 and fits else ""
+    known = "" if before is None else f", {percent(before)} of the data were in the page cache before the run"
+    more = (
+        ("; add cache.every_epoch=true to measure the storage in each epoch")
+        if evidence.config.train.epochs > 1 and fits
+        else ""
+    )
     yield Advice(
         "cold_cache",
         "cache.state",
         "cold",
-        f"the device delivered {percent(delivered)} of the bytes that were read{known}: these are figures of memory, "
-        f"not of the storage; cache.state=cold measures the storage{more}",
+        f"the device delivered only {percent(delivered)} of the bytes read{known}: the figures of this run show "
+        f"memory, not storage; set cache.state=cold to measure the storage{more}",
         (
             ("io.device_read_share", delivered),
             ("io.rchar_bytes", requested),

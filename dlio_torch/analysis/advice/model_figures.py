@@ -1,4 +1,4 @@
-"""Figures of the loader's model as evidence, and their text."""
+"""Figures of the loader model as evidence for advice, and their text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOISY = 0.5  # relative: the mean time of a step is not known any better than t
 
 
 def of_model(model: LoaderModel) -> Figures:
-    """Costs of a batch, seconds."""
+    """Figures of the loader model: costs of a batch in seconds, shares, and the model's error."""
     measured = model.measured
     return (
         ("making.seconds_per_batch", model.mean("production")),
@@ -24,7 +24,7 @@ def of_model(model: LoaderModel) -> Figures:
 
 
 def of_machine(evidence: Evidence, model: LoaderModel) -> Figures:
-    """Resources of the producers."""
+    """Figures of the machine: the cores that producers can use."""
     return (
         ("environment.cpu.cores_usable", evidence.cores),
         *((("environment.cpu.cores_physical", full),) if (full := evidence.full_cores) is not None else ()),
@@ -35,10 +35,10 @@ def of_machine(evidence: Evidence, model: LoaderModel) -> Figures:
 
 
 def cores(evidence: Evidence, model: LoaderModel) -> str:
-    """The cores of the machine in words."""
+    """Text on the number of cores that a run has, uses and leaves idle."""
     if model.cores is None or evidence.cores is None:
-        return "the number of cores is not known"
-    cores = f"{evidence.cores:g} core{'' if evidence.cores == 1 else 's'}"
+        return "the number of CPU cores is not known"
+    cores = f"{evidence.cores:g} CPU core{'' if evidence.cores == 1 else 's'}"
     here = "" if evidence.ranks_here == 1 else f" for {evidence.ranks_here} ranks"
     busy = evidence.cores / evidence.ranks_here - model.cores
     spins = f", {busy:g} of them used by compute" if busy and not here else ""
@@ -47,13 +47,13 @@ def cores(evidence: Evidence, model: LoaderModel) -> str:
 
 
 def who(setup: LoaderSetup) -> str:
-    """The producers in words."""
+    """Text that names the producers."""
     name = "worker" if setup.by == "workers" else "reader thread"
     return f"the {name}" if setup.producers == 1 else f"{name}s"
 
 
 def confidence(model: LoaderModel, predicted: Predicted) -> str:
-    """Confidence in a prediction of the model."""
+    """Confidence in a prediction of the loader model."""
     if model.noise > _NOISY:
         return "low"
     if abs(model.error) <= 0.1 and model.batches >= 30 and model.noise <= 0.2 and predicted.high is not None:

@@ -1,13 +1,30 @@
 """Fits the transfer times of batches from their producers to the trainer.
 
-A producer sends its batches one after another, while it produces the next one.  The trainer does the last part::
+The transfer of a batch has two parts.  First the producer sends the batch, one batch after another, while it produces
+the next one.  Then the trainer receives the batch, after it has requested it.  For batch ``k``::
 
-    handed[k] = max(ended[k], handed[k - n]) + sending
-    had[k]    = max(asked[k], handed[k]) + serial
+    sent[k]     = max(produced[k], sent[previous]) + sending
+    received[k] = max(requested[k], sent[k]) + serial
 
-Both lengths are fitted to a run by the smallest mean of absolute differences.  ``sending`` is at most the time that
-most batches took from their end to the trainer.  Often several pairs fit alike: only the sum shows if the trainer
-always waits for batches in production, only ``serial`` if batches are ready when they are requested.
+``produced[k]``
+    time at which the production of the batch ended
+``sent[k]``
+    time at which the producer had sent the batch
+``previous``
+    the preceding batch of the same producer: the next transfer starts when its transfer has ended
+``requested[k]``
+    time at which the trainer requested the batch
+``received[k]``
+    time at which the trainer had the batch
+``sending``
+    seconds of the producer's part of each transfer
+``serial``
+    seconds of the trainer's part of each transfer
+
+``sending`` and ``serial`` are fitted to a run by the smallest mean absolute difference between modelled and measured
+``received``.  ``sending`` is at most the lower quartile of the times from ``produced`` to ``received``.  Often several
+pairs fit equally well: if the trainer always waits for batches in production, only the sum of both parts is visible; if
+batches are ready when they are requested, only ``serial`` is.
 """
 
 from __future__ import annotations
@@ -29,11 +46,11 @@ _FEW = 4
 
 @dataclass(frozen=True)
 class TransferTime:
-    """Transfer of a batch, seconds.
+    """Seconds of a batch's transfer from its producer to the trainer, in two parts.
 
     Attributes:
-        serial: the trainer's own part of the transfer.
-        sending: the producer's, before it.
+        serial: the trainer's part of the transfer, after the producer's part.
+        sending: the producer's part of the transfer.
     """
 
     serial: float
@@ -41,19 +58,19 @@ class TransferTime:
 
 
 def fitted(
-    requested: Floats, ended: Floats, had: Floats, producer: Ints, epoch: Ints
+    requested: Floats, produced: Floats, received: Floats, producer: Ints, epoch: Ints
 ) -> tuple[TransferTime, TransferTime] | None:
-    """Transfers that fit a run: with the smallest part of the trainer, and with the largest.
+    """Fits transfer times to a run: one fit with the smallest part of the trainer, one with the largest.
 
     Args:
-        requested: when the trainer asked for each batch, in this order, s.
-        ended: when it was finished.
-        had: when the trainer had it.
-        producer: number of the thread that made it.
-        epoch: its epoch.
+        requested: time at which the trainer requested each batch, ascending, s.
+        produced: time at which the production of each batch ended, s.
+        received: time at which the trainer had each batch, s.
+        producer: number of the thread that produced each batch.
+        epoch: epoch of each batch.
 
     Returns:
-        None: there are no batches.
+        Both fits; None if there are no batches.
     """
     if not requested.size:
         return None
@@ -61,15 +78,15 @@ def fitted(
     known = before >= 0  # the first one of each producer waits for much that begins
     if known.sum() < _FEW:
         known = np.ones(requested.size, bool)
-    took = np.maximum(had - ended, 0.0)
+    took = np.maximum(received - produced, 0.0)
     most = float(np.quantile(took, _SHORT))
     later = np.flatnonzero(before >= 0)
     tried = np.concatenate(
-        [np.quantile(times, _TRIED) for times in (took, had[later] - had[before[later]]) if times.size]
+        [np.quantile(times, _TRIED) for times in (took, received[later] - received[before[later]]) if times.size]
     )
     fits = []
     for sending in np.unique(np.concatenate(([0.0], tried[tried <= most]))):
-        rest = (had - np.maximum(requested, _handed(ended, before, float(sending))))[known]
+        rest = (received - np.maximum(requested, _sent(produced, before, float(sending))))[known]
         serial = float(np.maximum(rest, 0).mean())
         fits.append((float(np.abs(rest - serial).mean()), TransferTime(serial, float(sending))))
     enough = _AS_GOOD * min(error for error, _ in fits) + _TIMER_S
@@ -80,7 +97,7 @@ def fitted(
 
 
 def _before(producer: Ints, epoch: Ints) -> Ints:
-    """Index of the preceding batch of the same producer and epoch; -1: it is the first."""
+    """Index of the preceding batch of the same producer and epoch; -1 for the first one."""
     last: dict[tuple[int, int], int] = {}
     places = np.full(producer.size, -1, np.int64)
     for k, key in enumerate(zip(producer.tolist(), epoch.tolist(), strict=True)):
@@ -89,8 +106,8 @@ def _before(producer: Ints, epoch: Ints) -> Ints:
     return places
 
 
-def _handed(ended: Floats, before: Ints, sending: float) -> NDArray[np.float64]:
-    handed = ended + sending
+def _sent(produced: Floats, before: Ints, sending: float) -> NDArray[np.float64]:
+    sent = produced + sending
     for k in np.flatnonzero(before >= 0):
-        handed[k] = max(handed[k], handed[before[k]] + sending)
-    return handed
+        sent[k] = max(sent[k], sent[before[k]] + sending)
+    return sent

@@ -1,4 +1,4 @@
-"""Rules on worker processes whose cost exceeds their gain."""
+"""Rules on worker processes that cost more than they gain."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dlio_torch.analysis.advice.value_text import outlook, percent
 from dlio_torch.units import format_duration
 
 CROWDED = 0.25
-"""Share of the producers' time in the run queue from which fewer producers suffice."""
+"""Share of the producers' time in the run queue above which fewer producers suffice."""
 LONGER = 1.05
-"""Factor from which steps count as longer."""
+"""Ratio of step times above which steps count as longer."""
 HANDED = 0.3
-"""Share of the waits from which the transfer is judged."""
+"""Share of the waits above which the transfer of batches is judged."""
 
 
 def fewer_workers(evidence: Evidence) -> Iterator[Finding]:
-    """More workers than cores."""
+    """Rule on more workers than cores."""
     model = evidence.model
     if model is None or model.setup.by != "workers" or model.starved is None or model.starved < CROWDED:
         return
@@ -31,7 +31,7 @@ def fewer_workers(evidence: Evidence) -> Iterator[Finding]:
         return
     if model.taken_by_others:
         # The kernel shares cores out by threads: fewer workers would get less of them.
-        yield "fewer workers: other programs, or the transfer of batches, had some of the cores"
+        yield "fewer workers: other programs, or the transfer of batches, used some of the cores"
         return
     outcome = with_workers(model, most)
     measured, within_steps = model.measured.step_s, 1 - (evidence.number("shares.between_epochs") or 0.0)
@@ -42,14 +42,14 @@ def fewer_workers(evidence: Evidence) -> Iterator[Finding]:
         high=measured,
         gain_low=0.0,
         gain_high=max(0.0, 1 - max(outcome.step_s, model.modelled.step_s) / measured) * within_steps,
-        assumption="nothing else on the machine takes the cores",
+        assumption="no other program on the machine uses the cores",
     )
     yield Advice(
         "fewer_workers",
         "loader.num_workers",
         str(most),
-        f"{now} workers waited for a core {percent(model.starved)} of the time in which they made batches "
-        f"({cores(evidence, model)}); loader.num_workers={most} is predicted to be no slower",
+        f"{now} workers waited for a CPU core {percent(model.starved)} of the time in which they produced batches "
+        f"({cores(evidence, model)}); with loader.num_workers={most}, steps are predicted to be no slower",
         (("making.run_delay_share", model.starved), ("loader.num_workers", now), *of_machine(evidence, model)),
         predicted,
         "medium",
@@ -57,13 +57,13 @@ def fewer_workers(evidence: Evidence) -> Iterator[Finding]:
 
 
 def with_workers(model: LoaderModel, count: int) -> LoaderOutcome:
-    """The run with fewer workers, each with the same prefetch depth."""
+    """Predicts the run with fewer workers, each with the same prefetch depth."""
     now = model.setup
     return model.outcome(LoaderSetup("workers", count, now.depth // now.producers * count))
 
 
 def hand_over(evidence: Evidence) -> Iterator[Finding]:
-    """The transfer of batches from workers costs more than production in the trainer."""
+    """Rule on batches whose transfer from workers costs more than production in the trainer's process."""
     model, share = evidence.model, evidence.part("hand_over")
     if evidence.waits < LEAST or share is None or evidence.config.loader.num_workers == 0:
         return
@@ -71,7 +71,7 @@ def hand_over(evidence: Evidence) -> Iterator[Finding]:
         return
     why = unusable(evidence, fewer_cores=True)
     if model is None or why:
-        yield f"fewer transfers: {why}"
+        yield f"no worker processes, to avoid the transfer of batches: {why}"
         return
     off: dict[str, Value] = {
         "loader.num_workers": 0, "loader.prefetch_factor": None,
@@ -87,10 +87,13 @@ def hand_over(evidence: Evidence) -> Iterator[Finding]:
     predicted = evidence.forecast(
         setup,
         sure=False,
-        assumption="making a batch takes as long in the trainer's process as in a worker, and compute as long as now",
+        assumption=(
+            "producing a batch takes as long in the trainer's process as in a worker, and compute as long as in "
+            "this run"
+        ),
     )
     if not worth(evidence, setup, predicted):
-        yield "fewer transfers: the model predicts no gain worth having"
+        yield "no worker processes, to avoid the transfer of batches: the predicted gain is too small"
         return
     thread = "in the trainer itself" if setup.by == "trainer" else "in a thread of the trainer's process"
     production = model.mean("production") or 0.0
@@ -98,8 +101,8 @@ def hand_over(evidence: Evidence) -> Iterator[Finding]:
         "hand_over",
         "loader.num_workers",
         "0",
-        f"handing a batch over from a worker takes {format_duration(model.transfer_s)} ({percent(share)} of the "
-        f"waits) and making it {format_duration(production)}; making it {thread} {outlook(predicted)}",
+        f"the transfer of a batch from a worker takes {format_duration(model.transfer_s)} ({percent(share)} of the "
+        f"waits), its production {format_duration(production)}; production {thread} {outlook(predicted)}",
         (
             ("shares.fetch", evidence.waits),
             ("stalls.shares.hand_over", share),

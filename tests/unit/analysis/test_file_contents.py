@@ -128,7 +128,7 @@ def test_other_formats(tmp_path: Path) -> None:
     assert summary(image)["summary"].endswith("9 x 8 RGB")
     table = made(tmp_path, "x", "dataset=parquet", "dataset.fields.0.shape=[4]")
     assert (summary(table)["rows"], summary(table)["row_groups"]) == (6, 1)
-    assert summary(tmp_path)["error"] == "it is no regular file"
+    assert summary(tmp_path)["error"] == "it is not a regular file"
     assert summary(tmp_path / "none")["error"] == "No such file or directory"
     (tmp_path / "x.bin").write_bytes(b"?" * 100)
     assert summary(tmp_path / "x.bin")["summary"] == "unknown format, 100 B"

@@ -189,12 +189,12 @@ def test_a_trace_that_was_killed_says_so(tmp_path: Path) -> None:
     directory.write_json(directory.command, {"command": ["python", "x.py"], "cwd": "/", "started_time_ns": 1})
     found = open_recording(tmp_path)
     assert (found.kind, found.runtime_s) == ("trace", None)
-    assert "the recording was ended before the program did" in found.notes
+    assert "the recording stops before the end of the program" in found.notes
 
 
 def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
     for name in ("x/1", "x/2"):
         run(tmp_path / name)
     for folder, names in ((tmp_path, "x/1, x/2"), (tmp_path / "x", "1, 2")):
-        with pytest.raises(DataError, match=f"holds 2 runs; name one of them: {names}$"):
+        with pytest.raises(DataError, match=f"holds 2 runs; give the path of one run: {names}$"):
             open_recording(folder)

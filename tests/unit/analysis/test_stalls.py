@@ -163,12 +163,10 @@ def test_the_summary_names_the_largest_part() -> None:
     found = summary(waits)
     assert json.loads(json.dumps(found)) == found
     assert (found["steps"], found["largest"], found["parts"]["device"]) == (2, "read", None)
-    assert found["sentence"].startswith(
-        "2 steps waited 0.0007 ms for data; the largest part of it, 0.0002 ms (29%), was"
-    )
-    assert summary(waits, warmup_steps=1)["sentence"] == "1 steps did not wait for data."
+    assert found["sentence"].startswith("2 steps waited 0.0007 ms for data; the largest cause, 0.0002 ms (29%), was")
+    assert summary(waits, warmup_steps=1)["sentence"] == "None of the 1 measured step waited for data."
     assert summary(waits, warmup_steps=2)["wait_s"] is None
-    assert summary(None)["sentence"] == "Causes of waits was not recorded."
+    assert summary(None)["sentence"] == "The causes of waits were not recorded."
 
 
 # --- real runs: on a busy machine threads may be starved for any part of the time, so the cause is the ---
@@ -251,7 +249,7 @@ def test_workers_without_a_core_are_starved(tmp_path: Path) -> None:
     many = ("compute.mode=none", "loader.num_workers=6", "dataset.samples_per_file=20", "train.steps=18")
     found = summary(attribute(run(tmp_path, *SMALL, *many)))
     assert found["largest"] == "starved"
-    assert "got no CPU core" in found["sentence"]
+    assert "no CPU core" in found["sentence"]
 
 
 def test_large_batches_take_long_to_hand_over(tmp_path: Path) -> None:

@@ -213,8 +213,15 @@ def test_a_stand_in_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "begins"),
     [
-        ("summary.train.samples_per_s", "summary.train.samples_per_s [1/s]: samples / elapsed_s\n  cannot be 0;"),
-        ("summary.ranks.fetch_s", "summary.ranks.fetch_s [s]: mean over this rank's measured steps\n  0: "),
+        (
+            "summary.train.samples_per_s",
+            "summary.train.samples_per_s [1/s]: sample rate in measured training steps, all ranks: train.samples / "
+            "train.elapsed_s\n  cannot be 0;",
+        ),
+        (
+            "summary.ranks.fetch_s",
+            "summary.ranks.fetch_s [s]: mean time of this part of a step, over this rank's measured steps\n  0: ",
+        ),
         ("summary.io", "summary.io.rchar_bytes [B]: "),
         ("summary", "summary.seed: "),
     ],

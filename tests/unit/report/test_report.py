@@ -163,8 +163,8 @@ def test_parts_that_were_not_done_have_no_row(monkeypatch: pytest.MonkeyPatch) -
 
 def test_nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(summary_of(COLD, phase=WARMUP), monkeypatch)
-    assert "measured                 nothing: all 20 training step(s) were warm-up" in text
-    assert "Nothing was measured: all 20 training step(s)" in text
+    assert "measured                 nothing: all 20 training steps were warm-up" in text
+    assert "Nothing was measured: all 20 training steps" in text
     assert "nan" not in text.lower()
 
 

@@ -343,9 +343,9 @@ def test_a_run_from_memory_says_so_and_what_to_do(data: Path) -> None:
     assert shares[1:] == [0, 0]
     assert len(summary["cache"]["warnings"]) == 1
     warning = summary["cache"]["warnings"][0]
-    assert warning.startswith("the data (4.58 MiB) fit in the ")
+    assert warning.startswith("the data (4.58 MiB) fit into the ")
     assert warning.endswith(
-        "set cache=cold cache.every_epoch=true, dataset.direct_io=true, or take more data than memory"
+        "set cache=cold cache.every_epoch=true, dataset.direct_io=true, or use a data set larger than memory"
     )
     assert f"warning: {warning}" in ended.stdout
     assert " from the device, epochs 2 to 3: 0.0 %" in ended.stdout

@@ -446,8 +446,8 @@ def test_advice_names_key_value_and_figures() -> None:
     found = evidence(settings=WORKER, times=rank_times(0.04, 0.01, idle=0.03, steps=400, fetch=0.0301))
     item = given_by(found)["more_readers"]
     assert item["text"] == (
-        "fetch waits 75 % of the time; the worker is idle 3.0 %; 4 cores; raising loader.num_workers from 1 to 4 is "
-        "predicted to bring that to 1.0 % to 2.1 %"
+        "steps wait for data 75 % of the time; the worker is idle 3.0 % of the time; 4 CPU cores; raising "
+        "loader.num_workers from 1 to 4 is predicted to reduce the wait to 1.0 % to 2.1 % of the time"
     )
     figures = dict(item["evidence"])
     assert figures["making.seconds_per_batch"] == pytest.approx(0.04)
@@ -473,12 +473,12 @@ def test_what_was_not_measured_leaves_a_prediction_open() -> None:
     device = rank_times(0.03, 0.01, asleep=0.9, read=0.9)
     reads = given_by(evidence(settings=WORKER, times=device))["more_readers"]
     assert reads["predicted"]["high"] is None
-    assert "if the storage delivers more for more concurrent requests" in reads["text"]
-    assert "the storage delivers more" in reads["predicted"]["assumption"]
+    assert "if the storage delivers a higher rate for more concurrent requests" in reads["text"]
+    assert "the storage delivers a higher rate" in reads["predicted"]["assumption"]
     assert reads["confidence"] == "low"
     waits = given_by(evidence(settings=WORKER, times=rank_times(0.03, 0.01, asleep=0.9)))["more_readers"]
     assert waits["predicted"]["high"] is None
-    assert "if the resource that production waits for serves more requests at once" in waits["text"]
+    assert "if the resource that batch production waits for serves more concurrent requests" in waits["text"]
     limited = evidence(settings=WORKER, times=device, storage__share_of_most=0.5, storage__pattern="sequential")
     found = given_by(limited)["more_readers"]["predicted"]
     assert found["high"] is not None
@@ -502,21 +502,21 @@ def test_the_largest_gain_comes_first_and_one_value_for_a_key() -> None:
     ("found", "sentence"),
     [
         ({}, "The loader is not the bottleneck: steps wait for data 2.0 % of the time"),
-        ({"train__steps": 7}, "No advice: 8 measured steps of each rank are needed, and this run has 7; train.epochs"),
+        ({"train__steps": 7}, "No advice: each rank needs at least 8 measured steps, but this run has 7; set "),
         ({"train__why": "all 8 steps were warm-up"}, "No advice: all 8 steps were warm-up."),
-        ({"shares__fetch": None}, "No advice: how long steps waited for data was not measured."),
+        ({"shares__fetch": None}, "No advice: the time that steps waited for data was not measured."),
         ({"settings": {"loader.replay": "batches"}}, "No advice: loader.replay=batches leaves out costs"),
         (
             {"shares__fetch": 0.5, "storage__share_of_most": 0.9},
-            "The storage is the bottleneck: it delivers 90 % of the most",
+            "The storage is the bottleneck: it delivers 90 % of its largest measured rate, and",
         ),
         (
             {"shares__fetch": 0.5, "storage__share": 0.9, "storage__cached": "warm"},
-            "The page cache is the bottleneck: it delivers 90 % of what it was measured to give for requests of this",
+            "The page cache is the bottleneck: it delivers 90 % of the rate measured for requests of this size",
         ),
         (
             {"shares__fetch": 0.5, "stalls__shares": {"collate": 0.7}},
-            "Steps wait for data 50 % of the time, 70 % of that for collation. No recorded figure shows",
+            "Steps wait for data 50 % of the time, 70 % of this time because of collation. No recorded figure shows",
         ),
         ({"shares__fetch": 0.5, "stalls": None}, "Steps wait for data 50 % of the time. No recorded figure"),
     ],
@@ -530,15 +530,15 @@ def test_the_conclusion(found: dict[str, Any], sentence: str) -> None:
 def test_what_was_withheld_and_why() -> None:
     times = rank_times(0.03, 0.01, delay=1.0)
     starved = advise(evidence(settings=WORKER, times=times))
-    assert any("no core was free" in reason for reason in starved["withheld"])
+    assert any("no CPU core was free" in reason for reason in starved["withheld"])
     assert starved["conclusion"].endswith(
-        "No core was free 50 % of the time in which batches were made, so nothing can be predicted: repeat the run "
-        "while nothing else runs, or on more cores."
+        "Batches that were in production waited for a CPU core 50 % of the time, so no prediction is possible: repeat "
+        "the run on an idle machine or on more cores."
     )
     late = advise(evidence(settings=WORKER, times=times, **LATE))
-    assert any("other programs used them" in caveat for caveat in late["caveats"])
+    assert any("other programs used the cores" in caveat for caveat in late["caveats"])
     missed = advise(evidence(settings=WORKER, times=rank_times(0.03, 0.01, fetch=0.06)))
-    assert any("the model of the loader gives 56 % less" in reason for reason in missed["withheld"])
+    assert any("the loader model gives 56 % less" in reason for reason in missed["withheld"])
     scaled = advise(evidence(settings={"scale.compute": 0.1}, shares__fetch=0.5))
     assert any("Compute is scaled by 0.1" in caveat for caveat in scaled["caveats"])
     assert advise(evidence(settings={"scale.compute": 0.1}))["caveats"] == []  # nothing waits
@@ -556,7 +556,7 @@ def test_what_was_withheld_and_why() -> None:
 def test_too_few_steps_say_what_gives_enough(found: dict[str, Any], epochs: int) -> None:
     settings = {"train.warmup_steps": 0, **found.get("settings", {})}
     advice = advise(evidence(**{**found, "settings": settings}))
-    assert advice["conclusion"].endswith(f"; train.epochs={epochs} gives enough.")
+    assert advice["conclusion"].endswith(f"; set train.epochs={epochs} for enough steps.")
     assert advice["caveats"] == advice["items"] == []
 
 
@@ -581,7 +581,7 @@ def test_a_quota_is_a_fraction_of_a_core() -> None:
     machine = {"cpu": {"cores_usable": 1.5, "cores_physical": 4}, "memory": {"available_bytes": 1 << 30}}
     found = evidence(environment=machine, **LATE)
     assert (found.cores, found.full_cores) == (1.5, 1.5)
-    assert "more to do than it has cores for (1.5)" in given_by(found)["late_compute"]["text"]
+    assert "the machine has fewer cores (1.5) than its programs need" in given_by(found)["late_compute"]["text"]
     assert evidence(environment={"cpu": {"cores_usable": 4}}).full_cores is None
 
 
@@ -596,11 +596,11 @@ def test_cores_that_others_use_are_left_to_them() -> None:
     advice = advise(taken)
     assert advice["items"] == []
     assert (
-        "more workers: the model predicts no gain worth having while other programs use the cores (2 cores)"
+        "more workers: the predicted gain is too small while other programs use the cores (2 CPU cores)"
         in advice["withheld"]
     )
     assert advice["conclusion"].endswith(
-        "Other work kept 1.0 cores busy: a run while nothing else runs tells what more workers bring."
+        "Other programs kept 1.0 CPU cores busy: repeat the run on an idle machine to learn whether more workers help."
     )
     # Who sleeps most of the time gets what it wants all the same.
     asleep = evidence(settings=WORKER, times=rank_times(0.04, 0.01, steps=40, asleep=0.98), **busy)
@@ -613,7 +613,7 @@ def test_cores_are_named_with_those_that_were_idle() -> None:
     found = evidence(settings=WORKER, times=rank_times(0.04, 0.01), epochs=epochs)
     assert found.idle_cores == 1.25
     item = given_by(found)["more_readers"]
-    assert "; 4 cores, 1.2 of them idle; " in item["text"]
+    assert "; 4 CPU cores, 1.2 of them idle; " in item["text"]
     assert dict(item["evidence"])["cores.idle"] == 1.25
     assert evidence(epochs=[[{"seconds": 1.0, "idle_cores": None}]]).idle_cores is None
 

@@ -141,7 +141,8 @@ def test_a_device_that_was_not_measured_is_named() -> None:
     _, found = run(AT_BEST["slow device, a worker"])
     [item] = advise(found)["items"]
     assert item["text"].endswith(
-        "at best, if the storage delivers more for more concurrent requests (storage.limits=measure measures its limit)"
+        "at best, if the storage delivers a higher rate for more concurrent requests (set storage.limits=measure to "
+        "measure its limit)"
     )
     assert item["confidence"] == "low"
 
@@ -153,7 +154,9 @@ def test_a_device_that_was_measured_limits_the_prediction(slots: int) -> None:
     advice = advise(found)
     if slots == 1:
         assert advice["items"] == []
-        assert advice["conclusion"].startswith("The storage is the bottleneck: it delivers 100 % of the most")
+        assert advice["conclusion"].startswith(
+            "The storage is the bottleneck: it delivers 100 % of its largest measured rate"
+        )
         more = simulate(case.work, LoaderSetup("workers", 4, 8), case.machine, case.steps)
         assert more.step_s > 0.95 * before.step_s
         return
@@ -167,7 +170,7 @@ def test_all_cores_in_use_is_no_case_for_more_workers() -> None:
     _, found = run(case)
     advice = advise(found)
     assert advice["items"] == []
-    assert "more workers: there is no free core (2 cores)" in advice["withheld"]
+    assert "more workers: the machine has no free core (2 CPU cores)" in advice["withheld"]
 
 
 def test_fewer_workers_than_cores_are_as_fast() -> None:
@@ -185,7 +188,7 @@ def test_cores_that_others_have_are_no_reason_for_fewer_workers() -> None:
     advice = advise(found)
     assert advice["items"] == []
     assert any("other programs" in reason for reason in advice["withheld"])
-    assert "repeat the run while nothing else runs" in advice["conclusion"]
+    assert "repeat the run on an idle machine" in advice["conclusion"]
 
 
 @pytest.mark.parametrize("cores", [4, 16])

@@ -182,7 +182,7 @@ def cold(**options: Any) -> Config:
 
 
 ONCE = epoch(1, 2 * MIB, 2 * MIB)
-FITS = "the data (4 MiB) fit in the 64 MiB that the page cache can take"
+FITS = "the data (4 MiB) fit into the 64 MiB that the page cache can use"
 
 
 @pytest.mark.parametrize(
@@ -190,30 +190,30 @@ FITS = "the data (4 MiB) fit in the 64 MiB that the page cache can take"
     [
         (cold(), REACHED, [ONCE], DISK, []),
         (cold(), replace(REACHED, cached_share=0.4, reached=False, why="x is mapped by y (7)"), [ONCE], DISK,
-         ["cache=cold was not reached: 40 % of the data are in the page cache as epoch 1 begins; "
+         ["cache=cold was not reached: 40 % of the data were in the page cache when epoch 1 began; "
           "x is mapped by y (7)"]),
         (cold(), replace(REACHED, cached_share=None, reached=None, why="nobody tells"), [ONCE], SHARE,
-         ["cache=cold was done and cannot be checked: nobody tells", "the nfs4 file system does not tell"]),
+         ["cache=cold was prepared, but cannot be checked: nobody tells", "the nfs4 file system does not report"]),
         (cold(), REACHED, [epoch(1, 2 * MIB, 1000)], DISK,
-         ["cache=cold, and the device delivered only 0 % of the 4 MiB"]),
+         ["cache=cold, but the device delivered only 0 % of the 4 MiB"]),
         (cold(), REACHED, [ONCE, epoch(2, 2 * MIB, 0), epoch(3, 2 * MIB, 0)], DISK,
-         [f"{FITS}, and the device delivered 33 % of the bytes read, memory the rest: the result measures the storage "
-          "in part; to measure the storage, set cache=cold"]),
+         [f"{FITS}, and the device delivered 33 % of the bytes read and memory the rest: the result shows the storage "
+          "only in part; to measure the storage, set cache=cold"]),
         (ROW, REACHED, [epoch(1, 2 * MIB, 0)], DISK,
-         [f"{FITS}, and the device delivered 0 % of the bytes read: the result measures memory; to measure"]),
+         [f"{FITS}, and the device delivered 0 % of the bytes read: the result shows memory; to measure"]),
         (ROW, REACHED, [epoch(1, 2 * MIB, 99 * MIB // 1000)], DISK,
-         [f"{FITS}, and the device delivered 5 % of the bytes read: the result measures memory; to measure"]),
+         [f"{FITS}, and the device delivered 5 % of the bytes read: the result shows memory; to measure"]),
         (ROW, REACHED, [epoch(1, 2 * MIB, 104 * MIB // 1000)], DISK,
-         [f"{FITS}, and the device delivered 5 % of the bytes read, memory the rest: the result measures the storage"]),
+         [f"{FITS}, and the device delivered 5 % of the bytes read and memory the rest: the result shows the storage"]),
         (ROW, REACHED, [epoch(1, 2 * MIB, 1799 * MIB // 1000)], DISK,
-         [f"{FITS}, and the device delivered 90 % of the bytes read, memory the rest: the result measures the"]),
+         [f"{FITS}, and the device delivered 90 % of the bytes read and memory the rest: the result shows the"]),
         (ROW, REACHED, [epoch(1, 2 * MIB, 1801 * MIB // 1000)], DISK, []),
         # What was read ahead in one epoch does not make up for what memory gave in the other.
         (ROW, REACHED, [epoch(1, 2 * MIB, 4 * MIB), epoch(2, 2 * MIB, 0)], DISK,
-         [f"{FITS}, and the device delivered 50 % of the bytes read, memory the rest: the result measures the"]),
+         [f"{FITS}, and the device delivered 50 % of the bytes read and memory the rest: the result shows the"]),
         (ROW, REACHED, [ONCE], DISK, []),
         (ROW, REACHED, [epoch(1, 2 * MIB, 0)], SHARE,
-         ["the nfs4 file system", f"{FITS}, and how much the device delivered is not known: the result may measure"]),
+         ["the nfs4 file system", f"{FITS}, and the device's share of the bytes read is not known: the result may"]),
         (ROW, REACHED, [epoch(1, 2 * MIB, 0)], {"device": "tmpfs", "file_system": "tmpfs"}, ["tmpfs keeps its files"]),
         (replace(ROW, cache=CacheConfig(state="warm")), REACHED, [epoch(1, 2 * MIB, 0)], DISK, []),
         (replace(ROW, dataset=DatasetConfig(direct_io=True)), REACHED, [epoch(1, 2 * MIB, 0)], DISK, []),
@@ -280,7 +280,7 @@ def test_the_device_share_of_mapped_files_is_not_known() -> None:
     mapped = Config(dataset=DatasetConfig(format="indexed_binary", binary=BinaryConfig(access="mmap")))
     found = cache_of(mapped, REACHED, epoch(1, 1000, 2 * MIB))
     assert (found["epochs"][0]["device_read_share"], found["epochs"][0]["read_bytes"]) == (None, 4 * MIB)
-    assert found["warnings"][0].startswith(f"{FITS}, and how much the device delivered is not known")
+    assert found["warnings"][0].startswith(f"{FITS}, and the device's share of the bytes read is not known")
 
 
 def summary_of(folder: Path, config: Config, *epochs: dict[str, Any], machines: int = 1) -> dict[str, Any]:
@@ -351,7 +351,7 @@ def test_a_run_from_the_page_cache_is_compared_with_the_page_cache(
     [
         ({"limits": "off"}, 1, "storage.limits=off"),
         ({}, 2, "the ranks run on 2 machines"),
-        ({}, 1, "no limit of this folder was measured within a day; set storage.limits=measure"),
+        ({}, 1, "the limit of this folder was not measured in the last 24 hours; set storage.limits=measure"),
         ({"limits": "measure"}, 1, "No such file"),
     ],
 )
@@ -368,7 +368,7 @@ def test_what_is_not_compared_is_null_and_says_why(
 
 def test_a_run_without_files_has_no_share() -> None:
     summary = {"cache": None, "io": {"rchar_bytes": None}}
-    assert against_limit(summary, Config(), None)["why"] == "nothing is read from files during the epochs"
+    assert against_limit(summary, Config(), None)["why"] == "the epochs read no files"
 
 
 @pytest.mark.parametrize(
