@@ -218,8 +218,8 @@ def _memory(
     """Warns if the result shows memory more than storage."""
     if mount["file_system"] in MEMORY_FILE_SYSTEMS:
         return [
-            f"{mount['file_system']} keeps its files in memory: the result shows memory, not storage; place the data set "
-            "on another file system"
+            f"{mount['file_system']} keeps its files in memory: the result shows memory, not storage; place the data "
+            "set on another file system"
         ]
     if config.cache.state == "warm" or config.dataset.direct_io or not size.fits or size.room_bytes is None:
         return []

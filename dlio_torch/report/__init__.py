@@ -1,1 +1,1 @@
-"""Reports: console text and HTML pages."""
+"""Writes reports about runs: console text and HTML pages."""

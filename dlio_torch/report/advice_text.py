@@ -1,4 +1,4 @@
-"""Prints the best advice on the terminal; ``summary.json`` and the HTML report hold all of it."""
+"""Prints the best advice on the terminal; ``summary.json`` and the HTML report contain all advice."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def draw_advice(console: Console, advice: Mapping[str, Any]) -> None:
             table.add_row(f"{number}.", f"{item['text']}{needed(item)}")
         console.print(Padding(table, (0, 0, 0, 2)))
     if len(items) > MOST:
-        console.print(f"  and {len(items) - MOST} more in summary.json")
+        console.print(f"  and {len(items) - MOST} more pieces of advice in summary.json")
     for caveat in advice["caveats"]:
         console.print(caveat)
 
 
 def needed(item: Mapping[str, Any]) -> str:
-    """Text on the options that must be set in addition."""
+    """Text that names the other options that a piece of advice sets."""
     return f" (with {' '.join(f'{key}={value}' for key, value in item['also'])})" if item["also"] else ""

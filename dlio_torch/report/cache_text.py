@@ -1,4 +1,4 @@
-"""Text on the preparation of the page cache and its result."""
+"""Console text on the preparation of the page cache and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DONE = {"cold": "evicted", "warm": "read"}
 
 
 def prepared_line(state: str, prepared: CachePreparation, size: DataSize) -> str:
-    """One line on the preparation before the first epoch.
+    """One line on the preparation of the page cache before the first epoch.
 
     Args:
         state: ``cold`` or ``warm``.
@@ -24,13 +24,17 @@ def prepared_line(state: str, prepared: CachePreparation, size: DataSize) -> str
     times = "" if prepared.attempts == 1 else f" {prepared.attempts} times"
     done = f"cache: {state}: {format_size(size.bytes)} {_DONE[state]}{times} in {format_duration(prepared.seconds)}"
     if prepared.cached_share is None:
-        return f"{done}; not checked: {prepared.why}"
+        return f"{done}; the result was not checked: {prepared.why}"
     left = f"{percent(prepared.cached_share)} of the data are in the page cache"
-    return f"{done}; {left}" if prepared.reached else f"{done}; not reached: {left}: {prepared.why}"
+    return (
+        f"{done}; {left}"
+        if prepared.reached
+        else (f"{done}; the requested state was not reached: {left}: {prepared.why}")
+    )
 
 
 def epochs_text(cache: Mapping[str, Any]) -> str | None:
-    """Device bytes of the first and of later epochs; ``None`` for a single epoch, or without counters.
+    """One line on the device's share of the bytes read in the first and in later epochs; ``None`` for one epoch.
 
     Args:
         cache: ``cache`` of ``summary.json``.
@@ -46,7 +50,7 @@ def epochs_text(cache: Mapping[str, Any]) -> str | None:
 
 
 def storage_text(storage: Mapping[str, Any]) -> str:
-    """One line on the rate of a run as a share of the storage's limit.
+    """One line on the read rate of a run as a share of the storage's measured limit.
 
     Args:
         storage: ``storage`` of ``summary.json``.
@@ -54,10 +58,10 @@ def storage_text(storage: Mapping[str, Any]) -> str:
     shares = []
     if storage["share"] is not None:
         limit = format_rate(storage["limit_bytes_per_s"])
-        shares.append(f"{percent(storage['share'])} of {limit} ({storage['how']})")
+        shares.append(f"{percent(storage['share'])} of the limit {limit} ({storage['how']})")
     if storage["share_of_most"] is not None:
         most = format_rate(storage["most_bytes_per_s"])
-        shares.append(f"{percent(storage['share_of_most'])} of the most, {most}")
+        shares.append(f"{percent(storage['share_of_most'])} of the largest measured rate {most}")
     if not shares:
         return f"not measured: {storage['why']}"
-    return f"{format_rate(storage['bytes_per_s'])} over whole epochs: {', '.join(shares)}"
+    return f"{format_rate(storage['bytes_per_s'])} read on average over the epochs: {', '.join(shares)}"

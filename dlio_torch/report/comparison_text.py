@@ -1,4 +1,4 @@
-"""Writes a comparison of two recordings to the terminal or as JSON."""
+"""Writes the comparison of two recordings as tables on the terminal, or as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION = "1"
 
 
 def print_comparison(comparison: Comparison, stream: TextIO) -> None:
-    """Writes the verdict, the components, worst first, and the omissions.
+    """Writes a comparison to the terminal: the verdict, the components (worst first), and what was not compared.
 
     Args:
         comparison: what :func:`dlio_torch.iotrace.fidelity.compare_recordings.compare` gave.
@@ -31,7 +31,7 @@ def print_comparison(comparison: Comparison, stream: TextIO) -> None:
         console.print(f"B: {comparison.b}", soft_wrap=True)
         console.print(_terms(comparison))
         console.print(_components(comparison))
-        for title, lines in (("not compared", comparison.left_out), ("to know", comparison.notes)):
+        for title, lines in (("not compared", comparison.left_out), ("remarks", comparison.notes)):
             if lines:
                 console.print(f"{title}:")
                 console.print(_lines(lines))
@@ -44,7 +44,7 @@ def print_comparison(comparison: Comparison, stream: TextIO) -> None:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as plain values; None: not measured, or not known."""
+    """Converts the comparison to plain values for JSON; None for values that were not measured."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -71,16 +71,18 @@ def _terms(comparison: Comparison) -> str:
     if comparison.scale_free:
         parts.append("scale-free")
     if comparison.rank_pairs is not None:
-        parts.append(f"median of {comparison.rank_pairs} pair{'s' * (comparison.rank_pairs != 1)} of ranks")
+        parts.append(
+            f"distances are medians over {comparison.rank_pairs} pair{'s' * (comparison.rank_pairs != 1)} of ranks"
+        )
     if comparison.noise_from is not None:
-        parts.append(f"noise: distance between {comparison.noise_from}")
+        parts.append(f"noise is the distance between {comparison.noise_from}")
     return "; ".join(parts)
 
 
 def _components(comparison: Comparison) -> Table:
     noise = comparison.noise_from is not None
-    title = f"components by {'distance beyond the noise' if noise else 'distance'} over limit, worst first"
-    table = Table(box=box.SIMPLE, title=f"{title} (0: equal, 1: nothing alike)", title_justify="left")
+    title = f"components, largest {'distance beyond the noise' if noise else 'distance'} relative to its limit first"
+    table = Table(box=box.SIMPLE, title=f"{title} (0: equal, 1: completely different)", title_justify="left")
     table.title_style = "none"
     table.add_column("component", overflow="fold", min_width=12)
     for name in ("distance", *(("noise", "beyond") if noise else ()), "limit", "alike"):
@@ -99,11 +101,11 @@ def _components(comparison: Comparison) -> Table:
 def _figures(component: Component) -> str:
     detail = component.detail
     if component.exact is not None and f"{component.exact:.3f}" != f"{component.distance:.3f}":
-        detail += f"; {component.exact:.3f} without the tolerance of {TOLERANCE:.0%}"
+        detail += f"; without the tolerance of {TOLERANCE:.0%} the distance is {component.exact:.3f}"
     if component.worst_pair is None or not component.worst_pair[2]:
         return detail
     rank_a, rank_b, distance = component.worst_pair
-    return f"{detail} (furthest: ranks {rank_a} and {rank_b}, {distance:.3f})"
+    return f"{detail} (largest distance: ranks {rank_a} and {rank_b}, {distance:.3f})"
 
 
 def _lines(lines: tuple[str, ...]) -> Table:

@@ -1,4 +1,4 @@
-"""Console lines about existing data: their amount, and the content of the first file."""
+"""Console lines on existing data: their amount, and the content of the first file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def data_lines(path: str | None, details: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line for the amount of data, and one for each array of the first file.
+    """Yields one line on the amount of data, and one on each array of the first file.
 
     Args:
         path: ``dataset.path``.
@@ -17,8 +17,8 @@ def data_lines(path: str | None, details: Mapping[str, Any]) -> Iterator[str]:
     amounts = {name: value for name, value in details.items() if not isinstance(value, Mapping)}
     amounts = {name: value for name, value in amounts.items() if name not in ("files", "samples")}
     more = f" ({_listed(amounts)})" if amounts and files == 1 else ""
-    yield f"data: {path} (existing): {files} file{'' if files == 1 else 's'}, {details['samples']} samples{more}"
-    prefix = "" if files == 1 else "first file, "
+    yield f"data: existing data in {path}: {files} file{'' if files == 1 else 's'}, {details['samples']} samples{more}"
+    prefix = "" if files == 1 else "in the first file: "
     for name, array in details.items():
         if isinstance(array, Mapping):
             yield f"data: {prefix}{name}: {_listed(array)}"

@@ -1,4 +1,4 @@
-"""Compares published figures of an application with measured ones, scored like components of a comparison.
+"""Compares the published figures of an application with measured ones, with a distance and a limit for each.
 
 Each figure has a distance, the relative difference from the published value, and a limit, its tolerance.  Rows
 are in the order of distance over limit, worst first; what was not measured comes last.
@@ -22,7 +22,7 @@ from dlio_torch.config.schema import ExpectConfig
 
 @dataclass(frozen=True)
 class ExpectRow:
-    """A published figure and the measured one.
+    """A published figure and the corresponding measured figure.
 
     Attributes:
         metric: dotted name in the summary.
@@ -61,7 +61,7 @@ FIGURES = {
     "sequential_per_stream": "io.shares.stream.{}.sequential",
     "consecutive_per_stream": "io.shares.stream.{}.consecutive",
 }
-"""Short names of I/O figures, and their paths in the analysis of recorded calls."""
+"""Short names of I/O figures, and their paths in the figures of recorded calls."""
 
 _CLASSES = ("read", "write", "all")
 _FOLLOWS = {
@@ -72,7 +72,7 @@ _FOLLOWS = {
 
 
 def compare(expect: Sequence[ExpectConfig], summary: Mapping[str, Any]) -> list[ExpectRow]:
-    """One row per published figure, worst first; figures that are equally far in the order of the recipe."""
+    """Returns one row per published figure, worst first; rows of equal distance keep the recipe's order."""
     scaled = {note.split()[0] for note in summary.get("scaled", ())}
     rows = [
         _row(expected, lookup(summary, expected.metric), scaled=_FOLLOWS.get(expected.metric.split(".")[0]) in scaled)
@@ -82,7 +82,7 @@ def compare(expect: Sequence[ExpectConfig], summary: Mapping[str, Any]) -> list[
 
 
 def lookup(summary: Mapping[str, Any], metric: str) -> float | None:
-    """The number of a metric, see the module's text; ``None`` if there is none.
+    """Looks up the number of a metric by its name, see the module's text; ``None`` if there is none.
 
     Numbers in a dotted name index lists: ``ranks.0.au``.
     """
@@ -123,12 +123,12 @@ def _row(expected: ExpectConfig, measured: float | None, *, scaled: bool) -> Exp
 
 
 def _limit(tolerance: float) -> float:
-    """A difference that equals the tolerance but for the last binary digits is within it."""
+    """Limit of the difference; a difference that exceeds the tolerance by rounding only is within the limit."""
     return tolerance * (1 + 1e-12) + 1e-12
 
 
 def _severity(row: ExpectRow) -> float:
-    """Sort key: distance / limit; violated exact figures come first, figures not measured last."""
+    """Sort key: distance / limit; exact figures that differ come first, figures that were not measured last."""
     if row.distance is None:
         return -1.0
     return row.distance / row.tolerance if row.tolerance else math.inf if row.distance else 0.0

@@ -1,4 +1,4 @@
-"""Prints the I/O of a recording as tables on the terminal."""
+"""Prints the I/O figures of a recording as tables on the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_NAMES = 3
 
 
 def print_io(analysis: Mapping[str, Any], stream: TextIO, notes: Sequence[str] = ()) -> None:
-    """Writes the tables of an analysis.
+    """Writes the tables of I/O figures to a stream.
 
     Args:
         analysis: what :func:`dlio_torch.iotrace.figures.io_metrics.analyse` gave.
@@ -36,7 +36,7 @@ def print_io(analysis: Mapping[str, Any], stream: TextIO, notes: Sequence[str] =
 
 
 def draw_io(console: Console, analysis: Mapping[str, Any]) -> None:
-    """Draws the tables of an analysis."""
+    """Draws the tables of I/O figures on a console."""
     figures = analysis["io"]
     if figures is None:
         console.print(f"I/O calls: {NOT_MEASURED}: {analysis['why']}")
@@ -79,9 +79,9 @@ def _facts(figures: Mapping[str, Any], untraced: Mapping[str, Any]) -> Table:
     time = figures["io_time"]
     table.add_row(
         "I/O time",
-        f"{format_duration(time['global_s'])} in which some call ran; "
-        f"{format_duration(time['longest_process_s'])} in the busiest process; "
-        f"{format_duration(time['summed_s'])} summed over the calls",
+        f"{format_duration(time['global_s'])} in which at least one call ran; "
+        f"{format_duration(time['longest_process_s'])} in the process with the longest I/O time; "
+        f"{format_duration(time['summed_s'])} summed over all calls",
     )
     others = [
         f"{figure['calls']} {name}"
@@ -91,13 +91,13 @@ def _facts(figures: Mapping[str, Any], untraced: Mapping[str, Any]) -> Table:
     unseen = [name for name, figure in figures["classes"].items() if figure is None]
     if unseen:
         others.append(f"{', '.join(unseen)}: {NOT_MEASURED}")
-    table.add_row("other calls", ", ".join(others) or "none")
-    table.add_row("seen in no call", _untraced(untraced))
+    table.add_row("calls of other kinds", ", ".join(others) or "none")
+    table.add_row("no call recorded", _untraced(untraced))
     return table
 
 
 def _untraced(untraced: Mapping[str, Any]) -> str:
-    """Bytes that processes moved beyond the recorded calls."""
+    """Text on the bytes that processes moved outside of the recorded calls."""
     if untraced["why"] is not None:
         return f"{NOT_MEASURED}: {untraced['why']}"
     parts = [
@@ -105,9 +105,9 @@ def _untraced(untraced: Mapping[str, Any]) -> str:
         for verb, key in (("read", "read_bytes"), ("written", "write_bytes"))
     ]
     if untraced["mapped_bytes"]:
-        parts.append(f"page faults in {format_size(untraced['mapped_bytes'])} of maps")
+        parts.append(f"page faults in {format_size(untraced['mapped_bytes'])} of mapped files")
     if untraced["io_uring_rings"]:
-        parts.append(f"what {untraced['io_uring_rings']} io_uring rings moved")
+        parts.append(f"I/O of {untraced['io_uring_rings']} io_uring rings")
     if untraced["unrecorded_processes"]:
         count, names = untraced["unrecorded_processes"], untraced["unrecorded_names"]
         moved = [untraced[f"unrecorded_{way}_bytes"] for way in ("read", "write")]
@@ -117,13 +117,17 @@ def _untraced(untraced: Mapping[str, Any]) -> str:
             f"({', '.join(names[:_MOST_NAMES])}{', ...' if len(names) > _MOST_NAMES else ''})"
         )
     if untraced["dropped_calls"]:
-        parts.append(f"{untraced['dropped_calls']} calls beyond the limit of records")
-    text = ", ".join(parts) + " (the kernel's count of all files, less the calls on any file)"
-    return text if untraced["complete"] else f"{text}; a process went on after its last counters were taken"
+        parts.append(f"{untraced['dropped_calls']} calls beyond the recorder's limit")
+    text = ", ".join(parts) + " (the kernel's count for all files, minus the recorded calls on any file)"
+    return (
+        text
+        if untraced["complete"]
+        else (f"{text}; lower bounds, because a process continued after its last counters were read")
+    )
 
 
 def _files(rows: Sequence[Mapping[str, Any]], files: Mapping[str, Any]) -> Table:
-    title = "files, the most bytes first"
+    title = "files, sorted by bytes moved"
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title=title, title_justify="left", title_style="none")
     table.add_column("file", overflow="fold")
     for name in ("opens", "reads", "read", "writes", "written", "I/O time"):
@@ -140,12 +144,12 @@ def _files(rows: Sequence[Mapping[str, Any]], files: Mapping[str, Any]) -> Table
     left = files["rows_in_all"] - _MOST_FILES
     if left > 0:
         several = files["rows_in_all"] > files["count"]
-        table.caption = f"and {left} more" + (", one row per layer and file" if several else "")
+        table.caption = f"and {left} more rows" + (", one row per layer and file" if several else "")
     return table
 
 
 def _short(path: str | None) -> str:
-    """The end of a long path."""
+    """Shortens a long path to its end."""
     if path is None:
         return "(not known)"
     return path if len(path) <= _PATH_WIDTH else f"…{path[1 - _PATH_WIDTH :]}"

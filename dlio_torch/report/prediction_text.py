@@ -20,7 +20,7 @@ VERSION = "1"
 
 
 def print_prediction(title: str, rows: Sequence[Row], assumptions: Mapping[str, Sequence[str]], stream: TextIO) -> None:
-    """Writes the table, and below it the assumptions.
+    """Writes the table of predictions to the terminal, and its assumptions below.
 
     Args:
         title: which run on which system.
@@ -44,7 +44,7 @@ def print_prediction(title: str, rows: Sequence[Row], assumptions: Mapping[str, 
 def to_json(
     run: str, system: str, rows: Sequence[Row], assumptions: Mapping[str, Sequence[str]], measured: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The prediction as plain values; None: not known, or it has no meaning there."""
+    """Converts the prediction to plain values for JSON; None for values that are not known or do not apply."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -58,7 +58,7 @@ def to_json(
 
 def _table(rows: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("ranks", "nodes", "samples/s", "of ideal", "I/O wait", "AU", "begin", "epoch"):
+    for name in ("ranks", "nodes", "samples/s", "share of ideal rate", "I/O wait", "AU", "begin", "epoch"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("limited by", no_wrap=True)
     for row in rows:

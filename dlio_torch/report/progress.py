@@ -1,4 +1,4 @@
-"""Progress of rank 0: a bar with the remaining time on a terminal, a line every few seconds elsewhere.
+"""Shows the progress of rank 0: a progress bar on a terminal, a line every few seconds elsewhere.
 
 Drawing happens inside the trainer's loop, between two steps, at most once a second: a drawing thread
 would take the interpreter lock (GIL) at unpredictable moments.
@@ -16,7 +16,7 @@ _LINE_NS = 5_000_000_000
 
 
 def _nothing(done: int, total: int) -> None:
-    """No progress is shown."""
+    """Progress callback that shows nothing."""
 
 
 class Progress:
@@ -33,7 +33,7 @@ class Progress:
 
     @contextlib.contextmanager
     def task(self, name: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-        """A function to be called with what is done and what there is to do, both in ``unit``."""
+        """Starts a progress display; returns the function that updates it with the amounts done and in all."""
         if not self._enabled:
             yield _nothing
         elif self._stream.isatty():

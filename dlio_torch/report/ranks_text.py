@@ -1,4 +1,4 @@
-"""Text on the communication of the ranks."""
+"""Text on the communication between the ranks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dlio_torch.units import format_duration, format_size
 
 
 def horovod_text(settings: Mapping[str, Any]) -> str:
-    """Horovod's effective settings, and the origin of those that are not its defaults.
+    """Text on Horovod's effective settings, and on the origin of those that are not defaults.
 
     Args:
         settings: ``ranks_by.settings`` of a summary (:mod:`dlio_torch.dist.hvd_settings`).
     """
     shown = (
-        ("fusion_threshold_bytes", "fusion of at most {}", format_size, "no fusion"),
-        ("cycle_time_s", "cycle {}", format_duration, "no pause between cycles"),
-        ("cache_capacity", "cache of {} tensors", str, "no cache"),
+        ("fusion_threshold_bytes", "tensor fusion up to {}", format_size, "no tensor fusion"),
+        ("cycle_time_s", "cycle time {}", format_duration, "cycle time 0"),
+        ("cache_capacity", "response cache of {} tensors", str, "no response cache"),
     )
     parts = []
     for name, words, form, nothing in shown:
@@ -25,7 +25,7 @@ def horovod_text(settings: Mapping[str, Any]) -> str:
         text = "tuned by Horovod: " + name if value is None else words.format(form(value)) if value else nothing
         parts.append(text if by in ("default", "autotune") else f"{text} ({by})")
     if settings["groups"] is not None:
-        parts.append(f"{settings['groups']} groups")
+        parts.append(f"{settings['groups']} tensor groups")
     if settings["compression"] != "none":
-        parts.append(f"compressed to {settings['compression']}")
+        parts.append(f"gradients compressed to {settings['compression']}")
     return ", ".join(parts)

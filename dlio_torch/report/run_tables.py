@@ -1,4 +1,4 @@
-"""Prints the tables and the verdict of a run."""
+"""Prints the tables and the verdict of a run on the terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LABELS = {
     "compute": "compute (emulated)",
     "allreduce": "allreduce",
     "checkpoint": "checkpoint",
-    "other": "other (the tool itself)",
+    "other": "other (time of dlio_torch itself)",
     "between_epochs": "between epochs",
 }
 
@@ -42,7 +42,7 @@ def print_report(
     run_dir: Path | str | None = None,
     expect: Sequence[ExpectRow] = (),
 ) -> None:
-    """Writes tables and verdict of a run.
+    """Writes the tables and the verdict of a run.
 
     Args:
         summary: what :func:`dlio_torch.analysis.step_metrics.summarise` gave.
@@ -102,8 +102,8 @@ def _facts(summary: Mapping[str, Any]) -> Table:
     if (resumed := summary.get("resumed")) is not None:
         table.add_row(
             "resumed",
-            f"after step {resumed['step']} of epoch {resumed['epoch']}, checkpoint {resumed['checkpoint_step']} of "
-            f"{resumed['run']}",
+            f"after step {resumed['step']} of epoch {resumed['epoch']}, from checkpoint {resumed['checkpoint_step']} "
+            f"of {resumed['run']}",
         )
     settings = (summary.get("ranks_by") or {}).get("settings")
     if settings:
@@ -112,9 +112,10 @@ def _facts(summary: Mapping[str, Any]) -> Table:
     if summary["compute_error"] is not None:
         error = summary["compute_error"]
         table.add_row(
-            "compute error",
-            f"median {_signed(error['median_s'])}, 95 % within {format_duration(error['p95_abs_s'])}, "
-            f"largest {format_duration(error['max_abs_s'])}; {100 * error['relative_total']:+.2f} % in all",
+            "compute time error",
+            f"median {_signed(error['median_s'])}, 95 % of steps within {format_duration(error['p95_abs_s'])}, "
+            f"largest {format_duration(error['max_abs_s'])}; {100 * error['relative_total']:+.2f} % of the requested "
+            "compute time in all",
         )
     copies = summary.get("copies")
     if copies is not None:
@@ -135,7 +136,7 @@ def _facts(summary: Mapping[str, Any]) -> Table:
         table.add_row("staged", stage_words(summary["stage"]))
     stalls = summary.get("stalls")
     if stalls is not None and stalls["largest"] is not None:
-        table.add_row("why it waited", stalls["sentence"])
+        table.add_row("causes of waits", stalls["sentence"])
     if summary.get("mpi_io") is not None:
         table.add_row("MPI-IO", mpiio_text(summary["mpi_io"]))
     table.add_row("page cache", cache_state(summary))
@@ -153,7 +154,7 @@ def _utilisation(summary: Mapping[str, Any]) -> str:
     if au["mean"] is None:
         return f"{NOT_MEASURED}: {au['why']}"
     text = f"{percent(au['mean'])} of an emulated accelerator (compute.mode={summary['compute']['mode']})"
-    return text if len(summary["ranks"]) == 1 else f"{text}, lowest rank {percent(au['min'])}"
+    return text if len(summary["ranks"]) == 1 else f"{text}, rank with the lowest {percent(au['min'])}"
 
 
 def _steps(summary: Mapping[str, Any]) -> Table:
@@ -189,7 +190,7 @@ def _ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
             *("-" if row[f"{part}_s"] is None else format_duration(row[f"{part}_s"]) for part in parts),
         )
     if len(rows) > _MOST_RANKS:
-        table.caption = f"and {len(rows) - _MOST_RANKS} more in summary.json"
+        table.caption = f"and {len(rows) - _MOST_RANKS} more ranks in summary.json"
     return table
 
 

@@ -1,4 +1,4 @@
-"""One sentence on a run: the accelerator's utilisation and its largest loss."""
+"""Verdict on a run in one sentence: the accelerator's utilisation and the largest loss of time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dlio_torch.analysis.cache import COLD, WARM
 from dlio_torch.units import format_duration
 
 AHEAD = 0.05
-"""Share of the bytes read from which additional device bytes are mentioned."""
+"""Share of the bytes read above which device bytes beyond the requested ones are mentioned."""
 
 _LOSSES = {
     "fetch": "waiting for data",
     "copy": "copying batches to the GPU",
-    "allreduce": "the allreduce of the gradient",
+    "allreduce": "the allreduce of the gradients",
     "checkpoint": "saving checkpoints",
-    "other": "the tool's own work between the timed parts",
-    "between_epochs": "starting the loaders again between epochs",
+    "other": "the work of dlio_torch itself between the measured parts",
+    "between_epochs": "restarting the loaders between epochs",
     "late": "emulated compute that ran longer than requested",
 }
 
 
 def verdict(summary: Mapping[str, Any]) -> str:
-    """One sentence on the accelerator's utilisation and the largest loss."""
+    """Verdict on the accelerator's utilisation and the largest loss of time, in one sentence."""
     why = summary["train"].get("why")
     if why:
         return f"Nothing was measured: {why}."
@@ -35,7 +35,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     who = f"{_source(summary)} and loader"
     if au is None:
         return (
-            f"No compute was emulated, so no accelerator had to be kept busy: {who.lower()} deliver "
+            f"No compute was emulated, so there is no accelerator utilisation: {who.lower()} deliver "
             f"{_rate(summary)}, and a step of {format_duration(duration)} spends most of its time "
             f"({percent(losses[largest])}) on {_LOSSES[largest]}."
         )
@@ -48,13 +48,13 @@ def verdict(summary: Mapping[str, Any]) -> str:
             f"{format_duration(fetch)} for data, {percent(losses['fetch'])} of the time."
         )
     return (
-        f"{who} are not what holds the emulated accelerator at {busy}: {_LOSSES[largest]} takes "
+        f"The emulated accelerator is {busy} busy, and {who.lower()} do not limit it: {_LOSSES[largest]} takes "
         f"{percent(losses[largest])} of the time, waiting for data {percent(losses['fetch'])}."
     )
 
 
 def cache_state(summary: Mapping[str, Any]) -> str:
-    """Text on bytes from the device and from the page cache."""
+    """Text on the bytes that came from the device and from the page cache."""
     io = summary["io"]
     share = io["device_read_share"]
     if share is None:
@@ -63,17 +63,18 @@ def cache_state(summary: Mapping[str, Any]) -> str:
         kind = "cold" if share >= COLD else "cached" if share <= WARM else "partly cached"
         more = io["read_bytes"] / io["rchar_bytes"] - share
         ahead = (
-            f" (and {100 * more:.0f} % more that were not requested: the kernel reads ahead, or pages of programs)"
+            f" (and {100 * more:.0f} % more that read calls did not request: read-ahead of the kernel, or pages of "
+            "programs)"
             if more >= AHEAD
             else ""
         )
         text = f"{kind}: the device delivered {percent(share)} of the bytes that were read{ahead}"
     before = io["cached_share_before"]
-    return text if before is None else f"{text}; {percent(before)} of the data were in the page cache before"
+    return text if before is None else f"{text}; {percent(before)} of the data were in the page cache before the run"
 
 
 def percent(share: float) -> str:
-    """``0.973`` as ``97.3 %``; never rounded up to a full 100 %."""
+    """A share as text: ``0.973`` is ``97.3 %``; never rounded up to a full 100 %."""
     text = f"{100 * share:.1f} %"
     return ">99.9 %" if text == "100.0 %" and share < 1 else text
 

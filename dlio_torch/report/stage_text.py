@@ -1,4 +1,4 @@
-"""Text on staged copies on node-local storage."""
+"""Text on the copies of data staged on node-local storage."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def stage_words(stage: Mapping[str, Any]) -> str:
     rate = f", {format_size(int(size / seconds))}/s" if size and seconds else ""
     return (
         f"{stage['files']} file(s), {format_size(size)}, copied to {len(folders)} folder(s) in "
-        f"{format_duration(seconds)}{rate}; {stage['reused']} reused"
+        f"{format_duration(seconds)}{rate}; {stage['reused']} existing copies reused"
     )

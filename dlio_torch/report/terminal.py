@@ -14,7 +14,7 @@ NOT_MEASURED = "not measured"
 
 
 def write(stream: TextIO, draw: Callable[[Console], None], columns: int = 100) -> None:
-    """Writes the output of ``draw``.
+    """Calls ``draw`` with a console and writes its output to a stream.
 
     On a terminal with colours and its width; elsewhere plain text.
 
@@ -42,7 +42,7 @@ def write(stream: TextIO, draw: Callable[[Console], None], columns: int = 100) -
 
 
 def _encodable(text: str, encoding: str | None) -> str:
-    """``text`` as a stream of this encoding can take it."""
+    """Replaces characters of ``text`` that a stream of this encoding cannot show."""
     try:
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:

@@ -11,7 +11,7 @@ _MOST_RANKS = 4
 
 
 def trace_ends(summary: Mapping[str, Any]) -> list[str]:
-    """A line for each rank whose spans and calls end early, up to four, and one for the others."""
+    """Text lines on ranks whose spans and calls end early: one for each of the first four, one for the others."""
     ended = [rank for rank in summary.get("trace") or () if rank["ends"]]
     lines = []
     for rank in ended[:_MOST_RANKS]:
@@ -21,9 +21,9 @@ def trace_ends(summary: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"spans and calls of rank {rank['rank']} end {position}, after {rank['files']} files and "
             f"{format_size(rank['bytes'])} of events (trace.limit_files={rank['limit_files']}, "
-            f"trace.limit_bytes={format_size(rank['limit_bytes'])}): what rests on them, as waits, overlap and calls, "
-            "is of the time until then; steps, rates and the kernel's counters are of the whole run"
+            f"trace.limit_bytes={format_size(rank['limit_bytes'])}): waits, overlap and figures of calls cover the "
+            "time until then; steps, rates and the kernel's counters cover the whole run"
         )
     if len(ended) > _MOST_RANKS:
-        lines.append(f"the same with {len(ended) - _MOST_RANKS} other ranks")
+        lines.append(f"spans and calls of {len(ended) - _MOST_RANKS} other ranks end early, too")
     return lines

@@ -31,7 +31,7 @@ def write_report(
     command: Mapping[str, Any] | None = None,
     missing: tuple[str, ...] = (),
 ) -> Path:
-    """Writes the page about ``recording`` and the other files of its run.
+    """Writes the page about a recording and the other files of its run.
 
     Args:
         recording: events, counters and notes.
@@ -56,7 +56,7 @@ def write_report(
 
 
 def report_run(path: Path | str, output: Path | str | None = None) -> Path:
-    """Writes the page about the recording at ``path``: spans, and calls on data files.
+    """Opens the recording at ``path`` and writes the page about its spans and its calls on data files.
 
     Args:
         path: a run directory, whole or broken, or its ``events``; the folder of a recorded program; or a log that

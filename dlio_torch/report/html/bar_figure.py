@@ -1,4 +1,4 @@
-"""Horizontal bars made of parts: causes of stalls, shares of time, where bytes came from."""
+"""Draws horizontal bars made of parts: causes of stalls, shares of time, origin of bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bar_figure(
     description: str,
     texts: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """One bar per label, stacked from parts.
+    """Draws one bar per label, stacked from its parts.
 
     Args:
         labels: of the bars, from the top.

@@ -22,7 +22,7 @@ _UNIT = re.compile(r"(\d) (%|[KMGTP]iB\b|B\b|h\b|min\b|m?s\b|[nµ]s\b)")
 
 @dataclass(frozen=True)
 class Page:
-    """Content of a page.
+    """Content of an HTML page: its title, verdict and sections.
 
     Args:
         title: its heading.
@@ -40,7 +40,7 @@ class Page:
 
 
 def write_page(view: View, target: Path) -> Path:
-    """Writes the page of ``view``; afterwards ``target`` is complete, or unchanged.
+    """Writes the page about ``view``; on failure, ``target`` remains unchanged.
 
     Raises:
         MissingPackageError: the extra ``report`` is not installed.
@@ -50,13 +50,14 @@ def write_page(view: View, target: Path) -> Path:
 
 
 def write_html(build: Callable[[], Page], target: Path) -> Path:
-    """Writes the page that ``build`` returns, called once all packages are imported; as :func:`write_page`."""
+    """Imports the report's packages, calls ``build``, and writes the page that it returns, as :func:`write_page`."""
     try:
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise MissingPackageError(
-            f"the report needs {error.name}, which is not installed", hint="pip install 'dlio-torch[report]'"
+            f"the HTML report needs the Python package {error.name}, which is not installed",
+            hint="run: pip install 'dlio-torch[report]'",
         ) from error
     text = html(build())
     with replaced(target) as file:
@@ -65,7 +66,7 @@ def write_html(build: Callable[[], Page], target: Path) -> Path:
 
 
 def html(page: Page) -> str:
-    """The HTML text of a page."""
+    """Renders a page as HTML text."""
     import jinja2
     import markupsafe
 
@@ -90,20 +91,20 @@ def html(page: Page) -> str:
 
 
 def _shown(value: object) -> object:
-    """Text without control characters other than line ends; markup stays."""
+    """Removes control characters other than line ends from a text; markup remains."""
     return "\n".join(clean(line) for line in value.split("\n")) if type(value) is str else value
 
 
 def view_page(view: View) -> Page:
-    """The page about a recording; without files of its run that hold invalid values."""
+    """Builds the page about a recording; files of the run with invalid values are left out."""
     try:
         return _view_page(view)
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         if (view.summary, view.environment, view.command, view.config, view.sources) == (None,) * 5:
             raise
         why = (
-            "summary.json, environment.json, command.json, config.yaml and sources.yaml are left out: one of them "
-            f"holds what no run writes ({type(error).__name__}: {error})"
+            "summary.json, environment.json, command.json, config.yaml and sources.yaml are left out, because one "
+            f"of them contains an invalid value ({type(error).__name__}: {error})"
         )
         bare = replace(view, summary=None, environment=None, command=None, config=None, sources=None)
         return _view_page(replace(bare, missing=(*view.missing, why)))
@@ -122,12 +123,12 @@ def _view_page(view: View) -> Page:
 
 
 def prose(text: str) -> str:
-    """``text`` with no-break spaces between numbers and units."""
+    """Replaces the spaces between numbers and units in ``text`` by no-break spaces."""
     return _UNIT.sub("\\1\u00a0\\2", text)
 
 
 def sections(view: View) -> list[Section]:
-    """Sections of the page, from the top; those without data tell how to record them."""
+    """Builds the sections of a page from the top; sections without data say how to record them."""
     from dlio_torch.report.html.run import (
         section_advice,
         section_cache,

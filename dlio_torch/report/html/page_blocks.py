@@ -1,4 +1,4 @@
-"""Building blocks of a page: sections of figures, tables, facts and sentences, as plain data."""
+"""Building blocks of an HTML page as plain data: sections, figures, tables, facts and sentences."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 
 NOT_MEASURED = "not measured"
 UNKNOWN = "\u2013"
-"""Mark of a missing value in a table."""
+"""Mark in a table for a missing value."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and its caption.
+    """A figure (SVG) and its caption.
 
     Args:
         svg: text of an ``<svg>`` element, from :func:`dlio_torch.report.html.svg.to_svg` only.
@@ -31,7 +31,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; every cell is text.
+    """A table, whose cells are all text.
 
     Args:
         title: what it shows.
@@ -55,7 +55,7 @@ class Table:
 
     @property
     def headings(self) -> list[tuple[str, str]]:
-        """Each heading, and the style of its column."""
+        """The text of each column heading, and the style of its column."""
         counts = []
         for name in self.columns:
             style = "text line" if name.startswith("<<") else "text" if name.startswith("<") else ""
@@ -65,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Facts:
-    """Pairs of a label and a value."""
+    """A list of facts: pairs of a label and a value."""
 
     rows: Sequence[tuple[str, str]]
     kind: Literal["facts"] = "facts"
@@ -73,7 +73,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tiles:
-    """The key figures: value, label and a remark of each."""
+    """Tiles of the key figures: the value, the label and a remark for each."""
 
     tiles: Sequence[tuple[str, str, str]]
     kind: Literal["tiles"] = "tiles"
@@ -81,7 +81,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Text:
-    """A sentence or two."""
+    """A paragraph of one or two sentences."""
 
     text: str
     kind: Literal["text"] = "text"
@@ -89,7 +89,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Listing:
-    """Preformatted text to copy."""
+    """Preformatted text that a reader can copy."""
 
     title: str
     text: str
@@ -98,7 +98,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Absent:
-    """Note on data that were not recorded, and how to record them."""
+    """Note that data were not recorded, and how to record them."""
 
     text: str
     kind: Literal["absent"] = "absent"
@@ -114,7 +114,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Folded:
-    """A long block that opens with a click, and is open on paper."""
+    """A long block that opens on click and is always open on paper."""
 
     summary: str
     blocks: Sequence[Block] = ()
@@ -141,5 +141,5 @@ class Section:
 
     @property
     def absent(self) -> bool:
-        """Whether the section has no recorded data."""
+        """Whether no data were recorded for the section."""
         return all(block.kind == "absent" for block in self.blocks)

@@ -1,4 +1,4 @@
-"""Stacked bars of many steps in one plot; consecutive steps share a bar if there are too many."""
+"""Draws many steps as stacked bars in one plot; consecutive steps share a bar if there are too many."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StackFigure:
-    """The figure, the steps that share a bar, and how many bars reach beyond the axis."""
+    """A stacked-bar figure, the number of steps per bar, and the number of bars beyond the axis."""
 
     svg: str
     group: int
@@ -38,7 +38,7 @@ def stack_figure(
     name: str,
     label: str,
 ) -> StackFigure:
-    """One plot of bars in the order of the rows.
+    """Draws one plot of stacked bars in the order of the rows.
 
     Args:
         frame: a column of seconds per part; NaN counts as nothing.
@@ -72,14 +72,14 @@ def grouped(values: Floats, group: int) -> Floats:
 
 
 def axis_top(heights: Floats) -> tuple[float, int]:
-    """Upper end of an axis, and how many bars go beyond it: a few giants must not flatten all others."""
+    """Upper end of an axis, and the number of bars beyond it: a few huge bars must not flatten all others."""
     highest, usual = float(heights.max()), float(np.percentile(heights, 95))
     top = highest * 1.12 if highest < 5 * usual or usual <= 0 else usual * 2.5
     return top or 1.0, int(np.count_nonzero(heights > top))
 
 
 def draw_stack(axes: Axes, edges: Floats, parts: Mapping[str, Floats], colours: Mapping[str, str], top: float) -> None:
-    """Draw stacked bars between ``edges`` up to ``top``, with a mark on each that reaches beyond it."""
+    """Draws stacked bars between ``edges`` up to ``top``, and marks each bar that extends beyond ``top``."""
     base = np.zeros(len(edges) - 1)
     for name, heights in parts.items():
         if heights.any():

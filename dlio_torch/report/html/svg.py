@@ -1,4 +1,4 @@
-"""A matplotlib figure as an SVG element that can stand inside a page."""
+"""Converts a matplotlib figure to an SVG element for an HTML page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 
 
 def to_svg(figure: Figure, name: str, description: str, tips: Mapping[str, str] | None = None) -> str:
-    """The text of an ``<svg>`` element that is as wide as its container.
+    """Text of an ``<svg>`` element as wide as its container.
 
     Call it within the :func:`dlio_torch.report.html.theme.canvas` that made the figure.
 
@@ -58,7 +58,7 @@ def to_svg(figure: Figure, name: str, description: str, tips: Mapping[str, str] 
 
 
 def _localise(element: ET.Element, name: str) -> None:
-    """Makes ids unique on the page, and takes the page's font."""
+    """Makes the ids of an SVG element unique on the page, and uses the page's font."""
     for key, value in element.attrib.items():
         if key == "id":
             element.set(key, f"{name}-{value}")

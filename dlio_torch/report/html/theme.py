@@ -1,4 +1,4 @@
-"""Colours and axes that all figures of the report share.
+"""Colours and axes that all figures of the HTML report share.
 
 Colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), which readers with any colour vision
 tell apart; a category has one colour on the whole page.
@@ -33,15 +33,15 @@ PARTS = {
     "evaluate": YELLOW,
     "other": GREY,
 }
-"""Parts of a step."""
+"""Colours of the parts of a step."""
 
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILLION, BLACK, YELLOW)
-"""Up to eight ranks or files; more share a colour map."""
+"""Colours of up to eight ranks or files; larger numbers use a colour map."""
 
 WIDTH = 11.0
-"""Inches of every figure; the page shows them at its own width."""
+"""Width of every figure in inches; the page scales figures to its own width."""
 DPI = 130
-"""Resolution of the pixel parts of a figure, dots per inch."""
+"""Resolution of the pixel parts of a figure, in dots per inch."""
 
 _RC = {
     "font.family": "DejaVu Sans",  # measures wider than the fonts that the page asks for: nothing is cut
@@ -79,7 +79,7 @@ _RC = {
 
 @contextmanager
 def canvas(height: float, rows: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure of ``rows`` plots above each other in the page's style.
+    """Creates a figure of ``rows`` plots above each other in the page's style.
 
     Args:
         height: inches.
@@ -96,7 +96,7 @@ def canvas(height: float, rows: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
 
 @contextmanager
 def panels(count: int, columns: int, height: float) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure of ``count`` plots side by side, in rows of at most ``columns``, each with axes of its own.
+    """Creates a figure of ``count`` plots in rows of at most ``columns``, each with its own axes.
 
     Args:
         count: number of plots.
@@ -117,7 +117,7 @@ def panels(count: int, columns: int, height: float) -> Iterator[tuple[Figure, li
 
 
 def colour_of(number: int, count: int) -> str:
-    """The colour of one of ``count`` ranks or files."""
+    """Colour of one of ``count`` ranks or files."""
     if count <= len(CYCLE):
         return CYCLE[number]
     from matplotlib import colormaps
@@ -127,7 +127,7 @@ def colour_of(number: int, count: int) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Factor on seconds, and the unit, for an axis up to ``seconds``."""
+    """Factor from seconds to the unit of an axis up to ``seconds``, and the unit."""
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (1200, 1, "s"), (3 * 3600, 1 / 60, "min")):
         if seconds < limit:
             return factor, unit
@@ -135,7 +135,7 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def size_unit(size: float) -> tuple[float, str]:
-    """Factor on bytes, and the binary unit, for an axis up to ``size``."""
+    """Factor from bytes to the binary unit of an axis up to ``size``, and the unit."""
     for name in ("PiB", "TiB", "GiB", "MiB", "KiB"):
         if size >= float(SIZE_UNITS[name]):
             return 1 / float(SIZE_UNITS[name]), name
@@ -143,7 +143,7 @@ def size_unit(size: float) -> tuple[float, str]:
 
 
 def time_axis(axes: Axes, end: float, unit: str) -> None:
-    """Labels the time axis of the lowest plot, from the start to ``end`` in ``unit``."""
+    """Labels the time axis of the lowest plot, from the start to ``end``, with ``unit``."""
     axes.set_xlim(0, end if end > 0 else 1)
     axes.set_xlabel(f"time ({unit})")
 
@@ -151,7 +151,7 @@ def time_axis(axes: Axes, end: float, unit: str) -> None:
 def legend(
     figure: Figure, entries: Sequence[tuple[str, str]], *, kind: Literal["box", "dot"] = "box", columns: int = 9
 ) -> None:
-    """A legend above all plots: label and colour of each entry."""
+    """Draws a legend above all plots, with the label and the colour of each entry."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -165,14 +165,14 @@ def legend(
 
 
 def clean(text: str) -> str:
-    """``text`` fit for a page: control, format and undecodable characters are shown as ``�``."""
+    """Replaces control, format and undecodable characters in a text for the page by ``�``."""
     if text.isascii() and text.isprintable():
         return text
     return "".join("\ufffd" if unicodedata.category(letter)[0] == "C" else letter for letter in text)
 
 
 def short(path: str, most: int = 40) -> str:
-    """A path cut at its front to ``most`` characters, for the inside of a figure."""
+    """Shortens a path at its front to ``most`` characters, for the inside of a figure."""
     text = clean(path)
     if len(text) <= most:
         return text
@@ -181,5 +181,5 @@ def short(path: str, most: int = 40) -> str:
 
 
 def decades(smallest: float, largest: float) -> bool:
-    """Whether values differ so much that a logarithmic axis shows more."""
+    """Whether the values span so many powers of ten that a logarithmic axis shows more."""
     return smallest > 0 and math.isfinite(largest) and largest / smallest > 1000

@@ -22,7 +22,7 @@ def test_what_nobody_set_is_horovod_s_default() -> None:
     assert [settings[name] for name in NAMES] == [128 * 2**20, 0.001, 1024]
     assert set(settings["set_by"].values()) == {"default"}
     assert environ == {}
-    assert horovod_text(settings) == "fusion of at most 128 MiB, cycle 1 ms, cache of 1024 tensors"
+    assert horovod_text(settings) == "tensor fusion up to 128 MiB, cycle time 1 ms, response cache of 1024 tensors"
 
 
 def test_options_reach_the_environment() -> None:
@@ -40,7 +40,8 @@ def test_options_reach_the_environment() -> None:
     }
     assert [settings[name] for name in NAMES] == [0, 0.0025, 7]
     assert horovod_text(settings) == (
-        "no fusion (option), cycle 2.50 ms (option), cache of 7 tensors (option), 4 groups, compressed to fp16"
+        "no tensor fusion (option), cycle time 2.50 ms (option), response cache of 7 tensors (option), 4 tensor "
+        "groups, gradients compressed to fp16"
     )
 
 
@@ -53,7 +54,9 @@ def test_variables_count_where_no_option_is_set() -> None:
         "cycle_time_s": "HOROVOD_CYCLE_TIME",
         "cache_capacity": "HOROVOD_CACHE_CAPACITY",
     }
-    assert horovod_text(settings).endswith("cycle 3.50 ms (HOROVOD_CYCLE_TIME), no cache (HOROVOD_CACHE_CAPACITY)")
+    assert horovod_text(settings).endswith(
+        "cycle time 3.50 ms (HOROVOD_CYCLE_TIME), no response cache (HOROVOD_CACHE_CAPACITY)"
+    )
 
 
 def test_what_horovod_tunes_is_not_known() -> None:

@@ -41,7 +41,10 @@ def test_everything_is_said_and_no_line_is_too_wide(
     assert max(map(len, lines)) <= columns
     text = " ".join(" ".join(lines).split())
     assert "A: /runs/a B: /runs/[b]" in text
-    assert "files paired: 1 by path; median of 2 pairs of ranks; noise: distance between ranks of A" in text
+    assert (
+        "files paired: 1 by path; distances are medians over 2 pairs of ranks; noise is the distance between ranks"
+        in text
+    )
     assert "A: it was killed" in text
     assert "overlap, exposed I/O: A has no record of compute" in text
     assert "cosine similarity: 0." in text

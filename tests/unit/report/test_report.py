@@ -75,16 +75,19 @@ def printed(summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch, columns: i
         ),
         (
             {"fetch": 1, "allreduce": 9},
-            "Storage and loader are not what holds the emulated accelerator at 50.0 %: the allreduce of the gradient "
-            "takes 45.0 % of the time, waiting for data 5.0 %.",
+            "The emulated accelerator is 50.0 % busy, and storage and loader do not limit it: the allreduce of the "
+            "gradients takes 45.0 % of the time, waiting for data 5.0 %.",
         ),
         ({"fetch": 1, "checkpoint": 9}, "saving checkpoints takes 45.0 % of the time, waiting for data 5.0 %."),
-        ({"other": 10}, "the tool's own work between the timed parts takes 46.2 % of the time, waiting for data 0.0 %"),
+        (
+            {"other": 10},
+            "the work of dlio_torch itself between the measured parts takes 46.2 % of the time, waiting for data 0.0 %",
+        ),
         (
             {"late": 10},
             "emulated compute that ran longer than requested takes 50.0 % of the time, waiting for data 0.0 %",
         ),
-        ({"fetch": 1, "restart": 200}, "starting the loaders again between epochs takes 47.6 % of the time"),
+        ({"fetch": 1, "restart": 200}, "restarting the loaders between epochs takes 47.6 % of the time"),
     ],
 )
 def test_the_verdict_names_the_largest_loss(times: dict[str, float], expected: str) -> None:
@@ -104,7 +107,7 @@ def test_no_compute_means_no_utilisation() -> None:
     config = Config(compute=ComputeConfig(mode="none"))
     sentence = verdict(summary_of(COLD, config, compute=0, fetch=6))
     assert sentence == (
-        "No compute was emulated, so no accelerator had to be kept busy: storage and loader deliver "
+        "No compute was emulated, so there is no accelerator utilisation: storage and loader deliver "
         "666.7 samples/s (166.7 MiB/s), and a step of 6 ms spends most of its time (100.0 %) on waiting for data."
     )
 
@@ -121,12 +124,12 @@ def test_cache_state() -> None:
     assert cache_state(summary_of(COLD)) == "cold: the device delivered 100.0 % of the bytes that were read"
     ahead = {"io": [{"rchar": 1000, "read_bytes": 1312, "from_device": 1000}]}
     assert cache_state(summary_of(ahead)) == (
-        "cold: the device delivered 100.0 % of the bytes that were read (and 31 % more that were not requested: the "
-        "kernel reads ahead, or pages of programs)"
+        "cold: the device delivered 100.0 % of the bytes that were read (and 31 % more that read calls did not "
+        "request: read-ahead of the kernel, or pages of programs)"
     )
     assert cache_state(summary_of(WARM)) == (
         "cached: the device delivered 1.0 % of the bytes that were read; "
-        "98.0 % of the data were in the page cache before"
+        "98.0 % of the data were in the page cache before the run"
     )
     assert cache_state(summary_of()) == "not measured"
 
@@ -149,7 +152,7 @@ def test_the_report_holds_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cells["compute (emulated)"][-2:] == ["48.8", "%"]
     assert cells["allreduce"][-2:] == ["14.7", "%"]
     assert cells["checkpoint"][-2:] == ["4.9", "%"]
-    assert cells["other (the tool itself)"][-2:] == ["2.2", "%"]
+    assert cells["other (time of dlio_torch itself)"][-2:] == ["2.2", "%"]
     assert lines[-1] == "Results: runs/cosmic_tagger/x"
 
 
@@ -170,10 +173,10 @@ def test_nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ranks_have_a_row_each_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(summary_of(ranks=2, fetch=6), monkeypatch, 120)
-    assert "62.5 % of an emulated accelerator (compute.mode=sleep), lowest rank 62.5 %" in text
+    assert "62.5 % of an emulated accelerator (compute.mode=sleep), rank with the lowest 62.5 %" in text
     rows = [line.split() for line in text.splitlines() if line.strip().startswith(("0  ", "1  "))]
     assert [row[:3] for row in rows] == [["0", "20", "250"], ["1", "20", "250"]]
-    assert "and 4 more in summary.json" in printed(summary_of(ranks=20), monkeypatch)
+    assert "and 4 more ranks in summary.json" in printed(summary_of(ranks=20), monkeypatch)
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])

@@ -1,1 +1,1 @@
-"""The page about one run, one recorded program or one log."""
+"""Builds the page about one run, one recorded program or one log."""

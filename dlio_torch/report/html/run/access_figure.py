@@ -1,4 +1,4 @@
-"""The file access map: accessed bytes of each file over time, by rank or file."""
+"""Draws the file access map: accessed bytes of each file over time, coloured by rank or file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class AccessFigure:
-    """The figure, and facts for its caption.
+    """The file access map as a figure, with the facts for its caption.
 
     Args:
         svg: text of the element.
@@ -120,7 +120,7 @@ def access_figure(frame: pd.DataFrame, start_ns: int, end_ns: int, name: str = "
 def _panels(
     frame: pd.DataFrame, rows: Ints, codes: NDArray[np.integer], offset: Ints, moved: Ints
 ) -> tuple[list[_AccessPanel], int, float]:
-    """Plots of the files with most bytes, or one plot of all files end to end."""
+    """Chooses the plots: one for each of the files with most bytes, or one of all files end to end."""
     names = frame["file"].cat.categories
     by_file = np.bincount(codes[rows], weights=moved[rows], minlength=len(names))
     touched = np.flatnonzero(np.bincount(codes[rows], minlength=len(names)))
@@ -145,7 +145,7 @@ def _panels(
 
 
 def _groups(frame: pd.DataFrame, rows: Ints) -> tuple[Ints, list[str], list[str], str]:
-    """Colour number of each row, labels, colours, and the quantity that they distinguish."""
+    """Assigns each access a colour number; returns labels, colours, and the quantity that they distinguish."""
     ranks = frame["rank"].to_numpy()
     distinct = np.unique(ranks[rows])
     if len(distinct) > 1:
@@ -157,7 +157,7 @@ def _groups(frame: pd.DataFrame, rows: Ints) -> tuple[Ints, list[str], list[str]
 
 
 def _thinned(corners: tuple[Ints, Ints, Ints, Ints], groups: Ints, span: int, size: int) -> tuple[Floats, Ints]:
-    """Lines ``(x0, y0, x1, y1)``, one for all accesses of a colour that fall on the same cells, mixed by colour."""
+    """Lines ``(x0, y0, x1, y1)``, one for all accesses of a colour on the same cells, mixed by colour."""
     columns, heights = _CELLS
     first = np.arange(len(groups))
     while True:
@@ -195,5 +195,5 @@ def _draw(axes: Axes, lines: Floats, groups: Ints, colours: Sequence[str]) -> No
 
 
 def shown_files(figure: AccessFigure) -> str:
-    """The files of a figure in words."""
+    """Text that names the files of a figure."""
     return ", ".join(clean(path) for path in figure.files) if figure.files else "all files, end to end by path"

@@ -1,4 +1,4 @@
-"""Collects the data of a page from a run directory, whole or broken, a recorded program, or another tool's log."""
+"""Collects the data of a page from a run directory (complete or not), a recorded program, or another tool's log."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from dlio_torch.train.steps import read_steps
 _LARGEST = 1 << 22  # bytes of a text that is shown whole; a configuration has a few thousand
 _WHY = {
     "config.yaml": "the run ended before it wrote its configuration",
-    "sources.yaml": "the run ended before it wrote where its configuration came from",
-    "environment.json": "the run ended before it described the machine",
-    "summary.json": "the run did not get that far; figures are of the part that was recorded",
-    "steps.csv": "the run did not get that far",
+    "sources.yaml": "the run ended before it wrote the origin of its option values",
+    "environment.json": "the run ended before it wrote the description of the machine",
+    "summary.json": "the run ended before it wrote its summary; the figures cover only the part that was recorded",
+    "steps.csv": "the run ended before it merged the step times of its ranks",
     "events": "no span was recorded (trace.spans=false, or the run ended at once)",
-    "trace.json.gz": "the run did not get that far; this page does not need it",
+    "trace.json.gz": "the run ended before it wrote the timeline, which this page does not need",
 }
 
 
@@ -90,18 +90,18 @@ def _json(directory: RunDir, path: Path, missing: list[str]) -> Mapping[str, Any
         missing.append(f"{path.name} is left out: {error}")
         return None
     if not isinstance(value, Mapping):
-        missing.append(f"{path.name} is left out: it holds no table of values")
+        missing.append(f"{path.name} is left out: it contains no table of values")
         return None
     return value
 
 
 def _summary(directory: RunDir, missing: list[str]) -> Mapping[str, Any] | None:
-    """The summary, if this version of the package can show it."""
+    """Reads the run's summary; None if its version cannot be shown by this package."""
     value = _json(directory, directory.summary, missing)
     if value is not None and (value.get("schema"), value.get("version")) != (SCHEMA, VERSION):
         missing.append(
-            f"summary.json is left out: it is of {value.get('schema')} version {value.get('version')}, this page shows "
-            f"{SCHEMA} version {VERSION}"
+            f"summary.json is left out: it has the format {value.get('schema')} version {value.get('version')}, but "
+            f"this page needs {SCHEMA} version {VERSION}"
         )
         return None
     return value
@@ -111,12 +111,12 @@ def _text(path: Path, missing: list[str]) -> str | None:
     try:
         if not path.is_file():
             if path.exists():
-                missing.append(f"{path.name} is left out: it is no regular file")
+                missing.append(f"{path.name} is left out: it is not a regular file")
             return None
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
         if len(content) > _LARGEST:
-            missing.append(f"{path.name} is left out: it has more than {_LARGEST} bytes")
+            missing.append(f"{path.name} is left out: it is larger than {_LARGEST} bytes")
             return None
         return content.decode("utf-8", errors="replace") or None
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _sources(directory: RunDir, missing: list[str]) -> Mapping[str, str] | None:
 
 
 def _steps(directory: RunDir, summary: Mapping[str, Any] | None, missing: list[str]) -> pd.DataFrame | None:
-    """Step records of all ranks: the merged file, or the files of single ranks."""
+    """Reads the step records of all ranks, from the merged file or from the files of single ranks."""
     paths = [directory.steps()]
     if not directory.steps().exists():
         names = {path.name.removesuffix(".journal") for path in directory.path.glob("steps.rank*.csv*")}
@@ -154,7 +154,7 @@ def _steps(directory: RunDir, summary: Mapping[str, Any] | None, missing: list[s
             continue
         frames += [_step_frame(rank, records) for rank, records in sorted(by_rank.items())]
     if paths and not directory.steps().exists():
-        missing.append("steps.csv is missing: steps are those that each rank had written when the run ended")
+        missing.append("steps.csv is missing: the figures use the steps that each rank had written when the run ended")
     return pd.concat(frames, ignore_index=True) if frames else None
 
 

@@ -1,4 +1,4 @@
-"""Lanes over time: share of compute and of I/O, one group of lanes per rank."""
+"""Draws lanes over time: the share of compute and of I/O, with one group of lanes per rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlio_torch.report.html.theme import BLACK, canvas, legend, time_axis, time_
 from dlio_torch.units import format_duration
 
 CELLS = 900
-"""Cells of time across a figure."""
+"""Number of time cells across a figure."""
 _MOST_STEPS = 4_000  # of all lanes; more are drawn as pixels
 _PITCH = 1.25  # from lane to lane, where a full lane is 1 high
 Floats = NDArray[np.float64]
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Layer:
-    """Intervals of one colour in a lane; layers of a lane have no time in common."""
+    """Intervals of one colour in a lane; the layers of a lane do not overlap in time."""
 
     intervals: Intervals
     colour: str
@@ -31,7 +31,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Lane:
-    """One line of the figure: a rank and what it did, as layers on top of each other."""
+    """One row of the figure: the activity of a rank as stacked layers."""
 
     rank: int
     name: str
@@ -40,7 +40,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class _Shape:
-    """A layer as drawn: heights above bases, in steps that end at ``edges``."""
+    """A layer as drawn: its heights above its bases, in steps that end at ``edges``."""
 
     heights: Floats
     base: Floats
@@ -49,7 +49,7 @@ class _Shape:
 
 
 def lane_figure(lanes: Sequence[Lane], start_ns: int, end_ns: int, name: str, description: str) -> str:
-    """Draw lanes; the height of a lane is the share of a cell of time that its intervals cover.
+    """Draws lanes; the height of a lane is the share of a time cell that its intervals cover.
 
     Args:
         lanes: from the top, those of a rank together.
@@ -88,11 +88,11 @@ def lane_figure(lanes: Sequence[Lane], start_ns: int, end_ns: int, name: str, de
         time_axis(axes, span * 1e-9 * factor, unit)
         seen = {layer.label: layer.colour for lane in lanes for layer in lane.layers}
         legend(figure, list(seen.items()))
-        return to_svg(figure, name, f"{description}; {format_duration(span * 1e-9)} in all")
+        return to_svg(figure, name, f"{description}; time span {format_duration(span * 1e-9)}")
 
 
 def _places(lanes: Sequence[Lane]) -> tuple[Floats, list[float]]:
-    """Baseline of each lane, from 0 downwards, and the lines between ranks of several lanes."""
+    """Baseline of each lane, from 0 downwards, and the separators between ranks with several lanes."""
     apart = len({lane.rank for lane in lanes}) < len(lanes)
     places: list[float] = []
     lines: list[float] = []
@@ -107,7 +107,7 @@ def _places(lanes: Sequence[Lane]) -> tuple[Floats, list[float]]:
 
 
 def _shapes(lane: Lane, edges: Ints) -> list[_Shape]:
-    """The layers of a lane as steps; neighbouring cells of one height are one step."""
+    """Converts the layers of a lane to steps; neighbouring cells of equal height become one step."""
     base = np.zeros(len(edges) - 1)
     lengths = []
     for layer in lane.layers:

@@ -1,4 +1,4 @@
-"""Bandwidth over time: of all ranks together, and of each rank as a map."""
+"""Draws the bandwidth over time: of all ranks together, and of each rank as a map."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 def rate_figure(edges_s: Floats, rates: Mapping[str, Floats], name: str = "rates") -> str:
-    """Areas of the rates of reads (upwards) and writes (below each other, own plots).
+    """Draws the bandwidth of reads and writes over time as areas, in a plot each.
 
     Args:
         edges_s: ends of the cells of time, seconds from the start, one more than cells.
@@ -37,7 +37,7 @@ def rate_figure(edges_s: Floats, rates: Mapping[str, Floats], name: str = "rates
 
 
 def rank_rate_figure(edges_s: Floats, ranks: Sequence[int], rates: Floats, name: str = "rankrates") -> str:
-    """A map of the rates of ranks (rows) over time (columns).
+    """Draws a map of the bandwidth of ranks (rows) over time (columns).
 
     Args:
         edges_s: ends of the cells of time, seconds from the start.

@@ -1,4 +1,4 @@
-"""The section on advice: changes, their evidence, and the predicted gain."""
+"""Builds the section on advice: changes, their evidence, and the predicted gain."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from dlio_torch.report.run_verdict import percent
 
 _TITLE = "Advice"
 _MODEL = (
-    "Predictions replay the measured times of all batches and steps through a model of the loader: producer k mod n "
-    "produces batch k as soon as it is free and the batch is requested. One end of an interval neglects costs that "
-    "this run did not show, the other one takes their largest possible values; both include the noise of the run and "
-    "the error of the model. At best: the other end is not known."
+    "Predictions replay the measured times of all batches and steps through a model of the loader: of n producers, "
+    "producer k mod n produces batch k as soon as the producer is free and the batch is requested. One end of a "
+    "predicted interval neglects costs that this run did not show; the other end assumes their largest possible "
+    'values. Both ends include the noise of the run and the error of the model. "At best" and "at most" mean '
+    "that the other end of the interval is not known."
 )
 
 
 def advice_section(view: View) -> Section:
-    """All advice of a run with its evidence, or the reason for none."""
+    """Builds the section with all advice and its evidence, or with the reason why there is none."""
     advice = view.summary.get("advice") if view.summary is not None else None
     if advice is None:
         return Section("advice", _TITLE, [Absent(f"There is no advice for this recording. {view.get_run}")])
@@ -28,16 +29,23 @@ def advice_section(view: View) -> Section:
     items = advice["items"]
     if items:
         rows = [[_setting(item), _outlook(item), item["confidence"], f"{item['text']}{needed(item)}"] for item in items]
-        columns = ("<change", "saves of the time", "<confidence", "<why")
+        columns = ("<change", "share of the time saved", "<confidence", "<why")
         model = advice["model"]
         note = _MODEL if model is not None else ""
-        note += f" Of this run the model misses {percent(abs(model['error']))}." if model is not None else ""
-        blocks.append(Table("Changes, the largest gain first", columns, rows, note.strip()))
+        note += (
+            (
+                " For this run, the modelled time of a step differs from the measured time by "
+                f"{percent(abs(model['error']))}."
+            )
+            if model is not None
+            else ""
+        )
+        blocks.append(Table("Recommended changes, largest gain first", columns, rows, note.strip()))
         blocks += [_evidence(item) for item in items]
     if advice["caveats"]:
         blocks.append(Notes(advice["caveats"]))
     if advice["withheld"]:
-        blocks.append(Folded("Checked, and not advised", [Notes(advice["withheld"])]))
+        blocks.append(Folded("Changes that were checked and are not recommended", [Notes(advice["withheld"])]))
     return Section("advice", _TITLE, blocks)
 
 
@@ -46,7 +54,7 @@ def _setting(item: Mapping[str, Any]) -> str:
 
 
 def _outlook(item: Mapping[str, Any]) -> str:
-    """The share of the elapsed time that is saved."""
+    """Text on the share of the elapsed time that a change is predicted to save."""
     predicted = item["predicted"]
     if predicted is None or predicted["gain_high"] is None:
         return "not predicted"
@@ -64,8 +72,8 @@ def _evidence(item: Mapping[str, Any]) -> Folded:
     if predicted is not None:
         high = "not known" if predicted["high"] is None else _figure(predicted["high"])
         note = (
-            f"Predicted: {predicted['figure']} from {_figure(predicted['now'])} to {_figure(predicted['low'])} at the "
-            f"least, {high} at the most. It is assumed that {predicted['assumption']}."
+            f"Predicted: {predicted['figure']} changes from {_figure(predicted['now'])} to at least "
+            f"{_figure(predicted['low'])} and at most {high}. Assumption: {predicted['assumption']}."
         )
     return Folded(f"Evidence for {_setting(item)}", [Table("", ("<figure", "value"), rows, note)])
 

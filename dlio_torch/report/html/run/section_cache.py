@@ -1,4 +1,4 @@
-"""The section on the page cache: bytes from the device and from memory."""
+"""Builds the section on the page cache: bytes from the device and bytes from memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEVICE, _CACHE = "from the device", "from the page cache"
 
 
 def cache_section(view: View) -> Section:
-    """Device bytes and returned bytes, per epoch."""
+    """Builds the section on the device bytes and the returned bytes of each epoch."""
     title = "Page cache"
     if view.summary is None:
         return Section("cache", title, [Absent(f"The state of the page cache was not recorded. {view.get_run}")])
@@ -28,9 +28,12 @@ def cache_section(view: View) -> Section:
         Facts(
             [
                 ("state", view.cache),
-                ("returned by read calls", _size(io["rchar_bytes"])),
-                ("delivered by the device", _size(io["read_bytes"])),
-                ("data in the page cache before", NOT_MEASURED if before is None else percent(before)),
+                ("bytes returned by read calls", _size(io["rchar_bytes"])),
+                ("bytes delivered by the device", _size(io["read_bytes"])),
+                (
+                    ("share of the data in the page cache before the run"),
+                    NOT_MEASURED if before is None else percent(before),
+                ),
                 *_wanted_state(view.summary.get("cache")),
                 *_limit(view.summary.get("storage")),
             ]
@@ -55,34 +58,36 @@ def cache_section(view: View) -> Section:
         {_DEVICE: VERMILLION, _CACHE: SKY},
         axis=f"{unit} returned by read calls, all ranks",
         name="cache",
-        description="Bytes read in each epoch, from the device and from the page cache",
+        description="Bytes read in each epoch, split into bytes from the device and bytes from the page cache",
         texts={_DEVICE: [format_size(v) for v in device], _CACHE: [format_size(v) for v in cached]},
     )
     caption = (
-        "Per epoch, over all ranks and their workers, as the kernel counts (/proc/PID/io): length of a bar = rchar, "
-        "returned by read calls; from the device = read_bytes, from the page cache = rchar - read_bytes."
+        "Bytes per epoch, summed over all ranks and their workers, as the kernel counts them (/proc/PID/io). Length "
+        "of a bar: bytes returned by read calls (rchar); from the device: read_bytes; from the page cache: rchar - "
+        "read_bytes."
     )
     ahead = sum(1 for _, returned, read in epochs if read > returned)
     if ahead:
         epochs_ahead = "one epoch" if ahead == 1 else f"{ahead} epochs"
         caption += (
-            f" In {epochs_ahead} the device delivered more than was returned: the kernel reads ahead of the calls."
+            f" In {epochs_ahead} the device delivered more bytes than read calls returned, because the kernel reads "
+            "ahead of the calls."
         )
     if left > 0:
-        caption += f" {left} later epochs are left out."
-    status = "Exact for bytes; page faults of mapped files are in read_bytes and not in rchar."
-    blocks.append(Figure(svg, "Origin of the bytes of each epoch", caption, status))
+        caption += f" {left} later epochs are not shown."
+    status = "The byte counts are exact; page faults of mapped files count in read_bytes, but not in rchar."
+    blocks.append(Figure(svg, "Bytes read in each epoch, by origin", caption, status))
     return Section("cache", title, blocks)
 
 
 def _wanted_state(cache: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Requested state of the page cache, and sizes of data and memory."""
+    """Facts on the requested state of the page cache, and on the sizes of data and memory."""
     if cache is None:
         return []
     when = " before each epoch" if cache["every_epoch"] else ""
-    direct = ", read past the page cache" if cache["direct_io"] else ""
+    direct = ", read by direct I/O" if cache["direct_io"] else ""
     room = cache["memory_bytes"]
-    memory = "" if room is None else f"; the page cache had room for {format_size(room)}"
+    memory = "" if room is None else f"; the page cache could hold {format_size(room)}"
     return [
         ("requested state", f"{cache['state']}{when}{direct}"),
         ("data", f"{format_size(cache['bytes'])} on {cache['file_system'] or 'an unknown file system'}{memory}"),
@@ -90,11 +95,11 @@ def _wanted_state(cache: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _limit(storage: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    return [] if storage is None else [("storage limit", storage_text(storage))]
+    return [] if storage is None else [("read rate and storage limit", storage_text(storage))]
 
 
 def _epochs(summary: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """Epoch, returned bytes and device bytes, summed over ranks; empty if a rank was not counted."""
+    """Epoch, returned bytes and device bytes, summed over ranks; empty if a rank has no counters."""
     sums: dict[int, list[int]] = {}
     for rank in summary.get("epochs", ()):
         for entry in rank:

@@ -1,4 +1,4 @@
-"""Sections on the content of data files, and on I/O that the recording lacks."""
+"""Builds the sections on the content of data files, and on I/O that the recording does not contain."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _NO_DATA = (".json", ".py", ".pyc", ".so", ".log", ".txt", ".yaml")
 
 
 def content_section(view: View) -> Section:
-    """Content of the data files, if they are on this machine."""
+    """Builds the section on the content of the data files that exist on this machine."""
     title = "Inside the data files"
     if view.recording.kind not in ("run", "trace"):
-        return Section("contents", title, [Absent("Files of an imported log are not looked up on this machine.")])
+        return Section("contents", title, [Absent("The data files of an imported log are not read.")])
     # It loads torch, which the page of a log has no need of.
     from dlio_torch.analysis import file_contents
 
     summaries = [file_contents.summarise(path) for path in _data_files(view)]
     known = [file for file in summaries if file["format"] is not None][:_MOST]
     if not known:
-        return Section("contents", title, [Absent("None of its data files still exists with a known format.")])
+        return Section("contents", title, [Absent("None of the data files still exists in a known format.")])
     rows = [
         [
             clean(str(file["path"])),
@@ -42,8 +42,8 @@ def content_section(view: View) -> Section:
         ]
         for file in known
     ]
-    note = f"The files that moved most bytes (at most {_MOST}), read when this page was made."
-    heads = ("<file", "<format", "size", "<what it holds")
+    note = f"The {_MOST} files (at most) with the most bytes moved; their content was read when this page was written."
+    heads = ("<file", "<format", "size", "<content")
     blocks: list[Block] = [Table("Contents", heads, rows, note)]
     details = _details(known[0])
     if details is not None:
@@ -52,7 +52,7 @@ def content_section(view: View) -> Section:
 
 
 def _details(file: Mapping[str, Any]) -> Folded | None:
-    """The arrays, members, columns or features of a file as a table of their own."""
+    """A table of the arrays, members, columns or features of one file."""
     for kind in ("datasets", "arrays", "columns", "features"):
         parts = file.get(kind)
         if isinstance(parts, Sequence) and parts and all(isinstance(part, Mapping) for part in parts):
@@ -60,7 +60,7 @@ def _details(file: Mapping[str, Any]) -> Folded | None:
             rows = [[_cell(name, part.get(name)) for name in names] for part in parts[:_MOST_PARTS]]
             heads = tuple(f"<{name.replace('_', ' ')}" for name in names)
             left = len(parts) - len(rows)
-            note = f"{left} more are left out." if left else ""
+            note = f"{left} more rows are not shown." if left else ""
             return Folded(f"{len(parts)} {kind} of {clean(str(file['path']))}", [Table("", heads, rows, note)])
     return None
 
@@ -76,7 +76,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _data_files(view: View) -> list[Path]:
-    """Files with most bytes moved; of a run the files of its data set, even without recorded calls."""
+    """Files with the most bytes moved; for a run, files of its data set, even without recorded calls."""
     names = [str(name) for name in view.files["file"].dropna().head(_LOOKED_AT).tolist()]
     paths = [Path(name) for name in names]
     if view.summary is not None:
@@ -88,26 +88,26 @@ def _data_files(view: View) -> list[Path]:
 
 
 def untraced_section(view: View) -> Section:
-    """I/O that the recording lacks, by the kernel's counters."""
+    """Builds the section on I/O that is in the kernel's counters but not in the recording."""
     title = "I/O outside the recorded calls"
     totals = untraced(view.recording)
     if totals["why"]:
-        text = f"{totals['why'][0].upper()}{totals['why'][1:]}, so I/O outside its calls is not measured."
+        text = f"{totals['why'][0].upper()}{totals['why'][1:]}, so I/O outside of the recorded calls is not measured."
         return Section("untraced", title, [Absent(text)])
     rows = [
-        ("read, and by no call that the recorder saw", _part(totals["read_bytes"], totals["read_share"])),
-        ("written, and by no call that the recorder saw", _part(totals["write_bytes"], totals["write_share"])),
-        ("mapped files", _size(totals["mapped_bytes"])),
+        ("bytes read outside of the recorded calls", _part(totals["read_bytes"], totals["read_share"])),
+        ("bytes written outside of the recorded calls", _part(totals["write_bytes"], totals["write_share"])),
+        ("size of mapped files", _size(totals["mapped_bytes"])),
         ("page faults that waited for a device", _count(totals["major_faults"])),
         ("io_uring rings", _count(totals["io_uring_rings"])),
-        ("calls beyond the recorder's limit", _count(totals["dropped_calls"])),
+        ("calls not recorded because of the recorder's limit", _count(totals["dropped_calls"])),
         ("processes that did not load the recorder", _unrecorded(totals)),
-        ("delivered by devices", _size(totals["device_read_bytes"])),
-        ("written to devices", _size(totals["device_write_bytes"])),
+        ("bytes delivered by devices", _size(totals["device_read_bytes"])),
+        ("bytes written to devices", _size(totals["device_write_bytes"])),
     ]
-    note = CAPTIONS["untraced"] + " Sums over all processes, as the kernel counts them (/proc/PID/io)."
+    note = CAPTIONS["untraced"] + " The values are sums over all processes, as the kernel counts them (/proc/PID/io)."
     if not totals["complete"]:
-        note += " Some processes ended without their last count: these are lower bounds."
+        note += " Some processes ended before their last counters were read, so the values are lower bounds."
     return Section("untraced", title, [Facts(rows), Text(note)])
 
 

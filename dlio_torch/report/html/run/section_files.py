@@ -1,4 +1,4 @@
-"""Tables of files and of ranks."""
+"""Builds the tables of files and of ranks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dlio_torch.units import format_duration, format_rate, format_size
 _MOST_FILES = 20
 _MOST_RANKS = 64
 _RULES = (
-    "I/O time = length of the union of the intervals of its calls, over all processes; sequential and consecutive by "
-    "Darshan's rule; times read = bytes read / distinct bytes read."
+    "I/O time: length of the union of the intervals of the file's calls, over all processes. Sequential and "
+    "consecutive: share of the accesses by Darshan's rule. Times read: bytes read / distinct bytes read."
 )
 
 
 def file_section(view: View) -> Section:
-    """Files with most bytes moved; a sum of the others."""
+    """Builds the table of the files with the most bytes moved, with a sum of the others."""
     frame = view.files
     if not len(frame):
         return Section("files", "Files", [Absent(f"No file was recorded. {GET_CALLS}")])
@@ -36,12 +36,12 @@ def file_section(view: View) -> Section:
         more = f"{len(rest)} more {'rows' if len(frame) > count else 'files'}"
         rows.append(_file_row({"file": more, "layer": "", **sums}, named=False))
     sums = {name: frame[name].sum() if frame[name].notna().any() else None for name in _SUMS}
-    foot = _file_row({"file": f"{'all' if len(frame) > 1 else 'sum'}", "layer": "", **sums}, named=False)
-    note = "By bytes, the most first. " + _RULES
+    foot = _file_row({"file": f"{'all files' if len(frame) > 1 else 'sum'}", "layer": "", **sums}, named=False)
+    note = "Files are sorted by bytes moved. " + _RULES
     if (frame["source"] == "counters").any():
-        note += " Rows of a log's counters are coarse: they have sums only, and their time is summed over processes."
+        note += " Rows from a log's counters have sums only, and their I/O time is summed over processes."
         called = frame.loc[frame["source"] == "events", "file"].nunique()
-        note += f" Of {called} files calls were recorded, of {count - called} there are counters only."
+        note += f" {called} files have recorded calls; {count - called} files have counters only."
     title = f"{count} file{'' if count == 1 else 's'}"
     if len(frame) > count:
         title += f" in {len(frame)} rows, one per layer and file"
@@ -102,24 +102,30 @@ _CALL_HEADS = (
 
 
 def rank_section(view: View) -> Section:
-    """A row per rank: its training, and its I/O."""
+    """Builds the table with one row per rank: its training figures and its I/O figures."""
     training = list(view.summary["ranks"]) if view.summary is not None else []
     frame = io_tables.ranks(view.recording)
     if not training and not len(frame):
-        return Section("ranks", "Ranks", [Absent(f"Nothing was recorded per rank. {GET_CALLS}")])
+        return Section("ranks", "Ranks", [Absent(f"No figures of single ranks were recorded. {GET_CALLS}")])
     blocks: list[Block] = []
     if training:
         parts = [part for part in PARTS if part != "copy" or any(row.get("copy_s") is not None for row in training)]
         heads = ("rank", "steps", "samples/s", "utilisation", *parts)
         rows = [_training_cells(row, parts) for row in training[:_MOST_RANKS]]
-        note = "Times: mean of a measured step." + _left(len(training))
-        blocks.append(Table("Training of each rank", heads, rows, note))
+        note = "Times are means over the measured steps of the rank." + _left(len(training))
+        blocks.append(Table("Training figures of each rank", heads, rows, note))
     if len(frame):
         rows = [_call_cells(row) for row in frame.head(_MOST_RANKS).to_dict("records")]
-        note = "I/O time = length of the union of the rank's I/O calls; read rate = bytes read / that time."
+        note = (
+            "I/O time: length of the union of the intervals of the rank's I/O calls. Read rate: bytes read / I/O "
+            "time of the read calls."
+        )
         if view.counted_words and (frame["source"] == "events").any():
-            note += f" Recorded calls are counted; by counters alone there are, in no row, {view.counted_words}."
-        blocks.append(Table("I/O of each rank", _CALL_HEADS, rows, note + _left(len(frame))))
+            note += (
+                f" Only recorded calls are counted; the counters contain a further {view.counted_words}, which no "
+                "row includes."
+            )
+        blocks.append(Table("I/O figures of each rank", _CALL_HEADS, rows, note + _left(len(frame))))
     return Section("ranks", "Ranks", blocks)
 
 

@@ -1,4 +1,4 @@
-"""Sections on I/O calls: sizes, bandwidth, and offsets in the files."""
+"""Builds the sections on I/O calls: transfer sizes, bandwidth, and offsets in the files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PERCENTILES = ("p5", "p25", "p75", "p95", "p99")
 
 
 def size_section(view: View) -> Section:
-    """The histogram of transfer sizes and a table of their percentiles."""
+    """Builds the histogram of transfer sizes and the table of their percentiles."""
     title = "Transfer sizes"
     moved = view.moves["bytes"].to_numpy()
     if not (moved >= 0).any():
@@ -36,10 +36,13 @@ def size_section(view: View) -> Section:
         calls[kind] = np.bincount(classes[chosen], minlength=len(edges)).astype(np.int64)
         amounts[kind] = np.bincount(classes[chosen], weights=moved[chosen], minlength=len(edges)).astype(np.int64)
     caption = (
-        "Each read and write is counted in the class of powers of two that holds the bytes it moved (its return value, "
-        "not the requested size); failed calls are left out. Above: calls, below: sum of their bytes."
+        "Number of read and write calls (upper plot) and bytes moved (lower plot) per power-of-two class of the "
+        "transfer size: the bytes that a call moved (its return value), not the requested bytes. Failed calls are "
+        "left out."
     )
-    figure = Figure(size_figure(edges, calls, amounts), "Transfer sizes", caption, view.status_calls)
+    figure = Figure(
+        size_figure(edges, calls, amounts), ("Transfer sizes of read and write calls"), caption, view.status_calls
+    )
     rows = []
     for kind, sizes in view.sizes.items():
         if not sizes.count:
@@ -50,12 +53,12 @@ def size_section(view: View) -> Section:
         named = {"read": "reads", "write": "writes", "all": "both"}[kind]
         rows.append([named, f"{sizes.count:,}", format_size(sizes.bytes), *map(_size, cells), common])
     heads = ("<calls", "count", "bytes", "min", "5 %", "25 %", "median", "75 %", "95 %", "99 %", "max", "mean")
-    table = Table("Percentiles of the sizes", (*heads, "<most frequent"), rows)
+    table = Table("Percentiles of the transfer sizes", (*heads, "<most frequent sizes"), rows)
     return Section("sizes", title, [figure, table])
 
 
 def rate_section(view: View) -> Section:
-    """Bandwidth over time, of all ranks and of each."""
+    """Builds the figures of the bandwidth over time, of all ranks and of each rank."""
     title = "Bandwidth over time"
     frame = view.moves
     if not (frame["bytes"].to_numpy() > 0).any():
@@ -64,25 +67,30 @@ def rate_section(view: View) -> Section:
     edges = np.append(over["start_s"].to_numpy(), over["end_s"].iloc[-1])
     rates = {kind: over[f"{kind}_bytes_per_s"].to_numpy(float) for kind in ("read", "write")}
     caption = (
-        f"The time is cut into {_BINS} cells of {format_duration(float(edges[1] - edges[0]))}. The bytes of a call are "
-        "spread evenly over the time that it took, and what falls into a cell is divided by the cell's length; the "
-        "area is the bytes moved." + view.before_window
+        f"Bytes moved per second of time, in {_BINS} cells of {format_duration(float(edges[1] - edges[0]))}. The "
+        "bytes of a call are spread evenly over the duration of the call; the area under the curve is the number of "
+        "bytes moved." + view.before_window
     )
-    blocks: list[Block] = [Figure(rate_figure(edges, rates), "Bandwidth over time", caption, view.status_calls)]
+    blocks: list[Block] = [
+        Figure(rate_figure(edges, rates), ("Bandwidth over time, all ranks"), caption, view.status_calls)
+    ]
     ranks = np.unique(frame["rank"].to_numpy())
     if len(ranks) > 1:
         shown = ranks[np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _MOST_RANKS)).round().astype(int))]
         grid = np.array([_rank_rate(frame, rank, view.window) for rank in shown.tolist()])
-        caption = "Reads and writes of each rank, computed as above; what exceeds the scale has its darkest colour."
+        caption = (
+            "Bandwidth of reads and writes of each rank, computed as in the figure of all ranks; values above the "
+            "scale have the darkest colour."
+        )
         if len(shown) < len(ranks):
-            caption += f" {len(shown)} of {len(ranks)} ranks, evenly spaced."
+            caption += f" The figure shows {len(shown)} of {len(ranks)} ranks, evenly spaced."
         svg = rank_rate_figure(edges, shown.tolist(), grid)
         blocks.append(Figure(svg, "Bandwidth of each rank over time", caption, view.status_calls))
     return Section("rates", title, blocks)
 
 
 def access_section(view: View) -> Section:
-    """The file access map, and how sequential the accesses are."""
+    """Builds the file access map and the table of sequential shares."""
     title = "Offsets in the files"
     moves = view.moves
     inside = (moves["end_ns"] >= view.window[0]).to_numpy()
@@ -90,14 +98,14 @@ def access_section(view: View) -> Section:
     if drawn is None:
         return Section("access", title, [Absent(_why_not(view, "Positions in files"))])
     caption = (
-        "A line per read or write, from its first byte at its start to its last byte at its end; coloured by "
-        f"{drawn.by}. Shown: {shown_files(drawn)}." + view.before_window
+        "One line per read or write, from its first byte at its start time to its last byte at its end time, "
+        f"coloured by {drawn.by}. Shown files: {shown_files(drawn)}." + view.before_window
     )
     if drawn.others:
-        caption += f" {drawn.others} more files with {percent(drawn.others_share)} of the bytes are left out."
+        caption += f" {drawn.others} more files with {percent(drawn.others_share)} of the bytes are not shown."
     if drawn.lines < drawn.accesses:
         caption += (
-            f" {drawn.accesses:,} accesses are drawn as {drawn.lines:,} marks, one for all that fall on one spot."
+            f" {drawn.accesses:,} accesses are drawn as {drawn.lines:,} marks; accesses at the same spot share a mark."
         )
     blocks: list[Block] = [Figure(drawn.svg, "File access map", caption, view.status_calls), _order_table(view)]
     return Section("access", title, blocks)
@@ -116,12 +124,18 @@ def _order_table(view: View) -> Table:
                     [label, named, f"{figures.accesses:,}", _share(figures.sequential), _share(figures.consecutive)]
                 )
     note = (
-        "Of the accesses of one direction to one file, in order of start: sequential = offset > last byte of the one "
-        "before, consecutive = offset = that byte + 1; share of all accesses. Random access is about half sequential."
+        "Sequential: share of accesses that begin after the last byte of the preceding access. Consecutive: share "
+        "of accesses that begin at the byte directly after it. Accesses are compared within one direction and one "
+        "file, in order of their start. Random access is about half sequential."
     )
     if view.placed_words:
-        note += f" Computed {view.placed_words}."
-    return Table("Order of accesses", ("<counted per", "<calls", "accesses", "sequential", "consecutive"), rows, note)
+        note += f" The shares cover {view.placed_words}."
+    return Table(
+        ("Order of accesses: shares of sequential and consecutive accesses"),
+        ("<counted per", "<calls", "accesses", "sequential", "consecutive"),
+        rows,
+        note,
+    )
 
 
 def _rank_rate(frame: pd.DataFrame, rank: int, window: tuple[int, int]) -> Any:
@@ -130,20 +144,20 @@ def _rank_rate(frame: pd.DataFrame, rank: int, window: tuple[int, int]) -> Any:
 
 
 def _class_of(moved: Any) -> Any:
-    """0 for nothing, k for sizes of 2^(k-1) to below 2^k (exact below 2^53)."""
+    """Number of the size class: 0 for 0 bytes, k for 2^(k-1) to below 2^k bytes (exact below 2^53)."""
     return np.where(moved > 0, np.frexp(np.maximum(moved, 0).astype(np.float64))[1], 0)
 
 
-def _why_not(view: View, subject: str = "Single I/O calls") -> str:
+def _why_not(view: View, subject: str = "Recorded I/O calls") -> str:
     if len(view.moves):
-        return f"{subject}: the source does not tell, or nothing was moved."
+        return f"{subject} are not known: the recording does not contain them, or no bytes were moved."
     if len(view.calls):
         return "No read and no write was recorded."
     counters = view.recording.counters
     if counters is not None and len(counters):
         return (
-            f"{subject} were not recorded: this log holds sums per file only. Record them with Darshan's extended "
-            "tracing (DXT_ENABLE_IO_TRACE=1) or with python -m dlio_torch trace -- CMD."
+            f"{subject} were not recorded: this log contains sums per file only. Record single calls with Darshan's "
+            "extended tracing (DXT_ENABLE_IO_TRACE=1) or with python -m dlio_torch trace -- CMD."
         )
     return GET_CALLS
 

@@ -1,4 +1,4 @@
-"""The section on I/O and compute at the same time."""
+"""Builds the section on the overlap of I/O and compute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HIDDEN, _EXPOSED = "I/O while computing", "I/O exposed"
 
 
 def overlap_section(view: View) -> Section:
-    """Lanes of compute, library reads and I/O calls, and a table of what overlaps."""
+    """Builds the lanes of compute, library reads and I/O calls over time, and the table of their overlap."""
     title = "I/O and compute at the same time"
     lanes = _lanes(view)
     if not lanes:
@@ -34,16 +34,16 @@ def overlap_section(view: View) -> Section:
     svg = lane_figure(lanes, start, end, "lanes", f"{subject}, each rank")
     hidden = len(_all_ranks(view)) - len({lane.rank for lane in lanes})
     caption = (
-        f"The time is cut into {CELLS} cells; the height of a lane is the share of a cell in which at least one "
-        "process or thread of the rank was doing it (union of intervals). "
+        f"The height of a lane is the share of a time cell ({CELLS} cells) in which at least one process or thread "
+        "of the rank was active (union of intervals). "
     )
     if frame is None:
-        caption += "No compute was recorded, so the share of exposed I/O is unknown."
+        caption += "No compute was recorded, so the share of exposed I/O is not known."
     else:
-        caption += "Exposed I/O is I/O \\ compute: I/O while the rank did not compute."
+        caption += "Exposed I/O is I/O during which the rank did not compute."
     caption += view.before_window
     if hidden > 0:
-        caption += f" {hidden} more ranks are left out: shown are {_MOST_RANKS}, evenly spaced."
+        caption += f" The figure shows {_MOST_RANKS} ranks, evenly spaced; {hidden} more ranks are not shown."
     status = view.status_calls if len(view.calls) else view.status_spans
     blocks.append(Figure(svg, subject, caption, status))
     if frame is not None:
@@ -109,15 +109,16 @@ def _table(frame: pd.DataFrame) -> Table:
     foot = rows.pop() if rows and rows[-1][0] == "all ranks" else None
     left = ""
     if len(rows) > 32:
-        left = f" {len(rows) - 32} more ranks are left out."
+        left = f" {len(rows) - 32} more ranks are not shown."
         rows = rows[:32]
     note = (
-        "I/O, compute = length of the union of intervals; overlap = |I/O ∩ compute| / |I/O|; exposed = "
-        "|I/O \\ compute|, beside it its share of the measured time (of the rank, from its first span "
-        "to its last, without the generation of data). All ranks: sums over the ranks." + left
+        "I/O and compute: length of the union of their intervals. Overlap: share of the I/O time during which "
+        "compute ran. Exposed I/O: I/O time during which no compute ran, in seconds and as a share of the measured "
+        "time (from the rank's first span to its last, without the generation of data). The row of all ranks "
+        "contains sums over the ranks." + left
     )
-    heads = ("<rank", "<I/O from", "I/O", "compute", "both", "overlap", "exposed I/O", "of measured")
-    return Table("Overlap and exposed I/O", heads, rows, note, foot)
+    heads = ("<rank", "<I/O recorded as", "I/O", "compute", "both", "overlap", "exposed I/O", "share of measured time")
+    return Table("Overlap of I/O and compute, and exposed I/O", heads, rows, note, foot)
 
 
 def _seconds(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The top of the page: verdict, key figures, missing data."""
+"""Builds the top of the page: the verdict, the key figures, and notes on missing data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def title(view: View) -> str:
 
 
 def subtitle(view: View) -> str:
-    """One line on the kind of the recording."""
+    """One line that says what kind of recording the page is about."""
     parts = [_KINDS[view.recording.kind]]
     if view.ranks:
         parts.append(f"{view.ranks} rank{'' if view.ranks == 1 else 's'}")
@@ -50,7 +50,7 @@ def _cut(command: str) -> str:
 
 
 def sentence(view: View) -> str:
-    """The verdict; for a run that ended early, preceded by the reason."""
+    """The verdict as a sentence; for a run that ended early, it begins with the reason."""
     early = view.recording.facts.get("ended_early")
     return _judged(view) if early is None else f"The run ended early: {early}. {_judged(view)}"
 
@@ -65,15 +65,15 @@ def _judged(view: View) -> str:
         read = counters["bytes_read"].clip(lower=0).sum()
         written = counters["bytes_written"].clip(lower=0).sum()
         return (
-            f"By its counters the program read {format_size(int(read))} and wrote {format_size(int(written))} in "
-            f"{counters['file'].nunique()} files; single calls were not recorded."
+            f"The program's counters contain {format_size(int(read))} read and {format_size(int(written))} written "
+            f"in {counters['file'].nunique()} files; single calls were not recorded."
         )
     if view.steps is not None and len(view.steps):
         waited = float(view.steps["fetch_ns"].sum()) * 1e-9
         spent = float(view.steps[[f"{part}_ns" for part in TIMED]].sum().sum()) * 1e-9
         return (
-            f"The run did not finish: it recorded {len(view.steps)} steps, which waited {format_duration(waited)} for "
-            f"data, {percent(waited / spent) if spent else NOT_MEASURED} of their time."
+            f"The run did not finish: of its {len(view.steps)} recorded steps' time, {format_duration(waited)} "
+            f"({percent(waited / spent) if spent else NOT_MEASURED}) was waiting for data."
         )
     return "The recording holds no data for a verdict."
 
@@ -89,7 +89,7 @@ def _io_sentence(view: View) -> str:
     files = view.moves["file"].nunique()
     text += f" in {files} file{'' if files == 1 else 's'}"
     if view.counted_words:
-        text += f", and by counters alone {view.counted_words}"
+        text += f", and by counters without recorded calls {view.counted_words}"
     text += f"; {'at least one of them' if view.ranks > 1 else 'it'} was in an I/O call for "
     text += format_duration(spent.global_s)
     text += f" ({percent(share[0])} of the {share[1]})" if share else ""
@@ -103,13 +103,13 @@ def _io_sentence(view: View) -> str:
 
 
 def overview(view: View) -> Section:
-    """Key figures and missing data."""
+    """Builds the block of key figures and of notes on missing data."""
     tiles = _run_tiles(view) if view.summary is not None else []
     tiles += _io_tiles(view)
     blocks: list[Block] = [Tiles(tiles)] if tiles else []
     notes = [*view.missing, *view.recording.notes]
     if len(notes) > _MOST_NOTES:
-        notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES} more, see Left out"]
+        notes[_MOST_NOTES:] = [f'and {len(notes) - _MOST_NOTES} more notes in the section "Missing data"']
     if notes:
         blocks.append(Notes([clean(note) for note in notes]))
     return Section("overview", "", blocks)
@@ -123,7 +123,9 @@ def _run_tiles(view: View) -> list[tuple[str, str, str]]:
         (
             NOT_MEASURED if au["mean"] is None else percent(au["mean"]),
             "accelerator utilisation",
-            str(au["why"]) if au["mean"] is None else f"requested compute / elapsed, {summary['compute']['mode']}",
+            str(au["why"])
+            if au["mean"] is None
+            else (f"requested compute time / elapsed time, compute.mode={summary['compute']['mode']}"),
         )
     ]
     if train["elapsed_s"] is not None:
@@ -131,21 +133,27 @@ def _run_tiles(view: View) -> list[tuple[str, str, str]]:
         tiles.append((f"{train['samples_per_s']:.4g}", "samples/s, all ranks", f"{rate} of tensors"))
         duration, fetch = step["duration_s"], step["fetch_s"]
         tiles.append(
-            (format_duration(duration["mean"]), "mean step", f"95 % within {format_duration(duration['p95'])}")
+            (
+                format_duration(duration["mean"]),
+                ("mean time of a step"),
+                (f"95 % of the steps take at most {format_duration(duration['p95'])}"),
+            )
         )
         share = summary["shares"]["fetch"]
-        waited = f"{percent(share)} of the time" if share is not None else NOT_MEASURED
-        tiles.append((format_duration(fetch["mean"]), "mean wait for data", waited))
+        waited = f"{percent(share)} of the elapsed time" if share is not None else NOT_MEASURED
+        tiles.append((format_duration(fetch["mean"]), "mean wait for data per step", waited))
     if summary.get("stage") is not None:
-        tiles.append((format_size(summary["stage"]["bytes"]), "copied near the ranks", stage_words(summary["stage"])))
+        tiles.append(
+            (format_size(summary["stage"]["bytes"]), ("copied to node-local storage"), stage_words(summary["stage"]))
+        )
     io = summary["io"]
     if io["rchar_bytes"] is not None:
         device = io["read_bytes"]
         tiles.append(
             (
                 format_size(io["rchar_bytes"]),
-                "read in all epochs, any file",
-                f"kernel's count of all ranks and workers; the device delivered {_measured(device)}",
+                "bytes read in all epochs, from any file",
+                f"as the kernel counts for all ranks and workers; the device delivered {_measured(device)}",
             )
         )
     return tiles
@@ -160,9 +168,11 @@ def _io_tiles(view: View) -> list[tuple[str, str, str]]:
         return []
     tiles = []
     spent, share = view.io_time, view.io_share
-    remark = "union over all ranks" + (f", {percent(share[0])} of the {share[1]}" if share else "")
+    remark = ("union of the calls' intervals over all ranks") + (
+        f", {percent(share[0])} of the {share[1]}" if share else ""
+    )
     if spent.mean_per_rank_s is not None:
-        remark += f"; {format_duration(spent.mean_per_rank_s)} a rank, summed over its calls"
+        remark += f"; {format_duration(spent.mean_per_rank_s)} per rank on average, summed over its calls"
     if view.recording.runtime_s is not None and view.summary is None:
         tiles.append((format_duration(view.recording.runtime_s), "run time", "of the recorded program"))
     tiles.append((format_duration(spent.global_s), "time in I/O calls", remark))
@@ -173,14 +183,20 @@ def _io_tiles(view: View) -> list[tuple[str, str, str]]:
         done = "read" if kind == "read" else "written"
         if view.counted_only or view.recording.kind == "run":
             done += " by recorded calls" + (" on data files" if view.recording.kind == "run" else "")
-        tiles.append((format_size(figures.bytes), done, f"{figures.calls:,} calls, {rate} while in them"))
+        tiles.append((format_size(figures.bytes), done, f"{figures.calls:,} calls, {rate} during I/O time"))
     for layer, moved in view.counted_only.items():
         for size, done in zip(moved, ("read", "written"), strict=True):
             if size:
-                tiles.append((format_size(size), f"{done} through {layer}", "by counters alone: calls not recorded"))
+                tiles.append(
+                    (
+                        format_size(size),
+                        f"{done} through {layer}",
+                        ("known from counters: single calls were not recorded"),
+                    )
+                )
     sizes = view.sizes["all"]
     if sizes.median is not None and sizes.mean is not None:
-        tiles.append((format_size(sizes.median), "median transfer", f"mean {format_size(round(sizes.mean))}"))
+        tiles.append((format_size(sizes.median), "median transfer size", f"mean {format_size(round(sizes.mean))}"))
     order = view.order["all"]
     if order.sequential is not None and order.consecutive is not None:
         remark = f"{percent(order.consecutive)} consecutive, per file"

@@ -1,4 +1,4 @@
-"""The end of the page: published figures, configuration, environment, unread files."""
+"""Builds the end of the page: published figures, configuration, environment, and missing data."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PAIR = ("<what", "<value")
 
 
 def expect_section(view: View) -> Section:
-    """Published figures of the application, and those of the run."""
-    title = "Published and measured"
+    """Builds the section that compares published figures of the application with those of the run."""
+    title = "Published and measured figures"
     expected = _expected(view)
     if not expected or view.summary is None:
         why = (
-            "The recipe names no published figures (expect:)."
+            "The recipe contains no published figures (expect:)."
             if view.config
             else f"No recipe was recorded. {view.get_run}"
         )
         if expected:
-            why = "The run left no summary to compare with the published figures."
+            why = "The run wrote no summary, so it cannot be compared with the published figures."
         return Section("expect", title, [Absent(why)])
     rows = [
         [
@@ -47,10 +47,14 @@ def expect_section(view: View) -> Section:
     ]
     heads = ("<figure", "published", "measured", "ratio", "alike", "tolerance", "<source")
     published_on = view.summary.get("published_on")
-    on = f"Published for {published_on['system']}, {published_on['world_size']} ranks. " if published_on else ""
-    note = on + "Ratio = measured / published; alike: the relative difference is within the tolerance (scaled: the "
-    note += "scale has changed what the figure hangs on)."
-    return Section("expect", title, [Table("Published figures and this run", heads, rows, note)])
+    on = f"Published for {published_on['system']} with {published_on['world_size']} ranks. " if published_on else ""
+    note = on + "Ratio: measured / published. Alike: the relative difference is within the tolerance (scaled: the "
+    note += "scale changes a quantity on which the figure depends)."
+    return Section(
+        "expect",
+        title,
+        [Table("Published figures of the application and measured figures of this run", heads, rows, note)],
+    )
 
 
 def _expected(view: View) -> list[ExpectConfig]:
@@ -73,7 +77,7 @@ def _expected(view: View) -> list[ExpectConfig]:
 
 
 def config_section(view: View) -> Section:
-    """The configuration: changed values, and all of it."""
+    """Builds the section on the configuration: the options that were set, and the whole configuration."""
     title = "Configuration"
     if view.config is None:
         command = view.command or {
@@ -92,10 +96,10 @@ def config_section(view: View) -> Section:
             if str(source) != "default"
         ]
         heads = ("<option", "<value", "<set by")
-        note = f"{len(view.sources) - len(rows)} other options have their default."
+        note = f"{len(view.sources) - len(rows)} other options have their default values."
         blocks.append(Folded(f"{len(rows)} options that were set", [Table("", heads, rows, note)]))
     blocks.append(Folded("The whole configuration (config.yaml)", text=clean_lines(view.config)))
-    for key, reason in (("scaled", "that the scale changed"), ("adjusted", "that gave way or were not used")):
+    for key, reason in (("scaled", "changed by the scale"), ("adjusted", "adjusted to other options, or not used")):
         notes = [clean(str(note)) for note in (view.summary or {}).get(key) or ()]
         if notes:
             blocks.append(Folded(f"{len(notes)} option(s) {reason}", [Notes(notes)]))
@@ -103,18 +107,20 @@ def config_section(view: View) -> Section:
 
 
 def environment_section(view: View) -> Section:
-    """Machine, software and file systems."""
+    """Builds the section on machine, software and file systems."""
     title = "Environment"
     environment = view.environment
     if environment is None:
         environment = {key: value for key, value in view.recording.facts.items() if key not in (*_COMMAND, "config")}
         if not environment:
-            return Section("environment", title, [Absent(f"The machine was not recorded. {view.get_run}")])
+            return Section(
+                "environment", title, [Absent(f"The description of the machine was not recorded. {view.get_run}")]
+            )
     return Section("environment", title, [environment_block(environment)])
 
 
 def environment_block(environment: Mapping[str, Any]) -> Folded:
-    """The content of ``environment.json``, folded."""
+    """Builds a folded block with the content of ``environment.json``."""
     why = environment.get("not_measured")
     why = why if isinstance(why, Mapping) else {}
     rows = []
@@ -139,22 +145,22 @@ def _headline(environment: Mapping[str, Any]) -> str:
 
 
 def skipped_section(view: View) -> Section:
-    """Files that could not be read, and the reasons."""
+    """Builds the section on files that are missing or could not be read, with the reasons."""
     notes = [*view.missing, *(f"{skipped.path}: {skipped.reason}" for skipped in view.recording.events.skipped)]
     left = len(notes) - _MOST_SKIPPED
-    shown = [clean(note) for note in notes[:_MOST_SKIPPED]] + ([f"and {left} more"] if left > 0 else [])
+    shown = [clean(note) for note in notes[:_MOST_SKIPPED]] + ([f"and {left} more entries"] if left > 0 else [])
     if not shown:
-        return Section("skipped", "Left out", [Text("Nothing: every record could be read.")])
-    return Section("skipped", "Left out", [Notes(shown)])
+        return Section("skipped", "Missing data", [Text("No data are missing: every record was read.")])
+    return Section("skipped", "Missing data", [Notes(shown)])
 
 
 def clean_lines(text: str) -> str:
-    """Text of several lines without other control characters."""
+    """Removes control characters other than line ends from a text of several lines."""
     return "\n".join(clean(line) for line in text.splitlines())
 
 
 def _yaml(text: str | None) -> Any:
-    """Values of a configuration as text, null, lists and groups; empty if it is damaged."""
+    """Parses the values of a configuration: text, null, lists and groups; empty if it is damaged."""
     try:
         return parse_document(text, "config.yaml").tree if text else {}
     except ConfigError:
@@ -162,7 +168,7 @@ def _yaml(text: str | None) -> Any:
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of everything inside; lists are numbered."""
+    """Yields the dotted name and the value of every entry; list entries are numbered."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from _flat(item, f"{prefix}.{name}" if prefix else str(name))

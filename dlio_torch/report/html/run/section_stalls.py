@@ -1,4 +1,4 @@
-"""The section on stalls: causes of the trainer's waits."""
+"""Builds the section on stalls: the causes of the trainer's waits for data."""
 
 from __future__ import annotations
 
@@ -28,40 +28,49 @@ _STALL_COLOURS = {
     "unexplained": GREY,
 }
 _STALL_MEANS = {
-    "device": "the awaited batch's reads, as far as the device delivered them",
-    "page_cache": "the awaited batch's reads, as far as memory delivered them",
-    "decode": "decompressing, parsing and copying in the library, and spans decode",
-    "read": "the awaited batch's reads, where the three above cannot be told apart",
+    "device": "reading the awaited batch: waiting for bytes that the device delivers",
+    "page_cache": "reading the awaited batch: copying bytes out of the page cache",
+    "decode": "decompressing, parsing and copying in the format's library, and spans decode",
+    "read": "reading the awaited batch, where device, page cache and decoding cannot be told apart",
     "preprocess": "preprocessing of the awaited batch",
     "collate": "collating the awaited batch",
-    "hand_over": "from the end of the worker's work to the trainer's having the batch",
-    "starved": "a worker had the work and was not scheduled",
+    "hand_over": "transfer of the batch: from the end of the worker's work until the trainer has the batch",
+    "starved": "a worker had work, but no CPU core",
     "not_started": "no worker had begun the batch",
-    "unexplained": "none of these",
+    "unexplained": "time with none of the other causes",
 }
 
 
 def stall_section(view: View) -> Section:
-    """The waits of each step by cause, and a table of the causes."""
+    """Builds the figure of each step's wait by cause, and the table of the causes."""
     counted = view.summary["io"]["device_read_share"] is not None if view.summary is not None else None
     frame = stalls.attribute(view.recording, counted)
     if frame is None or not len(frame):
-        return Section("stalls", _TITLE, [Absent(f"No wait of a trainer was recorded (spans fetch). {view.get_run}")])
+        return Section(
+            "stalls", _TITLE, [Absent(f"No wait of the trainer for data was recorded (spans fetch). {view.get_run}")]
+        )
     parts = [part for part in stalls.PARTS if frame[part].notna().any() and frame[part].sum() > 0]
     if parts == ["unexplained"]:
         waited = format_duration(float(frame["wait_s"].sum()))
         text = (
-            f"{len(frame)} steps waited {waited} for data. The causes are unknown: the recording has no spans of "
-            "loader threads and workers. Runs of python -m dlio_torch record them."
+            f"{len(frame)} steps waited {waited} for data. The causes are not known, because the recording has no "
+            "spans of loader threads and workers. Run the application with python -m dlio_torch to record these "
+            "spans."
         )
-        figure = _figure(view, frame, parts, "Wait of each step", "Height of a bar = the wait (fetch) of one step.")
+        figure = _figure(
+            view,
+            frame,
+            parts,
+            ("Time that each step waited for data"),
+            ("The height of a bar is the wait (fetch) of one step."),
+        )
         return Section("stalls", _TITLE, [Text(text), *figure])
     attribution = stalls.summary(frame, int(view.summary["warmup"]["steps"]) if view.summary is not None else 0)
     caption = (
-        "Each wait (fetch) is split by the activity of the awaited batch's producer: reading, decoding, collating and "
-        "so on. The parts add up to the wait."
+        "Time that each step waited for data (fetch), split by the activity of the awaited batch's producer: "
+        "reading, decoding, collating and so on. The parts of a bar add up to the wait."
     )
-    figure = _figure(view, frame, parts, "Wait of each step by cause", caption)
+    figure = _figure(view, frame, parts, "Time that each step waited for data, by cause", caption)
     return Section("stalls", _TITLE, [Text(attribution["sentence"]), *figure, _table(attribution)])
 
 
@@ -76,11 +85,11 @@ def _figure(view: View, frame: pd.DataFrame, parts: list[str], title: str, capti
         name="stalls",
         label="wait per step",
     )
-    caption += " Steps of all ranks in order of time"
-    caption += f"; a bar is the mean of {drawn.group} of them" if drawn.group > 1 else ""
-    caption += f"; {drawn.cut} bars reach beyond the axis (▲)." if drawn.cut else "."
+    caption += " The bars show the steps of all ranks in order of time"
+    caption += f"; a bar is the mean of {drawn.group} steps" if drawn.group > 1 else ""
+    caption += f"; {drawn.cut} bars extend beyond the axis (▲)." if drawn.cut else "."
     estimated = [_word(part) for part in parts if part in stalls.ESTIMATED]
-    status = f"Estimated: {', '.join(estimated)}; the rest exact" if estimated else "Exact"
+    status = f"Estimated: {', '.join(estimated)}; the other parts are exact" if estimated else "Exact"
     return [Figure(drawn.svg, title, caption, f"{status}; {view.cache}.")]
 
 
@@ -98,13 +107,13 @@ def _table(attribution: dict[str, Any]) -> Table:
         )
     total = NOT_MEASURED if attribution["wait_s"] is None else format_duration(attribution["wait_s"])
     ahead = attribution["ahead_s"]
-    note = "Warm-up left out. " + (
-        ""
-        if ahead is None
-        else f"Reading further ahead could have saved at most {format_duration(ahead)} of the waits."
+    note = "Warm-up steps are left out. " + (
+        "" if ahead is None else f"Deeper prefetching could have saved at most {format_duration(ahead)} of the waits."
     )
     foot = ["all waits", total, "", f"{attribution['steps']} steps"]
-    return Table("Causes of waiting", ("<cause", "time", "share", "<what it is"), rows, note, foot)
+    return Table(
+        "Causes of the waits for data", ("<cause", "time", "share", "<activity of the producer"), rows, note, foot
+    )
 
 
 def _word(part: str) -> str:

@@ -1,4 +1,4 @@
-"""Sections on training: the timeline of steps, and the breakdown of the time."""
+"""Builds the sections on training: the timeline of steps, and the breakdown of the time."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _CATEGORY_COLOURS = {
     "other": PARTS["other"],
 }
 _CATEGORY_MEANS = {
-    "read": "library read calls: spans open and read",
-    "load": "the loader's work: read, decode, preprocess, collate",
-    "wait": "the trainer's fetch of its next batch",
-    "copy": "batches on their way to the GPU",
+    "read": "read calls of the format's library: spans open and read",
+    "load": "the loader's work: reading, decoding, preprocessing and collating",
+    "wait": "the trainer's wait for its next batch",
+    "copy": "copies of batches to the GPU",
     "compute": "emulated or real compute",
-    "allreduce": "exchange of gradients",
+    "allreduce": "exchange of gradients between the ranks",
     "train": "compute and allreduce",
     "checkpoint": "writing checkpoints",
     "evaluate": "evaluations",
@@ -44,33 +44,34 @@ _CATEGORY_MEANS = {
 
 
 def step_section(view: View) -> Section:
-    """The timeline of steps and a table of their parts."""
+    """Builds the timeline of steps and the table of their parts."""
     if view.steps is None or not len(view.steps):
         return Section("steps", "Steps", [Absent(f"No step was recorded. {view.get_run}")])
     drawn = step_figure(view.steps)
     blocks: list[Block] = []
     if drawn is not None:
         caption = (
-            "Height of a bar = fetch + copy + compute + allreduce + checkpoint + other of one training step, as the "
-            "trainer timed them; other = start of the next step - the others."
+            "Time of each training step: fetch + copy + compute + allreduce + checkpoint + other, as the trainer "
+            "measured them. Other is the time until the start of the next step that no other part covers."
         )
         if drawn.group > 1:
             caption += (
-                f" A bar is the mean of {drawn.group} consecutive steps, the line the slowest step of each group."
+                f" A bar is the mean of {drawn.group} consecutive steps; the line is the slowest step of each group."
             )
         if drawn.hidden_ranks:
             caption += (
-                f" {drawn.hidden_ranks} ranks are left out: shown are the first, the last and those that wait most."
+                f" {drawn.hidden_ranks} ranks are not shown: the figure has the first rank, the last rank and those "
+                "that wait most."
             )
         if drawn.cut:
-            caption += f" {drawn.cut} bars reach beyond the axis (▲)."
+            caption += f" {drawn.cut} bars extend beyond the axis (▲)."
         if drawn.evaluations:
-            caption += f" {drawn.evaluations} steps of evaluations are left out."
-        blocks.append(Figure(drawn.svg, "Time of each training step", caption, view.status_spans))
+            caption += f" {drawn.evaluations} evaluation steps are left out."
+        blocks.append(Figure(drawn.svg, "Time of each training step, by part", caption, view.status_spans))
     if view.summary is not None and view.summary["step"]["duration_s"] is not None:
         blocks.append(_parts_table(view.summary))
     if not blocks:
-        blocks.append(Absent("Only steps of evaluations were recorded."))
+        blocks.append(Absent("Only evaluation steps were recorded."))
     return Section("steps", "Steps", blocks)
 
 
@@ -88,15 +89,15 @@ def _parts_table(summary: Any) -> Table:
     whole = summary["step"]["duration_s"]
     foot = ["whole step", *(format_duration(whole[name]) for name in ("mean", "median", "p95", "max")), ""]
     note = (
-        "Measured steps of all ranks, warm-up and evaluations left out. Share = sum of the part / elapsed time, mean "
-        "over ranks. A part that the run does not have is not measured."
+        "Times of the measured steps of all ranks; warm-up and evaluation steps are left out. Share: sum of the "
+        "part's times / elapsed time, mean over ranks. Parts that the run does not have are not measured."
     )
-    return Table("Parts of a step", ("<part", "mean", "median", "p95", "max", "share"), rows, note, foot)
+    return Table("Time of each part of a step", ("<part", "mean", "median", "p95", "max", "share"), rows, note, foot)
 
 
 def breakdown_section(view: View) -> Section:
-    """Merged times of reading, loading, training and checkpoints."""
-    title = "Breakdown of the time"
+    """Builds the breakdown of the run time into reading, loading, training and checkpoints."""
+    title = "Breakdown of the run time"
     frame = breakdown(view.recording)
     whole = frame[(frame["epoch"] < 0) & frame["seconds"].notna()]
     known = [name for name in CATEGORIES if (whole["category"] == name).any() and name not in ("posix", "other")]
@@ -132,13 +133,13 @@ def _phase_figure(table: pd.DataFrame, stacked: list[str], status: str) -> Figur
         texts={name: [format_duration(value) for value in shown[name]] for name in stacked},
     )
     caption = (
-        "Phases of the trainer, one after another: wait = fetch of the next batch, other = measured time - the phases. "
-        "A phase's time is the length of the union of its intervals. What loader workers do behind them is in the "
-        "table."
+        "Run time split into the phases of the trainer, which follow one another: wait is the fetch of the next "
+        "batch, other is the measured time outside of all phases. The time of a phase is the length of the union of "
+        "its intervals. The table below the figure contains the work of loader workers."
     )
     if len(shown) < len(table):
-        caption += f" {len(table) - len(shown)} ranks are left out."
-    return Figure(svg, "Run time by phase", caption, status)
+        caption += f" {len(table) - len(shown)} ranks are not shown."
+    return Figure(svg, "Run time of each rank, by phase of the trainer", caption, status)
 
 
 def _phase_table(whole: pd.DataFrame) -> Table:
@@ -155,13 +156,13 @@ def _phase_table(whole: pd.DataFrame) -> Table:
         rows.append([name, format_duration(mean), percent(float(share[name])), spread, _CATEGORY_MEANS[name]])
     time = "mean of ranks" if ranks > 1 else "time"
     note = (
-        "Length of the union of a category's intervals over all processes and threads of a rank (TimeLogger's merged "
-        "intervals): what runs side by side counts once. Loading goes on behind the training, so the categories do not "
-        "add up to the measured time; wait, copy, train, checkpoint, evaluate and other do. Share = time / the "
-        "rank's measured time, from its first span to its last, without the generation of data; "
-        "means are over the ranks that have the category."
+        "Time of a category: length of the union of its intervals over all processes and threads of a rank "
+        "(TimeLogger's merged intervals), so concurrent work counts once. Loading runs concurrently with training, "
+        "so the categories do not add up to the measured time; wait, copy, train, checkpoint, evaluate and other "
+        "do. Share: time / measured time of the rank (from its first span to its last, without the generation of "
+        "data). Means are over the ranks that have the category."
     )
-    heads = ("<category", time, "of measured", *(("range of ranks",) if ranks > 1 else ()), "<what it is")
+    heads = ("<category", time, "share of measured time", *(("range over ranks",) if ranks > 1 else ()), "<definition")
     if ranks == 1:
         rows = [[*row[:3], row[4]] for row in rows]
     return Table("Categories", heads, rows, note)
@@ -175,5 +176,7 @@ def _epoch_table(epochs: pd.DataFrame) -> Table:
         for epoch, row in means.head(_MOST_EPOCHS).iterrows()
     ]
     left = len(means) - len(rows)
-    note = "As above, within each epoch, mean of ranks." + (f" {left} later epochs are left out." if left else "")
+    note = ("Times within each epoch, defined as in the table of the whole run; means over the ranks.") + (
+        f" {left} later epochs are not shown." if left else ""
+    )
     return Table("Epochs", ("epoch", *names), rows, note)

@@ -1,4 +1,4 @@
-"""The distribution of transfer sizes in classes of powers of two."""
+"""Draws the distribution of transfer sizes in power-of-two classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 def size_figure(edges: Ints, calls: dict[str, Ints], moved: dict[str, Ints], name: str = "sizes") -> str:
-    """Bars of calls and of bytes for each class of sizes.
+    """Draws bars of the calls and of the bytes in each size class.
 
     Args:
         edges: lower ends of the classes: 0, 1, 2, 4, 8 bytes and so on; the last class is empty.
@@ -54,16 +54,16 @@ def size_figure(edges: Ints, calls: dict[str, Ints], moved: dict[str, Ints], nam
             above.set_ylim(bottom=0.7)
             above.minorticks_off()
         above.set_ylabel("calls (log scale)" if logarithmic else "calls")
-        below.set_ylabel(f"{unit} moved")
+        below.set_ylabel(f"bytes moved ({unit})")
         above.yaxis.set_major_formatter(_grouped)
         _ticks(below, place)
         legend(figure, [(f"{kind}s", READ if kind == "read" else WRITE) for kind in kinds])
-        below.set_xlabel("bytes that a call moved")
+        below.set_xlabel("transfer size (bytes moved by a call)")
         return to_svg(figure, name, "Number of calls and bytes moved by transfer size", tips)
 
 
 def size_class(edges: Ints, number: int) -> str:
-    """A class in words: ``4 KiB to 8 KiB``."""
+    """Text on a size class: ``4 KiB to 8 KiB``."""
     low, high = int(edges[number]), int(edges[number + 1])
     return format_size(low) if high == low + 1 else f"{format_size(low)} to below {format_size(high)}"
 

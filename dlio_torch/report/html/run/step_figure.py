@@ -1,4 +1,4 @@
-"""The timeline of steps: time of each step by part, one plot per rank."""
+"""Draws the timeline of steps: the time of each step by part, in one plot per rank."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StepFigure:
-    """The figure, and facts for its caption.
+    """The timeline of steps as a figure, with the facts for its caption.
 
     Args:
         svg: text of the element.
@@ -48,7 +48,7 @@ class StepFigure:
 
 @dataclass(frozen=True)
 class _Bars:
-    """The bars of a rank, in ms or another unit."""
+    """The bars of one rank, in ms or another unit."""
 
     rank: int
     edges: Floats
@@ -59,7 +59,7 @@ class _Bars:
 
 
 def step_figure(steps: pd.DataFrame) -> StepFigure | None:
-    """Bars of steps, stacked by part.
+    """Draws bars of steps, stacked from their parts.
 
     A run of more than 240 steps is shown in groups of consecutive steps: a bar is the mean of its group, a line
     above it the slowest step of the group.  Of more than four ranks, the first, the last and the two that
@@ -92,8 +92,8 @@ def step_figure(steps: pd.DataFrame) -> StepFigure | None:
         if any(rank_bars.warmup for rank_bars in bars):
             entries.append(("warm-up", _SHADE))
         legend(figure, entries)
-        plots[-1].set_xlabel("training step, counted on over all epochs")
-        text = f"Time of each training step by part, {len(bars)} ranks, longest {format_duration(longest)}"
+        plots[-1].set_xlabel("training step, numbered over all epochs")
+        text = f"Time of each training step by part, {len(bars)} ranks, longest step {format_duration(longest)}"
         svg = to_svg(figure, "steps", text)
     hidden = int(training["rank"].nunique()) - len(bars)
     return StepFigure(svg, group, tuple(ranks), hidden, cut, len(steps) - len(training))
@@ -108,7 +108,7 @@ def _chosen(training: pd.DataFrame) -> list[int]:
 
 
 def _durations(steps: pd.DataFrame, rank: int) -> tuple[Floats, pd.DataFrame]:
-    """Nanoseconds of each part of each training step of a rank, shape ``(steps, parts)``, and their rows."""
+    """Nanoseconds of each part of a rank's training steps, shape ``(steps, parts)``, and the steps' rows."""
     mine = steps[steps["rank"] == rank].sort_values("start_ns", kind="stable")
     parts = mine[[f"{name}_ns" for name in DRAWN[:-1]]].to_numpy(np.float64)
     loop = (mine["phase"] == EVAL).to_numpy()

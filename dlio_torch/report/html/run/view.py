@@ -1,4 +1,4 @@
-"""Data of a report, and figures that several of its sections share."""
+"""Data of a report, and the figures that several of its sections share."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from dlio_torch.report.run_verdict import percent
 from dlio_torch.units import format_duration, format_size
 
 GET_CALLS = (
-    "I/O calls were not recorded. A run records them with trace.posix=true, any other program with "
+    "I/O calls were not recorded. Set trace.posix=true to record them in a run, or record any other program with "
     "python -m dlio_torch trace -- CMD."
 )
 _LEAD = 50  # of the time that an axis shows, before the first span of training
-_GET_RUN = "Recorded in a run of python -m dlio_torch only; logs of other programs do not hold it."
+_GET_RUN = "Only a run of python -m dlio_torch records these data; logs of other programs do not contain them."
 
 
 @dataclass(frozen=True)
 class View:
-    """A recording with the other files of its run.
+    """A recording and the other files of its run.
 
     Args:
         recording: events, counters and notes.
@@ -57,17 +57,21 @@ class View:
 
     @property
     def get_run(self) -> str:
-        """Advice on recording data that only runs contain."""
-        return "This run lacks it, see Left out." if self.recording.kind == "run" else _GET_RUN
+        """Sentence on how to record data that only runs contain."""
+        return (
+            ('This run did not record these data; see the section "Missing data" for the reason.')
+            if self.recording.kind == "run"
+            else _GET_RUN
+        )
 
     @cached_property
     def calls(self) -> pd.DataFrame:
-        """The I/O calls, each byte at one layer only."""
+        """The I/O calls, with each byte counted at one layer only."""
         return select(self.recording)
 
     @cached_property
     def moves(self) -> pd.DataFrame:
-        """The reads and writes among the calls."""
+        """The reads and writes among the I/O calls."""
         codes = class_codes(self.calls)
         rows: pd.DataFrame = self.calls[(codes == CLASSES.index(READ)) | (codes == CLASSES.index(WRITE))]
         return rows
@@ -80,39 +84,39 @@ class View:
 
     @cached_property
     def io_time(self) -> IoTime:
-        """The time spent in I/O calls."""
+        """Time spent in I/O calls."""
         return io_time(self.calls, runtime_s=self.recording.runtime_s, ranks=self.recording.world_size)
 
     @cached_property
     def sizes(self) -> dict[str, Sizes]:
-        """The transfer sizes of reads, of writes, and of all."""
+        """Transfer sizes of reads, of writes, and of both."""
         return sizes_by_class(self.moves)
 
     @cached_property
     def bandwidth(self) -> dict[str, Bandwidth]:
-        """The bandwidth of reads, of writes, and of all."""
+        """Bandwidth of reads, of writes, and of both."""
         return bandwidth(self.moves)
 
     @cached_property
     def order(self) -> dict[str, Shares]:
-        """Sequential shares of reads, writes and both, per process and file."""
+        """Sequential and consecutive shares of reads, writes and both, per process and file."""
         return shares(self.moves, "process")
 
     @cached_property
     def files(self) -> pd.DataFrame:
-        """The table of files."""
+        """Table of the I/O of each file."""
         return io_tables.files(self.recording)
 
     @cached_property
     def counted_only(self) -> dict[str, tuple[int, int]]:
-        """Bytes read and written that only counters contain, by layer."""
+        """Bytes read and written that are in counters but not in recorded calls, by layer."""
         rows = self.files[self.files["source"] == "counters"]
         sums = rows.groupby("layer")[["bytes_read", "bytes_written"]].sum()
         return {str(layer): (int(read), int(written)) for layer, read, written in sums.itertuples() if read or written}
 
     @property
     def counted_words(self) -> str:
-        """These bytes as text; empty if there are none."""
+        """Text on the bytes that are only in counters; empty if there are none."""
         parts = []
         for layer, (read, written) in self.counted_only.items():
             moved = [f"{format_size(size)} {verb}" for size, verb in ((read, "read"), (written, "written")) if size]
@@ -121,13 +125,13 @@ class View:
 
     @property
     def placed_words(self) -> str:
-        """The accesses that the sequential share covers; empty if it covers all."""
+        """Text on the accesses that the sequential share covers; empty if it covers all."""
         placed, moves = self.order["all"].accesses, len(self.moves)
         return f"of the {placed:,} of {moves:,} accesses whose offset is known" if placed < moves else ""
 
     @cached_property
     def measured(self) -> tuple[int, int] | None:
-        """Begin and end of a run's measurement, from its first span to its last, ns; None: no run, or unknown."""
+        """Begin and end of a run's measured time, from its first span to its last, ns; None if it is not known."""
         frame = self.recording.events.frame
         if self.recording.kind != "run" or not is_span(frame, ("fetch",)).any():
             return None
@@ -135,7 +139,7 @@ class View:
 
     @cached_property
     def io_share(self) -> tuple[float, str] | None:
-        """Share of the time in I/O calls, and the time that it refers to."""
+        """Share of the time spent in I/O calls, and the name of that time."""
         if self.measured is not None:
             low, high = np.array([self.measured[0]]), np.array([self.measured[1]])
             times = union(self.calls["start_ns"].to_numpy(), self.calls["end_ns"].to_numpy())
@@ -145,7 +149,7 @@ class View:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """Begin and end of the time axes, ns: all events, of a run from shortly before its first training span."""
+        """Begin and end of the time axes, ns: all events, or a run from shortly before its first training span."""
         frame = self.recording.events.frame
         if not len(frame):
             return 0, 0
@@ -157,7 +161,7 @@ class View:
 
     @property
     def before_window(self) -> str:
-        """A sentence on events before the begin of the time axes; empty if there are none."""
+        """Sentence on events before the begin of the time axes; empty if there are none."""
         frame = self.recording.events.frame
         before = (self.window[0] - int(frame["start_ns"].min())) * 1e-9 if len(frame) else 0.0
         return f" The time axis begins {format_duration(before)} into the run, just before training." if before else ""
@@ -171,7 +175,7 @@ class View:
 
     @property
     def cache(self) -> str:
-        """The state of the page cache in a few words, for captions."""
+        """State of the page cache in a few words, for captions."""
         share = self.summary["io"]["device_read_share"] if self.summary is not None else None
         if share is None:
             return "state of the page cache not measured"
@@ -180,17 +184,17 @@ class View:
 
     @property
     def status_calls(self) -> str:
-        """Origin of figures of I/O calls."""
-        times = "" if self.recording.trusted_times else " (times are those of a program slowed by tracing)"
-        return f"Exact, every recorded call{times}; {self.cache}."
+        """Status line of figures of I/O calls: accuracy and state of the page cache."""
+        times = "" if self.recording.trusted_times else " (times are those of a program slowed down by tracing)"
+        return f"Exact: every recorded call{times}; {self.cache}."
 
     @property
     def status_spans(self) -> str:
-        """Origin of figures of spans and step records."""
-        return f"Exact, every recorded interval; {self.cache}."
+        """Status line of figures of spans and step records: accuracy and state of the page cache."""
+        return f"Exact: every recorded interval; {self.cache}."
 
     @property
     def command_line(self) -> str | None:
-        """The command of a recorded program, if it is known."""
+        """Command line of a recorded program; None if it is not known."""
         command = (self.command or {}).get("command") or self.recording.facts.get("command")
         return command if command is None or isinstance(command, str) else " ".join(map(str, command))

@@ -646,7 +646,11 @@ def test_at_most_five_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [line.rstrip() for line in stream.getvalue().splitlines()]
     assert lines[0] == "It waits."
     assert lines[1] == "  1. do that (with loader.read_threads=0)"
-    assert lines[5:] == ["  5. do that (with loader.read_threads=0)", "  and 2 more in summary.json", "Mind that."]
+    assert lines[5:] == [
+        "  5. do that (with loader.read_threads=0)",
+        "  and 2 more pieces of advice in summary.json",
+        "Mind that.",
+    ]
 
 
 # --- real runs: the cause is known by construction, and following the advice helps ---------------
@@ -766,7 +770,7 @@ def test_the_report_shows_advice_with_its_evidence(tmp_path: Path, monkeypatch: 
     assert "loader.num_workers=" in text
     assert "Evidence for loader.num_workers=" in text
     assert "making.seconds_per_batch" in text
-    assert "Checked, and not advised" in text or "withheld" not in text
+    assert "Changes that were checked and are not recommended" in text or "withheld" not in text
 
 
 def test_runs_without_spans_advise_what_their_figures_say(tmp_path: Path) -> None:

@@ -513,7 +513,9 @@ def test_a_program_that_executes_one_that_cannot_be_recorded_is_told(static: Pat
     assert found["read_bytes"] < 200_000  # what Python itself did not read by calls
     text = io.StringIO()
     print_io(analyse(recording), text)
-    assert "a process went on after its last counters were taken" in " ".join(text.getvalue().split())
+    assert "lower bounds, because a process continued after its last counters were read" in " ".join(
+        text.getvalue().split()
+    )
 
 
 def test_a_program_that_nothing_was_recorded_of_is_told_with_its_bytes(static: Path, big: Path, tmp_path: Path) -> None:

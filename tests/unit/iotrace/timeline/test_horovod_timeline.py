@@ -96,7 +96,7 @@ def test_the_timeline_of_a_run_lies_inside_its_allreduces(tmp_path: Path) -> Non
     arguments += ["trace.horovod=true", "dist.horovod.fusion_threshold_bytes=1MiB"]
     ended = run_ranks("horovod", 2, ["-m", "dlio_torch", *arguments], cwd=tmp_path)
     assert [rank.exit_code for rank in ended] == [0, 0], ended[0].stderr
-    assert "fusion of at most 1 MiB (option)" in ended[0].stdout
+    assert "tensor fusion up to 1 MiB (option)" in ended[0].stdout
     directory = RunDir(tmp_path / "run")
     for found in (directory.summary, directory.environment):
         told: dict[str, Any] = directory.read_json(found)

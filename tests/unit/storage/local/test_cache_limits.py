@@ -329,8 +329,8 @@ def test_a_run_is_a_share_of_the_limit_at_its_own_requests(tmp_path: Path, monke
         4,
     )
     assert storage_text(found) == (
-        "2 MiB/s over whole epochs: 50.0 % of 4 MiB/s (fio-9: random reads of 128 KiB by 4 threads, evicted before), "
-        "12.5 % of the most, 16 MiB/s"
+        "2 MiB/s read on average over the epochs: 50.0 % of the limit 4 MiB/s (fio-9: random reads of 128 KiB by 4 "
+        "threads, evicted before), 12.5 % of the largest measured rate 16 MiB/s"
     )
 
 
@@ -376,10 +376,11 @@ def test_a_run_without_files_has_no_share() -> None:
     [
         (REACHED, "cache: cold: 4 MiB evicted in 100 ms; 0.0 % of the data are in the page cache"),
         (replace(REACHED, attempts=3, cached_share=0.5, reached=False, why="it is mapped"),
-         "cache: cold: 4 MiB evicted 3 times in 100 ms; not reached: 50.0 % of the data are in the page cache: "
+         "cache: cold: 4 MiB evicted 3 times in 100 ms; the requested state was not reached: 50.0 % of the "
+         "data are in the page cache: "
          "it is mapped"),
         (replace(REACHED, cached_share=None, reached=None, why="nobody tells"),
-         "cache: cold: 4 MiB evicted in 100 ms; not checked: nobody tells"),
+         "cache: cold: 4 MiB evicted in 100 ms; the result was not checked: nobody tells"),
     ],
 )  # fmt: skip
 def test_one_line_says_what_was_done(prepared: CachePreparation, line: str) -> None:

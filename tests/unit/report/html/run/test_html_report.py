@@ -92,9 +92,9 @@ def test_a_finished_run(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_text())
     assert "minimal, scale tiny" in page.text
     assert "Time of each training step" in page.text
-    assert "Run time by phase" in page.text
+    assert "Run time of each rank, by phase of the trainer" in page.text
     assert "Compute and I/O over time" in page.text
-    assert "Origin of the bytes of each epoch" in page.section("cache") or summary["io"]["read_bytes"] is None
+    assert "Bytes read in each epoch, by origin" in page.section("cache") or summary["io"]["read_bytes"] is None
     assert "epoch 2" in page.section("steps")
     assert "not measured" in page.section("steps")  # no allreduce on one rank: not "0 s"
     assert "hdf5" in page.section("contents")
@@ -179,7 +179,7 @@ def test_counters_only(tmp_path: Path) -> None:
     counted = recording(calls(0, ["-"]), kind="darshan", counters=pd.DataFrame([row]), world_size=8)
     page = Page(write_report(counted, tmp_path / "page.html"))
     check(page)
-    assert "read 5 MiB" in page.text
+    assert "The program's counters contain 5 MiB read" in page.text
     assert "/data/a.h5" in page.section("files")
     for key in ("sizes", "rates", "access"):
         assert "Not recorded." in page.section(key)
@@ -192,10 +192,10 @@ def test_what_only_counters_know_is_told_beside_the_calls(tmp_path: Path) -> Non
     both = recording(calls(50, ["/data/a"]).assign(offset=-1), kind="darshan", counters=pd.DataFrame(rows))
     page = Page(write_report(both, tmp_path / "page.html"))
     check(page)
-    assert "by counters alone 3 MiB written through stdio" in page.text
-    assert "by counters alone: calls not recorded" in page.section("overview")
+    assert "by counters without recorded calls 3 MiB written through stdio" in page.text
+    assert "known from counters: single calls were not recorded" in page.section("overview")
     assert "1 file in 2 rows, one per layer and file" in page.section("files")
-    assert "in no row, 3 MiB written through stdio" in page.section("ranks")
+    assert "a further 3 MiB written through stdio, which no row includes" in page.section("ranks")
 
 
 def test_what_the_order_is_computed_from_is_said(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_nothing_recorded_at_all(tmp_path: Path) -> None:
     page = Page(write_report(recording(calls(0, ["-"])), tmp_path / "page.html"))
     check(page)
     assert not page.captions
-    assert "Nothing was recorded" in page.text
+    assert "No figures of single ranks were recorded" in page.text
     assert "python -m dlio_torch trace -- CMD" in page.section("sizes")
 
 
@@ -254,7 +254,7 @@ def test_calls_without_offsets_have_sizes_and_no_positions(tmp_path: Path) -> No
     page = Page(write_report(recording(frame), tmp_path / "page.html"))
     check(page)
     assert "Figure" in page.section("sizes")
-    assert "Positions in files: the source does not tell" in page.section("access")
+    assert "Positions in files are not known: the recording does not contain them" in page.section("access")
 
 
 def test_many_files_of_many_ranks_stay_small(tmp_path: Path) -> None:
@@ -265,12 +265,12 @@ def test_many_files_of_many_ranks_stay_small(tmp_path: Path) -> None:
     assert re.search(r"300,000 accesses are drawn as [\d,]+ marks", page.section("access"))
     assert "400 files, the 20 with most bytes" in page.section("files")
     assert "380 more files" in page.section("files")
-    assert "32 more ranks are left out" in page.section("overlap")
+    assert "32 more ranks are not shown" in page.section("overlap")
 
 
 def test_untrusted_times_are_said(tmp_path: Path) -> None:
     slowed = recording(calls(50, ["/a"]), kind="strace", trusted_times=False)
-    assert "slowed by tracing" in Page(write_report(slowed, tmp_path / "page.html")).captions[0]
+    assert "slowed down by tracing" in Page(write_report(slowed, tmp_path / "page.html")).captions[0]
 
 
 def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
