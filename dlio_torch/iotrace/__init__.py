@@ -1,1 +1,1 @@
-"""Recordings of I/O: recorder, importers of other tools' logs, event tables, figures and comparison."""
+"""Records, imports, analyses and compares the I/O calls of programs."""

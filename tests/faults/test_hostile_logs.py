@@ -96,7 +96,7 @@ def test_members_of_an_archive_stay_in_its_folder(tmp_path: Path) -> None:
 def test_an_archive_that_would_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_archive, "_UNPACKED_BYTES", 1000)
     path = archive(tmp_path / "x.tar", {"a.strace": bytes(999), "b.strace": bytes(2)})
-    with pytest.raises(DataError, match=r"x\.tar holds more than"):
+    with pytest.raises(DataError, match=r"x\.tar is too large to unpack: it contains more than"):
         open_recording(path)
 
 

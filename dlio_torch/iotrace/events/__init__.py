@@ -1,1 +1,1 @@
-"""Event tables: calls and spans of all processes, from the files of an events folder."""
+"""Reads the event files of all processes of a run into one table of calls and spans."""

@@ -1,4 +1,4 @@
-"""The budget file ``rank<r>.budget``: the bytes and files that the processes of a rank may record in all."""
+"""Reads the budget file ``rank<r>.budget``, which limits the bytes and files that a rank's processes record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUFFIX = ".budget"
 
 @dataclass(frozen=True)
 class SpentBudget:
-    """The limits of one rank, and the amounts taken.
+    """The recording limits of one rank, and the bytes and files used.
 
     Attributes:
         rank: the rank.
@@ -43,12 +43,12 @@ def budget_path(directory: Path, rank: int) -> Path:
 
 
 def budget_files(directory: Path, rank: int | None = None) -> list[Path]:
-    """Existing budget files of an events folder; of one rank, or of all."""
+    """Existing budget files of an events folder, for one rank or all ranks."""
     return sorted(directory.glob("rank*.budget" if rank is None else f"rank{rank}.budget"))
 
 
 def read_budget(path: Path) -> SpentBudget | None:
-    """Content of a budget file; ``None`` if it is damaged or of another kind.
+    """Reads a budget file; returns ``None`` if it is damaged or of another kind.
 
     Raises:
         OSError: it cannot be read.

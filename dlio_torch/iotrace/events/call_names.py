@@ -1,4 +1,4 @@
-"""Names of I/O calls, and the classes in which figures count them.
+"""Names of recorded I/O calls, and the classes in which figures count them.
 
 An event of the layers ``posix``, ``stdio`` and ``mpiio`` has the name of its call as ``op``, without the
 suffix of large-file variants: ``pread64`` is ``pread``, ``openat`` is ``open``.  Sources see different
@@ -22,10 +22,10 @@ SEEK = "seek"
 MAP = "map"
 SYNC = "sync"
 META = "meta"
-"""Calls on names and attributes: stat, rename, unlink, truncate, opens that failed and so on."""
+"""Calls on names and attributes: stat, rename, unlink, truncate, failed opens and so on."""
 
 FAILED_OPEN = "failed_open"
-"""Recorded name of a failed open of a file or folder; of class ``meta``, so that it counts as no open."""
+"""Recorded name of a failed open of a file or folder; its class is ``meta``, so it does not count as an open."""
 
 CLASSES = (OPEN, CLOSE, READ, WRITE, SEEK, MAP, SYNC, META)
 
@@ -57,7 +57,7 @@ def normal_name(call: str) -> str:
 
 
 def printable(name: str) -> str:
-    r"""A name as text that can be encoded: bytes of a path that are no UTF-8 are written ``\xff``.
+    r"""A name as printable text: bytes of a path that are not UTF-8 are written as ``\xff``.
 
     Control characters are written likewise: such a name must not command a terminal.
     pandas cannot hash the lone surrogates that stand for bytes in Python's own file names.
@@ -70,12 +70,12 @@ def printable(name: str) -> str:
 
 
 def class_of(op: str) -> str:
-    """Class of a call by its recorded name; ``meta`` if it is in no other class."""
+    """Class of a call by its recorded name; ``meta`` for names in no other class."""
     return _CLASS.get(op, META)
 
 
 def class_codes(frame: pd.DataFrame) -> npt.NDArray[np.int8]:
-    """Index into :data:`CLASSES` of each row's call.
+    """Index into :data:`CLASSES` for the call in each row.
 
     Rows of the layer ``app`` get a value, too; select by layer first.
     """

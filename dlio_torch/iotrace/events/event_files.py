@@ -1,4 +1,4 @@
-"""Reads the files of an events folder, one process at a time; damaged files as far as possible.
+"""Reads the files of an events folder, one process at a time; of damaged files, the usable part.
 
 Damaged and truncated files are read as far as they go.
 """
@@ -34,7 +34,7 @@ assert _DTYPE.itemsize == RECORD.size
 
 @dataclass(frozen=True)
 class Process:
-    """One process that recorded events.
+    """A process that recorded events.
 
     Args:
         rank: its rank.
@@ -60,12 +60,12 @@ class Process:
 
 
 class Unreadable(Exception):
-    """A file cannot be read; the message says why."""
+    """Raised if an event file cannot be read; the message gives the reason."""
 
 
 @dataclass
 class EventFile:
-    """Content of one file of a process.
+    """Content of one event file of a process.
 
     Args:
         layer: of its events, ``app`` or ``posix``.
@@ -88,14 +88,14 @@ class EventFile:
     notes: list[tuple[Path, str]]
 
 
-ENDED_EARLY = "later spans of this process are missing: there was no room for them"
-"""Note on a process that could not record all of its spans."""
+ENDED_EARLY = "later spans of this process are missing: the disk, or the recording limit, had no room for them"
+"""Note on a process that could not record all its spans."""
 LAYERS = {".spans": "app", ".posix": "posix"}
-"""Layer of the events by suffix of the file."""
+"""Layer of the events in a file, by the file's suffix."""
 
 
 def read_part(path: Path) -> EventFile:
-    """Reads one file and its table of names.
+    """Reads one event file and its table of names.
 
     Raises:
         Unreadable: it gives nothing.
@@ -111,7 +111,7 @@ def read_part(path: Path) -> EventFile:
 
 @dataclass
 class _Names:
-    """A table of names: strings by id (None where a line is missing), and what else it tells."""
+    """A table of names: strings by id (None where a line is missing), and facts about the process."""
 
     process: Process
     parent_pid: int
@@ -125,10 +125,10 @@ def _read_names(path: Path) -> _Names:
         # What is left of a mapped file is filled with zeros.
         lines = path.read_bytes().rstrip(b"\0").split(b"\n")
     except FileNotFoundError as error:
-        raise Unreadable("its table of names is missing") from error
+        raise Unreadable("the table of names is missing") from error
     notes: list[str] = []
     if lines.pop() != b"":
-        notes.append("the last line is cut off")
+        notes.append("the last line of the table of names is cut off")
     head: dict[str, Any] | None = None
     strings: dict[int, str] = {}
     threads: dict[int, str] = {}
@@ -148,18 +148,18 @@ def _read_names(path: Path) -> _Names:
                 parent_pid = int(entry.get("parent_pid", -1))
                 head_values = {key: kind(entry[key]) for key, kind in _HEAD.items()}
                 if not all(-_TIMES < value < _TIMES for value in head_values.values() if isinstance(value, int)):
-                    raise ValueError("a number out of all proportion")
+                    raise ValueError("the table of names contains a number that is too large")
                 if not all(-_IDS <= head_values[key] < _IDS for key in ("rank", "pid")):
-                    raise ValueError("no process")
+                    raise ValueError("the table of names contains no process")
                 method = entry["start_method"]
                 head_values["start_method"] = None if method is None else printable(str(method))
                 head = head_values
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             damaged += 1
     if head is None:
-        raise Unreadable("its table of names does not say which process it belongs to")
+        raise Unreadable("the table of names does not say to which process it belongs")
     if damaged:
-        notes.append(f"{damaged} lines are damaged")
+        notes.append(f"{damaged} lines of the table of names are damaged")
     if strings and max(strings) > len(strings) + damaged:
         notes.append(f"{max(strings) - len(strings)} names are missing")
     # Ids count from 1 without gaps; an absurd id in a damaged line must not make an absurd list.
@@ -191,7 +191,7 @@ _IDS, _TIMES = 1 << 31, 1 << 61  # of the columns of the table; sums of times st
 
 
 def _read_records(path: Path, names: Sequence[str | None]) -> tuple[np.ndarray[Any, Any], list[str], ProcessIo | None]:
-    """The usable records (writable), notes on omissions, and the account of the process."""
+    """Reads the usable records (a writable array), notes on omissions, and the account of the process."""
     size = path.stat().st_size
     account: ProcessIo | None = None
     notes: list[str] = []
@@ -225,14 +225,14 @@ def _read_records(path: Path, names: Sequence[str | None]) -> tuple[np.ndarray[A
 
 
 def _check_span_header(data: bytes) -> tuple[int, bool]:
-    """Size of a span file's header, and whether its process failed to record all spans."""
+    """Checks the header of a span file; returns its size, and whether the process failed to record all spans."""
     if len(data) < HEADER.size:
-        raise Unreadable(f"it ends within its header, after {len(data)} bytes")
+        raise Unreadable(f"the file ends within its header, after {len(data)} bytes")
     magic, version, record_size, *_, ended_early = HEADER.unpack(data)
     if magic == bytes(len(MAGIC)):
-        raise Unreadable("its header is empty: the process ended while it made the file")
+        raise Unreadable("the header is empty: the process ended while it created the file")
     if magic != MAGIC:
-        raise Unreadable("it is no span file")
+        raise Unreadable("the file is not a span file")
     if version != VERSION or record_size != RECORD.size:
-        raise Unreadable(f"its version is {version}, this program reads {VERSION}")
+        raise Unreadable(f"the file has format version {version}, but this program reads version {VERSION}")
     return HEADER.size, bool(ended_early)

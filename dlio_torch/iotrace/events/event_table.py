@@ -1,4 +1,4 @@
-"""Reads an events folder into one table of events of all processes.
+"""Reads an events folder into one table of the events of all processes.
 
 ``rank*.spans`` come from :mod:`dlio_torch.iotrace.recorder.spans`, ``rank*.posix`` from the preloaded library of
 :mod:`dlio_torch.iotrace.recorder`; what the columns say of I/O calls is written in
@@ -45,7 +45,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class EventTable:
-    """All events of a run.
+    """All events and processes of a run.
 
     Args:
         frame: one row per event, sorted by ``start_ns``; columns as in the module's text.
@@ -69,7 +69,7 @@ class EventTable:
 
 
 def read_events(directory: Path | str, rank: int | None = None) -> EventTable:
-    """All spans and calls in an events folder, those of living processes included.
+    """Reads all spans and calls in an events folder, also those of processes that still run.
 
     Times of machines with other clocks are moved to the clock of the first process, through both
     anchors; they are then as exact as the machines' wall clocks.
@@ -114,7 +114,7 @@ def read_events(directory: Path | str, rank: int | None = None) -> EventTable:
 
 
 def _spent(directory: Path, rank: int | None, skipped: list[Skipped]) -> tuple[SpentBudget, ...]:
-    """Reads the budgets of the ranks; notes exhausted ones."""
+    """Reads the recording budgets of the ranks, and adds notes on exhausted ones."""
     budgets: list[SpentBudget] = []
     for path in budget_files(directory, rank):
         try:
@@ -123,23 +123,23 @@ def _spent(directory: Path, rank: int | None, skipped: list[Skipped]) -> tuple[S
             skipped.append(Skipped(path, str(error)))
             continue
         if spent is None:
-            skipped.append(Skipped(path, "it is damaged"))
+            skipped.append(Skipped(path, "the file is damaged"))
             continue
         budgets.append(spent)
         if spent.full_ns:
             skipped.append(
                 Skipped(
                     path,
-                    f"spans and calls of rank {spent.rank} end before the run does: {spent.files} files and "
-                    f"{spent.bytes} bytes of events were there (trace.limit_files={spent.limit_files}, "
-                    f"trace.limit_bytes={spent.limit_bytes})",
+                    f"spans and calls of rank {spent.rank} stop before the end of the run: its recording limit was "
+                    f"reached after {spent.files} files and {spent.bytes} bytes of events "
+                    f"(trace.limit_files={spent.limit_files}, trace.limit_bytes={spent.limit_bytes})",
                 )
             )
     return tuple(budgets)
 
 
 def _tree(directory: Path, skipped: list[Skipped]) -> dict[str, list[UnrecordedProcess]]:
-    """Unrecorded processes that the process which started the recording saw, by machine."""
+    """Reads, by machine, the unrecorded processes that the recording's first process saw."""
     path = directory / TREE_FILE
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
@@ -148,7 +148,9 @@ def _tree(directory: Path, skipped: list[Skipped]) -> dict[str, list[UnrecordedP
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        skipped.append(Skipped(path, f"it is damaged: {error}" if isinstance(error, OSError) else "it is damaged"))
+        skipped.append(
+            Skipped(path, (f"the file is damaged: {error}") if isinstance(error, OSError) else ("the file is damaged"))
+        )
         return {}
 
 
@@ -202,7 +204,7 @@ def _frame(parts: Sequence[EventFile]) -> pd.DataFrame:
 def _recode(
     local: np.ndarray[Any, Any], names: Sequence[str | None], ids: dict[str, int]
 ) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Maps the ids of one process to codes of all processes; -1: none."""
+    """Maps the ids of one process to the codes of all processes; -1 for no name."""
     codes = np.full(len(names), -1, np.int32)
     for number in np.unique(local).tolist():
         name = names[number]
@@ -213,7 +215,7 @@ def _recode(
 
 
 def _merged(parts: Sequence[EventFile]) -> list[Process]:
-    """One entry per process, from the first of its files; by rank, trainer first."""
+    """Merges the files of each process to one entry, sorted by rank, trainer first."""
     merged: dict[tuple[int, int], Process] = {}
     with_spans = set()
     for part in parts:

@@ -1,4 +1,4 @@
-"""Path patterns that select the recorded files, for the preloaded library and for strace's text.
+"""Path patterns that select the recorded files, for the preloaded library and for strace.
 
 A pattern with ``*``, ``?`` or ``[`` is a shell pattern for the whole absolute path (``*`` matches slashes, too);
 any other is a file, or a folder with all that lies in it.
@@ -24,11 +24,11 @@ NO_FILES = (
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty*", "/dev/pts", "/dev/ptmx"),
     *("/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/infiniband", "/dev/fuse"),
 )
-"""Character devices, for sources that do not distinguish them from files."""
+"""Character devices, which some sources do not distinguish from files."""
 
 
 def default_exclude() -> tuple[str, ...]:
-    """Patterns of files that are no data: system folders, this Python's installation, Python code."""
+    """Patterns of files that are not data: system folders, this Python's installation, Python code."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, site.getusersitepackages()}
     prefixes -= {"/", str(Path.home()), "/usr"}
     # Python asks for every folder above its own, again and again.
@@ -48,13 +48,15 @@ def check(option: str, patterns: Sequence[str]) -> None:
     """Raises ConfigError for a pattern that can match nothing."""
     for pattern in patterns:
         if "\n" in pattern:
-            raise ConfigError(f"{option} pattern {pattern!r} holds a line break", hint="write ? in its place")
+            raise ConfigError(
+                f"{option} pattern {pattern!r} contains a line break", hint=("write ? instead of the line break")
+            )
         if not pattern.startswith(("/", "*", "?", "[")):
-            raise ConfigError(f"{option} pattern {pattern!r} can match no absolute path", hint=f"write '*/{pattern}'")
+            raise ConfigError((f"{option} pattern {pattern!r} matches no absolute path"), hint=f"write '*/{pattern}'")
 
 
 def selector(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str], bool]:
-    """A function that selects paths: absolute, included (if there are such patterns), not excluded."""
+    """Returns a function that selects paths: absolute, included (if there are such patterns), not excluded."""
     included, excluded = _matcher(include), _matcher(exclude)
     return lambda path: path.startswith("/") and (not include or included(path)) and not excluded(path)
 
@@ -73,7 +75,7 @@ def _matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
 
 
 def _only(folder: str) -> str:
-    """A pattern for the folder itself, without its content."""
+    """Pattern that matches a folder itself, without its content."""
     return f"{folder[:-1]}[{folder[-1]}]"
 
 

@@ -1,4 +1,4 @@
-"""The header of a ``.posix`` file: bytes that a process moved in all, by its calls and by the kernel's count.
+"""Reads the header of a ``.posix`` file: total bytes that a process moved, by its calls and by the kernel's count.
 
 The two sums are of the same moment (the *snapshot*), which is the end of the process where it had the time to
 take one (``complete``), else the last time that its file grew.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 TREE_FILE = "tree.json"
-"""File of the events folder that lists unrecorded processes, as the process that started the recording saw them."""
+"""Name of the file of the events folder that lists unrecorded processes."""
 
 MAGIC = b"DLIOPOSX"
 VERSION = 1
@@ -70,14 +70,14 @@ class ProcessIo:
     snapshot_ns: int = 0
 
     def __add__(self, later: ProcessIo) -> ProcessIo:
-        """Sum of two parts of one process (before and after an exec)."""
+        """Sum of two parts of one process's account (before and after an exec)."""
         sums: dict[str, Any] = {name: _sum(getattr(self, name), getattr(later, name)) for name in _SUMMED}
         return replace(self, complete=self.complete and later.complete, **sums)
 
 
 @dataclass(frozen=True)
 class UnrecordedProcess:
-    """A process that did not load the recorder: it is linked statically, or changes its user.
+    """A process that did not load the recorder, because it is linked statically or changes its user.
 
     Or the part of a process in which it ran such a program, after one that was recorded (exec).
 
@@ -102,7 +102,7 @@ class UnrecordedProcess:
     ended_ns: int = 0
 
     def covers(self, ended_ns: int) -> bool:
-        """Whether the kernel may have counted a process that ended at this time with this one."""
+        """Whether the kernel's count of this process may include another process that ended at this time."""
         return self.began_ns < ended_ns and (self.ended_ns == 0 or ended_ns <= self.ended_ns)
 
 
@@ -115,7 +115,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 
 def parse_header(data: bytes) -> tuple[ProcessIo, int, list[str]]:
-    """Account of a process, size of the header, and notes on missing parts of the file.
+    """Parses the header: account of the process, size of the header, and notes on missing parts of the file.
 
     Args:
         data: the first bytes of the file; :data:`HEADER_BYTES` are enough.
@@ -124,16 +124,16 @@ def parse_header(data: bytes) -> tuple[ProcessIo, int, list[str]]:
         ValueError: these are not the first bytes of such a file; the message says why.
     """
     if len(data) < HEADER_BYTES:
-        raise ValueError(f"it ends within its header, after {len(data)} bytes")
+        raise ValueError(f"the file ends within its header, after {len(data)} bytes")
     magic, version, record_size, rank, pid, _, _, size, *rest = _HEADER.unpack_from(data)
     if magic == bytes(len(MAGIC)):
-        raise ValueError("its header is empty: the process ended while it made the file")
+        raise ValueError("the header is empty: the process ended while it created the file")
     if magic != MAGIC:
-        raise ValueError("it is no file of recorded calls")
+        raise ValueError("the file does not contain recorded calls")
     if version != VERSION:
-        raise ValueError(f"its version is {version}, this program reads {VERSION}")
+        raise ValueError(f"the file has format version {version}, but this program reads version {VERSION}")
     if record_size != RECORD_BYTES or size < HEADER_BYTES or size % RECORD_BYTES:
-        raise ValueError("its header is damaged")
+        raise ValueError("the header of the file is damaged")
     flags, complete, limit, snapshot_ns, rings, dropped, traced_read, traced_write, mapped, *counters = rest
     start, end = counters[:5], counters[5:]
     changes = [b - a if a >= 0 and b >= 0 else None for a, b in zip(start, end, strict=True)]
@@ -155,18 +155,18 @@ def parse_header(data: bytes) -> tuple[ProcessIo, int, list[str]]:
         snapshot_ns=snapshot_ns,
     )
     notes: list[str] = []
-    left_out = f"{dropped} later calls were left out" if dropped else "later calls, if any, were left out"
+    left_out = f"{dropped} later calls were not recorded" if dropped else "later calls, if any, were not recorded"
     if flags & _LIMIT_REACHED:
-        notes.append(f"the limit of {limit} bytes for each process was reached: {left_out}")
+        notes.append(f"the limit of {limit} bytes per process was reached: {left_out}")
     if flags & _BUDGET_SPENT:
-        notes.append(f"the limit of all processes of the rank together was reached: {left_out}")
+        notes.append(f"the limit of all processes of the rank was reached: {left_out}")
     if flags & _NO_ROOM:
-        notes.append(f"the file could not grow (disk full, or folder removed): {left_out}")
+        notes.append(f"the event file could not grow (disk full, or folder removed): {left_out}")
     return account, size, notes
 
 
 def merge(accounts: Iterable[ProcessIo]) -> tuple[ProcessIo, ...]:
-    """Joins the accounts of a process with several files."""
+    """Joins the accounts of a process that has several files."""
     merged: dict[tuple[int, int], ProcessIo] = {}
     for account in accounts:
         key = (account.rank, account.pid)
@@ -180,7 +180,7 @@ _WORTH_BYTES = 1 << 16  # as in the library
 def without_recorded(
     children: Sequence[UnrecordedProcess], accounts: Iterable[ProcessIo], parents: Mapping[int, int]
 ) -> list[UnrecordedProcess]:
-    """Subtracts the bytes of children that an unrecorded process waited for and that have entries of their own.
+    """Subtracts bytes of awaited children that have their own entries from an unrecorded process.
 
     Args:
         children: as the tables of names of one machine tell them.

@@ -1,4 +1,4 @@
-"""The I/O of a program as one source records it: a run, a trace, or a log of another tool.
+"""The I/O of a program as recorded by one source: a run, a trace, or a log of another tool.
 
 ``events`` is the table of :mod:`dlio_torch.iotrace.events.event_table`.  In rows of the layers ``posix``, ``stdio`` and
 ``mpiio``:
@@ -46,12 +46,12 @@ COUNTERS = (
     "consecutive_reads",
     "consecutive_writes",
 )
-"""Columns of a table of counters; -1 (NaN for times): not recorded."""
+"""Columns of a table of counters; -1 (NaN for times) means not recorded."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The I/O of one program, or of one run of the emulator.
+    """The recorded I/O of one program, or of one run of the emulator.
 
     Args:
         path: file or folder that it was read from.
@@ -80,14 +80,14 @@ class Recording:
 
     @property
     def io(self) -> pd.DataFrame:
-        """The rows of I/O calls, all layers but ``app``."""
+        """Rows of the I/O calls, of all layers but ``app``."""
         frame = self.events.frame
         rows: pd.DataFrame = frame[frame["layer"] != "app"]
         return rows
 
     @property
     def spans(self) -> pd.DataFrame:
-        """The rows of layer ``app``."""
+        """Rows of the spans, of layer ``app``."""
         frame = self.events.frame
         rows: pd.DataFrame = frame[frame["layer"] == "app"]
         return rows

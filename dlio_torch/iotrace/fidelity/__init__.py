@@ -1,1 +1,1 @@
-"""Similarity of two recordings, component by component, beside the noise between equal ones."""
+"""Compares two recordings component by component, and relates their distance to the noise of repeated runs."""

@@ -28,11 +28,11 @@ from dlio_torch.units import format_size
 Ints = NDArray[np.int64]
 
 _LAYERS: dict[Kind, tuple[str, ...]] = {"darshan": ("posix", "mpiio"), "strace": ("posix",)}
-"""Layers in which a source records each call; absent sources record all layers."""
+"""Layers in which a source records each call; sources that are not listed record all layers."""
 
 
 def bring_together(a: Recording, b: Recording, files: Sequence[tuple[str, str]] | None = None) -> Both:
-    """Aligned sides of two recordings.
+    """Aligns two recordings to sides that can be compared.
 
     Args:
         a: one recording.
@@ -59,8 +59,8 @@ def bring_together(a: Recording, b: Recording, files: Sequence[tuple[str, str]] 
             left_out += parts[-1].left_out + _counters_alone(label, recording, layers)
         if not parts[-1].files.names:
             raise DataError(
-                f"{recording.path}: it records no read or write of a data file to compare",
-                hint="run it with trace.posix=true"
+                f"{recording.path}: the recording contains no read or write of a data file, so nothing can be compared",
+                hint="repeat the run with trace.posix=true"
                 if recording.kind == "run" and not recording.sees
                 else "; ".join(recording.notes) or None,
             )
@@ -70,7 +70,7 @@ def bring_together(a: Recording, b: Recording, files: Sequence[tuple[str, str]] 
     for part, numbers in zip(parts, (pairing.file_a, pairing.file_b), strict=True):
         others = int(np.count_nonzero(numbers < 0))
         if others:
-            left_out.append(f"files: {others} data file{'s' * (others > 1)} of {part.label} that --files does not name")
+            left_out.append(f"files: {others} data file{'s' * (others > 1)} of {part.label} not selected by --files")
     return Both(
         parts[0].side(pairing.file_a, pairing.part_a, processes, threads),
         parts[1].side(pairing.file_b, pairing.part_b, processes, threads),
@@ -104,7 +104,7 @@ class _Traced:
         self.files = SideFiles(names, self._moved(READ)[self._data], self._moved(WRITE)[self._data])
 
     def knows(self, column: str) -> bool:
-        """Whether each call has a process (or thread)."""
+        """Whether the process (or thread) of each call is known."""
         return bool((self._calls[column].to_numpy() >= 0).all())
 
     def side(self, number: Ints, part: Ints, processes: bool, threads: bool) -> Side:
@@ -144,12 +144,14 @@ class _Traced:
                 rows.append(f"{name}: {calls:,} calls of {self.label}, which the other side's source does not record")
         if program.any():
             calls = int(np.count_nonzero(program[self._codes]))
-            rows.append(f"program files: {calls:,} calls of {self.label}, on Python modules, libraries and the like")
+            rows.append(
+                f"program files: {calls:,} calls of {self.label} on Python modules, libraries and similar files"
+            )
         return rows
 
 
 class _CounterSide:
-    """A side with counters only."""
+    """A side that has only counters, no single calls."""
 
     def __init__(self, label: str, recording: Recording, counted: pd.DataFrame) -> None:
         self.label = label
@@ -161,7 +163,7 @@ class _CounterSide:
         self.files = SideFiles(tuple(str(name) for name in moved.index), read, written)
 
     def knows(self, column: str) -> bool:
-        """Counters do not distinguish threads."""
+        """False: counters distinguish neither processes nor threads."""
         return False
 
     def side(self, number: Ints, part: Ints, processes: bool, threads: bool) -> Side:
@@ -183,17 +185,17 @@ class _CounterSide:
 
 
 def _counters_alone(label: str, recording: Recording, layers: tuple[str, ...]) -> list[str]:
-    """Sentences on data that only the counters of a side with events contain."""
+    """Sentences on the bytes that are only in the counters of a side with events."""
     if recording.counters is None:
         return []
     others = tuple(name for name in IO_LAYERS[:2] if name not in layers)  # MPI-IO ends in POSIX calls
     counters = _data_files(recording.counters, others)
     moved = counters[["bytes_read", "bytes_written"]].sum().sum()
-    return [f"{', '.join(others)}: {format_size(moved)} of {label}, which only its counters tell of"] if moved else []
+    return [f"{', '.join(others)}: {format_size(moved)} of {label}, which only its counters contain"] if moved else []
 
 
 def _numbered(counted: pd.DataFrame, files: SideFiles, number: Ints, part: Ints) -> pd.DataFrame:
-    """Counters of the compared files."""
+    """The counters of the compared files, with numbered files."""
     numbers = pd.DataFrame({"file": list(files.names), "number": number, "part": part})
     table: pd.DataFrame = counted.merge(numbers[number >= 0], on="file")
     return table

@@ -47,9 +47,9 @@ _MEASURES: tuple[Measure, ...] = (
 _MOST_PAIRS = 64
 _MOST_NOISE = 28
 _SAYS_NOTHING = 0.5
-"""A component with a higher floor could hardly exceed its limit and is not judged."""
+"""Chance distance above which a component could hardly exceed its limit and is not judged."""
 _OF_ROLES = ("files", "bytes by file")
-"""Components in which ranks of one run differ by role, not by chance."""
+"""Components in which the ranks of a run differ by role, not by chance."""
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def compare(
     repeats_a: Sequence[Recording] = (),
     repeats_b: Sequence[Recording] = (),
 ) -> Comparison:
-    """Compares two recordings from any sources.
+    """Compares two recordings of any sources.
 
     Args:
         a: one recording, for example the application's log.
@@ -95,7 +95,7 @@ def compare(
         components, missing = _measure(both.a, both.b, terms)
     if not components:
         raise DataError(
-            f"{a.path} and {b.path}: they have no figure in common that could be compared",
+            f"{a.path} and {b.path} cannot be compared: no figure was recorded on both sides",
             hint="; ".join(f"{component.name}: {component.reason}" for component in missing[:3]) or None,
         )
     noise, noise_from = _noise(both, terms, wanted, (a, *repeats_a), (b, *repeats_b), per_rank)
@@ -123,7 +123,7 @@ def _measure(a: Side, b: Side, terms: Terms) -> tuple[list[Component], list[Miss
         for result in measure(a, b, terms):
             if isinstance(result, MeasuredComponent) and result.floor >= _SAYS_NOTHING:
                 shown = measures.between(*(f"{count:,}" for count in result.calls))
-                missing.append(Missing(result.name, f"too few calls ({shown})"))
+                missing.append(Missing(result.name, f"too few calls for a comparison ({shown})"))
             elif isinstance(result, MeasuredComponent):
                 limit = LIMITS[result.name]
                 components.append(
@@ -135,7 +135,7 @@ def _measure(a: Side, b: Side, terms: Terms) -> tuple[list[Component], list[Miss
 
 
 def _over_pairs(pairs: Sequence[tuple[Side, Side]], terms: Terms) -> tuple[list[Component], list[Missing]]:
-    """Medians over pairs of ranks; a component that no pair could measure is missing."""
+    """Distances as medians over pairs of ranks; a component that no pair could measure is missing."""
     by_name: dict[str, list[tuple[Component, int, int]]] = {}
     missing: dict[str, Missing] = {}
     for a, b in pairs:
@@ -156,8 +156,8 @@ def _rank_pairs(both: Both) -> list[tuple[Side, Side]]:
     for side in (both.a, both.b):
         if side.coarse:
             raise ConfigError(
-                f"--per-rank (command line): {side.recording.path} has counters only",
-                hint="compare without --per-rank",
+                f"--per-rank (command line): {side.recording.path} contains only counters, which have no single ranks",
+                hint="compare the recordings without --per-rank",
             )
     of_a, of_b = ({rank: side.of_rank(rank) for rank in side.ranks} for side in (both.a, both.b))
     if of_a.keys() == of_b.keys():
@@ -172,7 +172,7 @@ def _rank_pairs(both: Both) -> list[tuple[Side, Side]]:
 
 
 def _roles(side: Side) -> dict[int, frozenset[tuple[int, int]]]:
-    """Sets of files that each rank reads, and sets that it writes."""
+    """Sets of files that each rank reads, and sets of files that each rank writes."""
     moves = side.transfers(READ) | side.transfers(WRITE)
     ranks = side.calls["rank"].to_numpy()[moves]
     used = group([ranks, side.part[moves], side.kind[moves]]).representative
@@ -183,7 +183,7 @@ def _roles(side: Side) -> dict[int, frozenset[tuple[int, int]]]:
 
 
 def _leader(side: Side) -> int | None:
-    """The first rank if no other has its role (it alone writes checkpoints, say); else None."""
+    """The first rank if no other rank has its role (for example, it alone writes checkpoints); else None."""
     first, *others = _roles(side).items()
     return first[0] if others and first[1] not in dict(others).values() else None
 
@@ -202,7 +202,7 @@ def _noise(
     runs_b: Sequence[Recording],
     per_rank: bool,
 ) -> tuple[dict[str, float], str | None]:
-    """Noise by component (the larger distance between repeats of either side), and its source."""
+    """Noise of each component (the larger distance between repeats of either side), and its source."""
     sides: list[list[dict[str, float]]] = []
     said: list[str] = []
     for label, side, runs, place in (("A", both.a, runs_a, 0), ("B", both.b, runs_b, 1)):
@@ -256,18 +256,18 @@ def _beyond(component: Component, noise: dict[str, float]) -> Component:
 
 
 def _other_storage(a: Recording, b: Recording, same_storage: bool | None) -> str | None:
-    """Reason why durations of the two are not comparable; None: they are."""
+    """Reason why the durations of the two sides cannot be compared; None if they can be."""
     for label, recording in (("A", a), ("B", b)):
         if not recording.trusted_times:
-            return f"the times of {SOURCES[recording.kind]} ({label}) are not those of the undisturbed program"
+            return f"times recorded by {SOURCES[recording.kind]} ({label}) are not those of the undisturbed program"
     if same_storage is not None:
-        return None if same_storage else "the storage is not the same"
+        return None if same_storage else "both sides used different storage"
     if a.path == b.path:
         return None
     places = [_place(recording) for recording in (a, b)]
     if None not in places and places[0] == places[1]:
         return None
-    return "it is not known that both used the same storage (--storage same says so)"
+    return "it is not known whether both sides used the same storage (--storage same states that they did)"
 
 
 def _place(recording: Recording) -> tuple[object, object] | None:
@@ -279,7 +279,7 @@ def _place(recording: Recording) -> tuple[object, object] | None:
 
 
 def _grouped(missing: Sequence[Missing]) -> list[str]:
-    """One sentence for each reason, with all components that are missing for it."""
+    """One sentence for each reason, with all components that are missing because of it."""
     reasons: dict[str, list[str]] = {}
     for component in missing:
         reasons.setdefault(component.reason, []).append(component.name)

@@ -1,4 +1,4 @@
-"""Result of a comparison: components, the worst one, and the user's limits."""
+"""Result of a comparison: its components, the worst component, and the user's limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMED = 6
 
 @dataclass(frozen=True)
 class Component:
-    """One aspect of the similarity of two sides.
+    """One component of a comparison: its distance, limit, noise and figures.
 
     Args:
         name: of :data:`dlio_torch.iotrace.fidelity.measures.LIMITS`, where its formula is.
@@ -40,17 +40,17 @@ class Component:
 
     @property
     def beyond_noise(self) -> float:
-        """The distance, less the noise if that is known."""
+        """The distance minus the noise, if the noise is known."""
         return self.distance if self.excess is None else self.excess
 
     @property
     def allowed(self) -> float:
-        """Largest distance that counts as alike."""
+        """Largest distance at which both sides count as alike."""
         return max(self.limit, self.floor)
 
     @property
     def alike(self) -> bool:
-        """Whether the distance is small enough."""
+        """Whether the distance is within the limit."""
         return self.beyond_noise <= self.allowed
 
 
@@ -89,12 +89,15 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """One sentence on the worst component."""
+        """Verdict of the comparison in one sentence, with the worst component."""
         worst = self.components[0]
         beyond = " beyond the noise" if worst.excess is not None else ""
         figures = f"{worst.name} {worst.beyond_noise:.3g}{beyond} (limit {worst.allowed:.2g}; {worst.detail})"
         if self.alike:
-            return f"Alike in all {len(self.components)} components that could be measured; the furthest is {figures}."
+            return (
+                f"Alike in all {len(self.components)} components that could be measured; the largest distance "
+                f"relative to its limit is {figures}."
+            )
         others = [component.name for component in self.components[1:] if not component.alike]
         also = f"; also {', '.join(others[:_NAMED])}" if others else ""
         more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
@@ -102,7 +105,7 @@ class Comparison:
 
 
 def check(comparison: Comparison, limits: Iterable[str]) -> list[str]:
-    """One sentence for each limit of the user that is exceeded.
+    """One sentence for each limit of the user that the comparison exceeds.
 
     A limit is ``METRIC:LIMIT``, where the metric is a component's name or ``worst``, which stands for every
     component; its sentence names the first of the comparison's order and counts the rest.  The distance counts
@@ -123,7 +126,9 @@ def check(comparison: Comparison, limits: Iterable[str]) -> list[str]:
             missed += [_missed(component, limit) + more for component in over[:1]]
         elif name not in by_name:
             reasons = (line.partition(": ") for line in comparison.left_out)
-            why = next((reason for names, _, reason in reasons if name in names.split(", ")), "neither side has any")
+            why = next(
+                (reason for names, _, reason in reasons if name in names.split(", ")), ("neither side has data for it")
+            )
             missed.append(f"{name}: not measured ({why})")
         elif by_name[name].beyond_noise > limit:
             missed.append(_missed(by_name[name], limit))
@@ -143,11 +148,12 @@ def _limit(text: str) -> tuple[str, float]:
     name, colon, value = text.rpartition(":")
     if not colon:
         raise ConfigError(
-            f"--fail {text} (command line): expected METRIC:LIMIT", hint="write for example --fail worst:0.2"
+            f"--fail {text} (command line): the value does not have the form METRIC:LIMIT",
+            hint="write for example --fail worst:0.2",
         )
     if name != "worst" and name not in LIMITS:
         raise ConfigError(
-            f"--fail {text} (command line): there is no component {name!r}",
+            f"--fail {text} (command line): there is no component {name!r} in a comparison",
             hint=f"write one of worst, {', '.join(LIMITS)}, a colon and a limit, for example --fail worst:0.2",
         )
     try:
@@ -156,7 +162,7 @@ def _limit(text: str) -> tuple[str, float]:
         limit = float("nan")
     if not limit >= 0:
         raise ConfigError(
-            f"--fail {text} (command line): the limit {value!r} is no number of at least 0",
+            f"--fail {text} (command line): the limit {value!r} is not a number of at least 0",
             hint=f"write for example --fail '{name}:0.1'",
         )
     return name, limit

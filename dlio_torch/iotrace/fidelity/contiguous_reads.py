@@ -1,4 +1,4 @@
-"""Contiguous reads: bytes taken from one place before the reader jumps elsewhere (samples in order, or shuffled).
+"""Contiguous parts of reads: the bytes read before the reader jumps elsewhere (samples in order, or shuffled).
 
 The accesses of a stream (:mod:`dlio_torch.iotrace.figures.access_order`) are cut at *far* jumps, those of more than
 :data:`NEAR` bytes.  A piece that begins near the end of one of the last :data:`RECENT` pieces of its stream
@@ -20,14 +20,14 @@ from dlio_torch.iotrace.figures.row_groups import group
 Ints = NDArray[np.int64]
 
 NEAR = 1 << 20
-"""Bytes; a longer jump is far."""
+"""Largest jump in bytes that counts as near."""
 
 RECENT = 8
-"""Number of earlier pieces that a piece may continue; more would match by chance in a small file."""
+"""Number of earlier parts that a new part may continue; with more, small files would match by chance."""
 
 
 def contiguous_lengths(accesses: pd.DataFrame, file: Ints, opening: Ints) -> Ints:
-    """Bytes of each contiguous part; empty ones are left out.
+    """Lengths of the contiguous parts, bytes; empty parts are left out.
 
     Args:
         accesses: reads, or writes, that did not fail, with known offsets; in any order.
@@ -64,7 +64,7 @@ def contiguous_lengths(accesses: pd.DataFrame, file: Ints, opening: Ints) -> Int
 
 
 def weighted_ks(a: Ints, b: Ints) -> float:
-    """Kolmogorov-Smirnov distance of two samples of positive values, each weighted by itself; neither is empty."""
+    """Kolmogorov-Smirnov distance of two nonempty samples of positive values, each value weighted by itself."""
     values = np.union1d(a, b)
     below = []
     for sample in (np.sort(a), np.sort(b)):
@@ -74,13 +74,13 @@ def weighted_ks(a: Ints, b: Ints) -> float:
 
 
 def weighted_median(values: Ints) -> int:
-    """The value up to which half of the sum of positive values lies; not of an empty sample."""
+    """The value up to which half of the sum of the positive values lies; the sample must not be empty."""
     values = np.sort(values)
     sums = np.cumsum(values, dtype=float)
     return int(values[np.searchsorted(sums, sums[-1] / 2)])
 
 
 def effective(values: Ints) -> int:
-    """How many equal weights are worth as much as these: ``(sum w)^2 / sum w^2`` (Kish 1965), rounded."""
+    """Number of equal weights with the same effect as these: ``(sum w)^2 / sum w^2`` (Kish 1965), rounded."""
     weights = values.astype(float)
     return round(float(weights.sum() ** 2 / (weights**2).sum()))

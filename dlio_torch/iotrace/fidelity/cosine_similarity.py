@@ -1,4 +1,4 @@
-"""Cosine similarity of two runs as defined in the DLIO paper, for comparison with that paper only.
+"""Computes the cosine similarity of two runs as the DLIO paper defines it, for comparison with that paper only.
 
 The cosine of two vectors of eleven factors, each divided by the larger of its two values.  The paper lists "overall
 I/O time, amount of data, transfer size distribution (min, max, mean, median), achieved bandwidth per
@@ -22,14 +22,14 @@ from dlio_torch.iotrace.figures import access_order
 from dlio_torch.iotrace.figures.intervals import length, union
 
 CAVEAT = (
-    "for parity with the paper only: it does not see a common factor (every figure times 100 scores 1.0), and on a "
-    "real log random offsets score 0.94, two halves of the very same run 0.83"
+    "for comparison with the DLIO paper only: the value ignores a common factor (all figures times 100 still give "
+    "1.0), and on a real log random offsets gave 0.94, two halves of the same run 0.83"
 )
 
 
 @dataclass(frozen=True)
 class Parity:
-    """The paper's cosine similarity.
+    """The DLIO paper's cosine similarity, and its two vectors.
 
     Args:
         cosine: 0 to 1, 1 for vectors that differ by a factor only.
@@ -43,7 +43,7 @@ class Parity:
 
 
 def parity(a: Side, b: Side) -> Parity | None:
-    """Similarity of two sides; None if one has no transfers."""
+    """Cosine similarity of two sides; None if a side has no transfers."""
     of_a, of_b = _factors(a), _factors(b)
     if of_a is None or of_b is None:
         return None
@@ -54,7 +54,7 @@ def parity(a: Side, b: Side) -> Parity | None:
 
 
 def _factors(side: Side) -> dict[str, float] | None:
-    """The vector, of the reads and writes that did not fail."""
+    """The vector of a side: figures of its successful reads and writes."""
     rows = side.transfers(READ) | side.transfers(WRITE)
     if not rows.any():
         return None

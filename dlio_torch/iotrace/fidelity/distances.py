@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 EXACT = 4096
-"""Operation strings up to this length are compared whole; longer ones by windows."""
+"""Length in operations up to which operation strings are compared as a whole; longer ones by windows."""
 
 WINDOW = 2048
 """Operations in a window."""
 
 
 def relative(a: float, b: float) -> float:
-    """``|a - b| / max(a, b)`` of two amounts that are not negative; 0 where both are 0."""
+    """Relative distance ``|a - b| / max(a, b)`` of two amounts that are not negative; 0 if both are 0."""
     largest = max(a, b)
     return abs(a - b) / largest if largest else 0.0
 
 
 def ks(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Kolmogorov-Smirnov distance: the largest difference of the two cumulative distributions.
+    """Kolmogorov-Smirnov distance: the largest difference of two cumulative distributions.
 
     Args:
         a: one sample, not empty.
@@ -85,7 +85,7 @@ def share_floor(a: float, n: int, b: float, m: int) -> float:
 
 
 def total_variation(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Half the sum of differences of two distributions, given as amounts (not negative) of the same cases.
+    """Half the sum of the differences of two distributions, given as amounts (not negative) of the same cases.
 
     0 where both are empty, 1 where one of them is.
     """
@@ -110,7 +110,7 @@ def variation_floor(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def jaccard(common: int, all_of_both: int) -> float:
-    """One minus the common share of two sets; 0 if both are empty."""
+    """One minus the share of elements common to two sets; 0 if both sets are empty."""
     return 1 - common / all_of_both if all_of_both else 0.0
 
 
@@ -224,7 +224,7 @@ def _levenshtein(a: NDArray[Any], b: NDArray[Any], anywhere: bool = False) -> in
 
 
 def cosine(a: NDArray[Any], b: NDArray[Any]) -> float | None:
-    """Cosine of two vectors, each entry divided by the larger of both; None if one has length 0.
+    """Cosine of two vectors, each entry divided by the larger of both; None if a vector has length 0.
 
     Source: H. Devarajan et al., "DLIO: A Data-Centric Benchmark for Scientific Deep Learning
     Applications", CCGrid 2021, section V.B.

@@ -1,4 +1,4 @@
-"""Components of a comparison: the distance that defines each one, and the limit up to which it is alike.
+"""Components of a comparison: the definition of each distance, and its limit.
 
 Every component is a distance from 0 (equal) to 1::
 
@@ -68,7 +68,7 @@ from dlio_torch.iotrace.events.call_names import CLASSES, OPEN, READ, WRITE
 from dlio_torch.iotrace.fidelity.sides import SOURCES, Both, Side
 
 TOLERANCE = 0.01
-"""Share by which equal sizes and jumps may differ: 60 MB and 60 MB + 256 bytes are the same size."""
+"""Relative difference up to which sizes and jumps count as equal: 60 MB and 60 MB + 256 bytes are equal."""
 
 _ALIKE = 0.05
 LIMITS: dict[str, float] = {
@@ -97,7 +97,7 @@ LIMITS: dict[str, float] = {
     "overlap": _ALIKE,
     "exposed I/O": _ALIKE,
 }
-"""The components, with the distances up to which two sides are alike."""
+"""The components, and the largest distances at which two sides count as alike."""
 
 NOUNS = {READ: "reads", WRITE: "writes"}
 
@@ -125,7 +125,7 @@ class MeasuredComponent:
 
 @dataclass(frozen=True)
 class Missing:
-    """A component that cannot be measured, and why."""
+    """A component that cannot be measured, and the reason."""
 
     name: str
     reason: str
@@ -133,7 +133,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Terms:
-    """Conditions of a comparison of two sides.
+    """Conditions under which two sides are compared.
 
     Args:
         both: what they have in common.
@@ -147,7 +147,7 @@ class Terms:
 
     @property
     def sees_opens(self) -> bool:
-        """Whether both sides record opens."""
+        """Whether both sides record calls to open."""
         return all(not side.coarse and OPEN in side.recording.sees for side in (self.both.a, self.both.b))
 
 
@@ -156,24 +156,24 @@ Measure = Callable[[Side, Side, Terms], Measurements]
 
 
 def lacking(key: str, a: Side, b: Side, name: str, counts: list[int]) -> list[Missing] | None:
-    """Components that are missing because a side lacks data: None if neither side does, empty if both do."""
+    """Components that are missing because a side lacks data; None if neither side lacks any, empty if both do."""
     for side in (a, b):
         if side.coarse:
-            return [Missing(key, f"{side.label} has counters only")]
+            return [Missing(key, f"{side.label} contains only counters")]
         if name not in side.recording.sees:
             return [Missing(key, unseen(side))]
     if not any(counts):
         return []
     for side, count in zip((a, b), counts, strict=True):
         if not count:
-            return [Missing(key, f"{side.label} has none")]
+            return [Missing(key, f"{side.label} has no such call")]
     return None
 
 
 def unseen(side: Side) -> str:
-    """Reason: the source of a side does not record a class of calls."""
+    """Reason why the source of a side does not record a class of calls."""
     if side.coarse:
-        return f"the counters of {side.label} do not contain it"
+        return f"the counters of {side.label} do not contain this class of calls"
     return f"not recorded by {SOURCES[side.recording.kind]} ({side.label})"
 
 
@@ -183,5 +183,5 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def between(a: str, b: str) -> str:
-    """Figures of both sides as one text."""
+    """The figures of both sides as one text."""
     return f"A {a}; B {b}"

@@ -1,4 +1,4 @@
-"""Components of amounts: counts, bytes, files and transfer sizes, see :mod:`dlio_torch.iotrace.fidelity.measures`."""
+"""Measures components of amounts: counts, bytes, files, sizes; see :mod:`dlio_torch.iotrace.fidelity.measures`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dlio_torch.iotrace.fidelity.work_per_open import after_beginning, openings
 from dlio_torch.units import format_size
 
 _MIB = 1 << 20
-_EXITS = "not judged, because a process that exits closes its files without a call"
+_EXITS = "not judged, because a process that exits closes its files without a recorded call"
 
 
 def amounts(a: Side, b: Side, terms: Terms) -> Measurements:
-    """Counts and bytes, as they are or scale-free."""
+    """Compares counts and bytes, as they are or scale-free."""
     if terms.scale_free:
         yield from _per_mib(a, b, terms)
         yield from _opens_per_file(a, b)
@@ -39,21 +39,21 @@ def amounts(a: Side, b: Side, terms: Terms) -> Measurements:
 
 
 def files(a: Side, b: Side, terms: Terms) -> Measurements:
-    """Files that occur on both sides."""
+    """Compares the sets of files of both sides."""
     parts = terms.scale_free
     of_a, of_b = (set(np.unique(side.numbers(parts)).tolist()) for side in (a, b))
     common, either = len(of_a & of_b), len(of_a | of_b)
     labels = terms.both.pairing.part_labels if parts else terms.both.pairing.labels
-    shown = [f"{'sets of files' if parts else 'files'}: {common} of both"]
+    shown = [f"{'sets of files' if parts else 'files'}: {common} on both sides"]
     for side, rest in (("A", sorted(of_a - of_b)), ("B", sorted(of_b - of_a))):
         if rest:
-            shown.append(f"{len(rest)} of {side} alone ({', '.join(labels[number] for number in rest[:2])})")
+            shown.append(f"{len(rest)} only on side {side} ({', '.join(labels[number] for number in rest[:2])})")
     detail = ", ".join(shown)
     yield MeasuredComponent("files", distances.jaccard(common, either), detail)
 
 
 def sizes(a: Side, b: Side, terms: Terms) -> Measurements:
-    """Transfer sizes of reads and of writes."""
+    """Compares the transfer sizes of reads and of writes."""
     del terms
     for name in (READ, WRITE):
         key = f"{name} sizes"
@@ -105,14 +105,14 @@ def _per_mib(a: Side, b: Side, terms: Terms) -> Measurements:
         rate_a, rate_b = (count / size * _MIB if count and size else None for count, size in moved)
         if rate_a is None or rate_b is None:
             side = a if rate_a is None else b
-            reason = unseen(side) if side.count(name) is None else f"{side.label} has none"
+            reason = unseen(side) if side.count(name) is None else f"{side.label} has no such call"
             yield Missing(key, reason)
             continue
         yield MeasuredComponent(key, distances.relative(rate_a, rate_b), between(f"{rate_a:,.4g}", f"{rate_b:,.4g}"))
 
 
 def _moved(side: Side, name: str, terms: Terms) -> tuple[int | None, int | None]:
-    """Number and bytes of the transfers; without those that begin an opening if both sides record each call."""
+    """Number and bytes of the transfers; without those at the begin of an opening if both sides record each call."""
     if terms.both.a.coarse or terms.both.b.coarse or name not in side.recording.sees:
         return side.count(name), side.moved(name)
     rows = after_beginning(side, name, openings(side, terms.sees_opens))
@@ -131,7 +131,7 @@ def _opens_per_file(a: Side, b: Side) -> Measurements:
     rate_a, rate_b = rates
     if rate_a is None or rate_b is None:
         side = a if rate_a is None else b
-        yield Missing(key, f"{side.label} has counters only" if side.coarse else unseen(side))
+        yield Missing(key, f"{side.label} contains only counters" if side.coarse else unseen(side))
         return
     distance = distances.relative(rate_a, rate_b)
     moved = [sum(side.moved(name) or 0 for name in NOUNS) for side in (a, b)]
@@ -181,5 +181,5 @@ def _by_file(a: Side, b: Side, terms: Terms) -> MeasuredComponent | Missing:
     direction = "read from" if most < size else "written to"
     shown = between(*(percent(share[most]) for share in shares))
     return MeasuredComponent(
-        key, distance, f"{direction} {labels[most % size]}: {shown}" if distance else "the same shares"
+        key, distance, f"{direction} {labels[most % size]}: {shown}" if distance else "both sides have the same shares"
     )

@@ -1,4 +1,4 @@
-"""Components that depend on time, see :mod:`dlio_torch.iotrace.fidelity.measures`."""
+"""Measures components that depend on time, see :mod:`dlio_torch.iotrace.fidelity.measures`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dlio_torch.units import format_duration, format_rate
 
 _S = 1e-9
 _SHORTEST_S = 1.0
-"""Seconds; within a shorter time, shares of repeated runs differ by more than their limits."""
+"""Seconds below which the shares of repeated runs differ by more than their limits."""
 
 
 def storage(a: Side, b: Side, terms: Terms) -> Measurements:
-    """Durations of calls and bandwidth, comparable on the same storage only."""
+    """Compares durations of calls and bandwidth, which requires the same storage on both sides."""
     if terms.other_storage is not None:
         for name in (f"{name} {figure}" for figure in ("durations", "bandwidth") for name in (READ, WRITE)):
             yield Missing(name, terms.other_storage)
@@ -54,49 +54,51 @@ def storage(a: Side, b: Side, terms: Terms) -> Measurements:
 
 
 def readers(a: Side, b: Side, terms: Terms) -> Measurements:
-    """Threads of a rank that read at the same time."""
+    """Compares the number of threads of a rank that read at the same time."""
     if not terms.both.threads or a.coarse or b.coarse:
-        yield Missing("readers", "a side does not distinguish threads")
+        yield Missing("readers", "threads are not distinguished on one of the sides")
         return
     of_a, of_b = _readers(a), _readers(b)
     if of_a and of_b:
-        shown = [f"{threads:.3g} at one time, a rank" for threads in (of_a, of_b)]
+        shown = [f"{threads:.3g} threads per rank read at the same time" for threads in (of_a, of_b)]
         yield MeasuredComponent("readers", distances.relative(of_a, of_b), between(*shown))
 
 
 def compute(a: Side, b: Side, terms: Terms) -> Measurements:
-    """Share of I/O that overlaps compute, and share of time with exposed I/O."""
+    """Compares the share of I/O that overlaps compute, and the share of time with exposed I/O."""
     del terms
     names = ("overlap", "exposed I/O")
     rows = [_of_rank(side) for side in (a, b)]
     for side, row in zip((a, b), rows, strict=True):
         if row is None:
             for name in names:
-                yield Missing(name, f"{side.label} has no record of compute")
+                yield Missing(name, f"{side.label} contains no record of compute")
             return
     took = [_measured(side) for side in (a, b)]
     if min(took) < _SHORTEST_S:
         shown = between(*(format_duration(seconds) for seconds in took))
         for name in names:
-            yield Missing(name, f"too short a time was measured ({shown}; at least {format_duration(_SHORTEST_S)})")
+            yield Missing(
+                name, (f"the measured time is too short ({shown}; at least {format_duration(_SHORTEST_S)} is needed)")
+            )
         return
     for name, column in (("overlap", "overlap"), ("exposed I/O", "exposed_share")):
         of_a, of_b = (float("nan") if row is None else float(row[column]) for row in rows)
         if np.isnan(of_a) or np.isnan(of_b):
-            yield Missing(name, f"{a.label if np.isnan(of_a) else b.label}: not measured")
+            yield Missing(name, f"not measured for {a.label if np.isnan(of_a) else b.label}")
             continue
         yield MeasuredComponent(name, min(1.0, abs(of_a - of_b)), between(percent(of_a), percent(of_b)))
 
 
 def _readers(side: Side) -> float:
-    """Threads of a rank that read at one time: the median over the bytes read, mean of the ranks."""
+    """Threads of a rank that read at the same time: median over the bytes read, mean over ranks."""
     calls = side.calls[side.is_class(READ)]
     ranks = np.unique(calls["rank"].to_numpy())
     return float(np.mean([_at_one_time(calls[calls["rank"] == rank]) for rank in ranks])) if ranks.size else 0.0
 
 
 def _at_one_time(calls: pd.DataFrame) -> int:
-    """Threads between their first and last read when the median byte is read."""
+    """Number of threads that are between their first and last read when the median byte is read."""
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     threads = group([calls[name].to_numpy() for name in ("pid", "tid")])
     begun = np.searchsorted(np.sort(threads.least(start)), start, side="right")
@@ -110,7 +112,7 @@ def _at_one_time(calls: pd.DataFrame) -> int:
 
 
 def _measured(side: Side) -> float:
-    """Measured time of this rank, or the longest of all ranks, seconds."""
+    """Measured time of this rank, or the longest measured time of all ranks, seconds."""
     assert side.overlap is not None
     ranks = side.overlap["rank"]
     chosen = ranks >= 0 if side.rank is None else ranks == side.rank
@@ -118,7 +120,7 @@ def _measured(side: Side) -> float:
 
 
 def _of_rank(side: Side) -> pd.Series[float] | None:
-    """The row of this rank, or of all of them."""
+    """The row of this rank, or of all ranks."""
     if side.overlap is None:
         return None
     row = side.overlap[side.overlap["rank"] == (-1 if side.rank is None else side.rank)]

@@ -38,7 +38,7 @@ class SideFiles:
 
 @dataclass(frozen=True)
 class Rule:
-    """Pairs files with an equal ``key``.
+    """A rule that pairs files with equal ``key``.
 
     Args:
         name: what the rule is called.
@@ -51,7 +51,7 @@ class Rule:
     order: Callable[[SideFiles, int], Any] | None = None
 
     def find(self, a: SideFiles, left: list[int], b: SideFiles, right: list[int]) -> list[tuple[int, int]]:
-        """Pairs of indices, of files ``left`` of A and ``right`` of B."""
+        """Finds pairs of indices, of files ``left`` of A and ``right`` of B."""
         groups_a, groups_b = self._groups(a, left), self._groups(b, right)
         pairs: list[tuple[int, int]] = []
         for key, of_a in groups_a.items():
@@ -84,7 +84,7 @@ def _use(files: SideFiles, index: int) -> tuple[str, bool, bool]:
 
 
 def _by_number(files: SideFiles, index: int) -> list[tuple[int, str]]:
-    """Sorts ``img_9`` before ``img_10``."""
+    """Sort key that sorts ``img_9`` before ``img_10``."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", files.names[index])]
 
 
@@ -95,18 +95,18 @@ def _by_bytes(files: SideFiles, index: int) -> tuple[int, str]:
 RULES = (
     Rule("path", lambda files, index: files.names[index]),
     *(Rule("end of path", partial(_end, depth)) for depth in range(_DEEPEST, 0, -1)),
-    *(Rule("name but numbers", partial(_end_shape, depth), _by_number) for depth in (2, 1)),
+    *(Rule("name without numbers", partial(_end_shape, depth), _by_number) for depth in (2, 1)),
     Rule("use", _use, _by_bytes),
 )
 
 
 def shape(path: str) -> str:
-    """A path with ``#`` for its numbers, and for names that Python's ``tempfile`` makes."""
+    """A path with ``#`` in place of its numbers, and of names that Python's ``tempfile`` creates."""
     folder, slash, name = path.rpartition("/")
     return _NUMBERS.sub("#", folder) + slash + _NUMBERS.sub("#", _RANDOM.sub("tmp#", name))
 
 
-"""The rules in their order."""
+"""All rules, in the order in which they apply."""
 
 MAPPED_RULES = (*RULES[:-1], Rule("mapping", lambda files, index: None, _by_bytes))
-"""The rules within a mapping of the user; the mapping pairs files of any use."""
+"""Rules within a mapping of the user; a mapping pairs files of any use."""

@@ -31,7 +31,7 @@ _MOVED = {READ: "bytes_read", WRITE: "bytes_written"}
 
 @dataclass(frozen=True)
 class Side:
-    """The compared part of a recording, or of one rank.
+    """The compared part of a recording, or of one of its ranks.
 
     Args:
         label: ``A`` or ``B``.
@@ -69,7 +69,7 @@ class Side:
         return replace(self.subset(rows), counted=None, rank=rank)
 
     def subset(self, rows: Bools) -> Side:
-        """The side with some of its calls."""
+        """The side with only the selected calls."""
         return replace(self, calls=self.calls[rows], kind=self.kind[rows], file=self.file[rows], part=self.part[rows])
 
     def is_class(self, name: str) -> Bools:
@@ -107,7 +107,7 @@ class Side:
         return sums
 
     def numbers(self, parts: bool) -> Ints:
-        """Number of the file, or part, of each call; of each row of counters if there are only counters."""
+        """Number of the file, or set of files, of each call; of each row of counters if there are only counters."""
         if not self.coarse:
             return self.part if parts else self.file
         assert self.counted is not None
@@ -118,7 +118,7 @@ class Side:
         return group([self.file, self.calls["rank"].to_numpy(), self.calls["pid"].to_numpy()]).size
 
     def counted_share(self, name: str, rule: str) -> float | None:
-        """Sequential or consecutive share of reads or writes, by counters; None if they lack it."""
+        """Sequential or consecutive share of reads or writes from counters; None if the counters lack it."""
         if self.counted is None:
             return None
         hits, calls = (self.counted[column].to_numpy(float) for column in (f"{rule}_{_COUNTED[name]}", _COUNTED[name]))
@@ -134,7 +134,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Both:
-    """Two sides with common numbers of files.
+    """Both sides of a comparison, with common numbers of files.
 
     Args:
         a: the first.

@@ -1,4 +1,4 @@
-"""Calls of a process on a file, opening by opening.
+"""Assigns the calls of a process on a file to the openings of the file.
 
 A program that opens a file for each pass, or each sample, repeats the same calls after each open; a program that keeps
 the file open makes them once.  Figures that continue over an open, or count calls at an open, therefore change with the

@@ -1,1 +1,1 @@
-"""Figures of the I/O calls of a recording: time, sizes, rates, order, files, ranks."""
+"""Computes figures of the I/O calls of a recording: time, sizes, rates, order, files, ranks."""

@@ -39,7 +39,7 @@ _KEYS = ("layer", "rank", "pid", "tid", "file")
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares from 0 to 1; None without accesses.
+    """Sequential and consecutive shares of accesses, from 0 to 1; None without accesses.
 
     Args:
         accesses: how many the shares are of.
@@ -65,7 +65,7 @@ class Followed:
 
     def __init__(self, frame: pd.DataFrame, per: Per = "process") -> None:
         if per not in ("process", "stream"):
-            raise ValueError(f"per={per!r}; there are process and stream")
+            raise ValueError(f"per={per!r} is not a way to group accesses; it must be process or stream")
         names = [name for name in _KEYS if name != "tid" or per == "stream"]
         classes = class_codes(frame)
         placed = (classes == CLASSES.index(READ)) | (classes == CLASSES.index(WRITE))
@@ -83,9 +83,9 @@ class Followed:
         end[1:] = end[:-1]
         end[self._first] = _FIRST_END
         self.rows: NDArray[np.int64] = rows
-        """Their places in the table."""
+        """Index of each access in the event table."""
         self.jump: NDArray[np.int64] = np.subtract(offset, end, out=offset)
-        """Offset minus end before it, bytes."""
+        """Jump of each access: its offset minus the end of the preceding access, bytes."""
 
     @property
     def first(self) -> NDArray[np.int64]:
@@ -105,7 +105,7 @@ class Followed:
         return rows
 
     def counts(self) -> pd.DataFrame:
-        """As :func:`follow` returns them."""
+        """Number of accesses by group, as :func:`follow` returns them."""
         table = self._keys.copy()
         for name, flags in (("sequential", self.sequential), ("consecutive", self.consecutive)):
             table[name] = np.add.reduceat(flags, self._first, dtype=np.int64) if flags.size else np.zeros(0, np.int64)
@@ -115,12 +115,12 @@ class Followed:
         return ordered
 
     def jumps(self) -> NDArray[np.int64]:
-        """As :func:`jumps` returns them."""
+        """Jumps of the accesses, as :func:`jumps` returns them."""
         return np.delete(self.jump, self._first)
 
 
 def follow(frame: pd.DataFrame, per: Per = "process") -> pd.DataFrame:
-    """Counts by group.
+    """Counts the sequential and consecutive accesses of each group.
 
     Returns:
         Columns layer, rank, pid, tid (per stream only), file (categorical), class, accesses, sequential,
@@ -130,18 +130,18 @@ def follow(frame: pd.DataFrame, per: Per = "process") -> pd.DataFrame:
 
 
 def shares(frame: pd.DataFrame, per: Per = "process") -> dict[str, Shares]:
-    """Shares of the reads, of the writes, and of both together (``all``)."""
+    """Sequential and consecutive shares of the reads, of the writes, and of both (``all``)."""
     return shares_of(follow(frame, per))
 
 
 def shares_of(counts: pd.DataFrame) -> dict[str, Shares]:
-    """Shares of rows that :func:`follow` returned."""
+    """Sequential and consecutive shares from rows that :func:`follow` returned."""
     chosen = {READ: counts[counts["class"] == READ], WRITE: counts[counts["class"] == WRITE], "all": counts}
     return {name: _shares(rows) for name, rows in chosen.items()}
 
 
 def jumps(frame: pd.DataFrame, per: Per = "stream") -> NDArray[np.int64]:
-    """Offset minus end of the previous access, bytes; group by group, in order of time."""
+    """Jumps: offset minus end of the preceding access, bytes; group by group, in order of time."""
     return Followed(frame, per).jumps()
 
 

@@ -1,4 +1,4 @@
-"""Bandwidth over time.
+"""Computes the bandwidth over time.
 
 The bytes of a call are spread evenly over the interval in which it moved them.  For a call of ``b`` bytes
 with the interval [s, e) a bin [x, y) gets::
@@ -26,7 +26,7 @@ _Floats = NDArray[np.float64]
 
 
 def over_time(frame: pd.DataFrame, bins: int = 200, *, window: tuple[int, int] | None = None) -> pd.DataFrame:
-    """I/O in bins of equal length (to the nanosecond).
+    """Computes the I/O in time bins of equal length (to the nanosecond).
 
     Args:
         frame: an event table, sorted or not.
@@ -45,7 +45,7 @@ def over_time(frame: pd.DataFrame, bins: int = 200, *, window: tuple[int, int] |
         ValueError: no bins, or a window that ends before it begins.
     """
     if bins < 1:
-        raise ValueError(f"bins={bins} must be at least 1")
+        raise ValueError(f"bins={bins}: the number of bins must be at least 1")
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     if window is None:
         window = (int(start.min()), int(end.max())) if start.size else (0, 0)
@@ -89,7 +89,7 @@ COLUMNS = (
 
 
 def spread(start: _Ints, end: _Ints, amount: NDArray[np.int64] | _Floats, edges: _Ints) -> _Floats:
-    """Amounts spread evenly over their intervals, summed in bins.
+    """Spreads amounts evenly over their intervals, and sums them in bins.
 
     Args:
         start: begins of the intervals.
@@ -130,7 +130,7 @@ def spread(start: _Ints, end: _Ints, amount: NDArray[np.int64] | _Floats, edges:
 
 
 def _edges(low: int, high: int, bins: int) -> _Ints:
-    """``bins + 1`` whole numbers from ``low`` to ``high``, as even as they can be and strictly ascending."""
+    """Edges of the bins: ``bins + 1`` strictly ascending integers from ``low`` to ``high``, as even as possible."""
     if not bins:
         return np.zeros(1, np.int64)
     bins = min(bins, high - low)

@@ -1,4 +1,4 @@
-"""Breakdown of a rank's time: reading, loading, training, checkpoints, each as a union of intervals.
+"""Breaks a rank's time down into reading, loading, training and checkpoints, as unions of intervals.
 
 After TimeLogger (Chowdhury et al., "Initial Characterization of I/O in Large-Scale Deep Learning
 Applications", NERSC and Florida State University), which logs begin and end of the components Read, Load,
@@ -60,7 +60,7 @@ _COLUMNS = ("rank", "epoch", "category", "seconds", "share")
 
 
 def breakdown(recording: Recording) -> pd.DataFrame:
-    """Seconds of every rank and category, of the whole run and of each epoch.
+    """Seconds of every rank and category, in the whole run and in each epoch.
 
     Returns:
         A row per rank, epoch and category: ``rank``; ``epoch``, from 1, or -1: the whole of what was recorded of
@@ -98,7 +98,7 @@ def by_rank(frame: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
 
 
 def runtime(rows: pd.DataFrame) -> tuple[int, int]:
-    """From the first to the last span of some rows, ns; of I/O calls where there are no spans.
+    """Begin of the first and end of the last span of some rows, ns; of I/O calls if there are no spans.
 
     The making of synthetic data, and of copies of them, is left out.
     """

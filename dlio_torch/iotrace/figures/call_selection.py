@@ -40,7 +40,7 @@ def select(
     exclude: Names = None,
     ranks: int | Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """The I/O calls of a recording, never spans; arguments as of :func:`select_frame`."""
+    """Selects the I/O calls of a recording, never spans; arguments as of :func:`select_frame`."""
     frame = recording.events.frame
     return select_frame(frame, layers=layers, classes=classes, files=files, exclude=exclude, ranks=ranks)
 
@@ -54,7 +54,7 @@ def select_frame(
     exclude: Names = None,
     ranks: int | Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """The I/O calls of an event table, in its order; the table itself, uncopied, where that is every row.
+    """Selects the I/O calls of an event table in its order; the table itself, uncopied, if that is every row.
 
     Args:
         frame: an event table.
@@ -83,7 +83,7 @@ def select_frame(
 
 
 def data_only(recording: Recording) -> Recording:
-    """The recording without calls on files of the program and the system.
+    """The recording without calls on files of the program and of the system.
 
     Which files these are says :func:`dlio_torch.iotrace.figures.program_files.is_program`, as for ``compare``.
     Spans, and calls whose file is not known, stay.  A note says how many calls are left out.
@@ -130,7 +130,7 @@ def layers_of(frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 def matching(paths: Sequence[object], patterns: Names) -> Bools:
-    """Whether each path matches one of ``patterns``, literally or as a glob."""
+    """Whether each path equals one of ``patterns`` or matches it as a glob."""
     wanted = _listed(patterns) if patterns is not None else ()
     matches = [any(str(path) == pattern or fnmatchcase(str(path), pattern) for pattern in wanted) for path in paths]
     return np.array(matches, dtype=bool)
@@ -144,7 +144,7 @@ def _checked(names: Names, allowed: Sequence[str], noun: str) -> tuple[str, ...]
     chosen = tuple(allowed) if names is None else _listed(names)
     for name in chosen:
         if name not in allowed:
-            raise ValueError(f"no {noun} {name!r}; there are {', '.join(allowed)}")
+            raise ValueError(f"there is no {noun} {name!r}; it must be one of {', '.join(allowed)}")
     return chosen
 
 
@@ -161,7 +161,7 @@ def _is_file(frame: pd.DataFrame, patterns: Sequence[str]) -> Bools:
 
 
 def _seen_below(frame: pd.DataFrame) -> Bools:
-    """Whether a lower layer has a call of the same class on the same file; unknown files (code -1) are one file."""
+    """Whether a lower layer has a call of the same class on the same file; all unknown files (code -1) count as one."""
     above = np.zeros(len(frame), bool)
     present = layers_of(frame)
     if len(present) < 2:

@@ -1,4 +1,4 @@
-"""Sums from counters, for logs without a record of each call.
+"""Sums of counters, for logs without single calls.
 
 Counts, bytes and summed times are exact.  Times and sizes of single calls are not known, so there are no unions of
 intervals, no medians and no distinct bytes.  Darshan sums the ranks that share a file into one row (rank -1), which
@@ -22,7 +22,7 @@ _DERIVED = ("read_mean_bytes", "write_mean_bytes", "sequential", "consecutive")
 
 
 def by_file(counters: pd.DataFrame, layers: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """One row per layer and file.
+    """Sums of counters in one row per layer and file.
 
     Args:
         counters: columns :data:`dlio_torch.iotrace.events.recording.COUNTERS`.
@@ -36,7 +36,7 @@ def by_file(counters: pd.DataFrame, layers: str | Sequence[str] | None = None) -
 
 
 def by_rank(counters: pd.DataFrame, layers: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """One row per rank, as :func:`by_file`; empty if a counter is a sum over ranks."""
+    """Sums of counters in one row per rank; empty if a counter is a sum over ranks."""
     rows = _counting(counters, layers)
     return _figures(rows if (rows["rank"] >= 0).all() else rows.iloc[:0], ["rank"])
 
@@ -58,7 +58,7 @@ def by_layer(counters: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def _known(counters: pd.DataFrame) -> pd.DataFrame:
-    """The table with NaN for unknown values and plain strings for categoricals."""
+    """The table with NaN for unknown values and plain strings instead of categoricals."""
     table: pd.DataFrame = counters[list(COUNTERS)].copy()
     for name in ("layer", "file"):
         table[name] = table[name].astype(object)

@@ -1,4 +1,4 @@
-"""Figures of groups of I/O calls: files, ranks or processes.
+"""Computes figures of groups of I/O calls: of files, ranks or processes.
 
 Definitions, for the calls of one group::
 
@@ -48,7 +48,7 @@ _S = 1e-9
 def figures(
     frame: pd.DataFrame, groups: RowGroups, followed: Followed, sees: frozenset[str], *, one_file: bool
 ) -> pd.DataFrame:
-    """One row per group with the columns :data:`INTEGERS` (Int64) and :data:`FLOATS` (float64).
+    """Computes one row per group with the columns :data:`INTEGERS` (Int64) and :data:`FLOATS` (float64).
 
     Args:
         frame: an event table.
@@ -102,7 +102,7 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def quotient(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
-    """Quotient of elements; NaN for a divisor of 0."""
+    """Elementwise quotient; NaN for a divisor of 0."""
     shares = np.full(len(part), np.nan)
     np.divide(part, whole, out=shares, where=whole > 0)
     return shares

@@ -21,7 +21,7 @@ _LARGEST = 2**62
 
 
 def union(start: NDArray[Any], end: NDArray[Any]) -> Intervals:
-    """The union of any intervals; those that touch become one, empty ones vanish."""
+    """Union of any intervals; adjacent intervals are joined, empty ones are removed."""
     start, end = np.asarray(start, np.int64), np.asarray(end, np.int64)
     keep = end > start
     if not keep.all():
@@ -38,13 +38,13 @@ def union(start: NDArray[Any], end: NDArray[Any]) -> Intervals:
 
 
 def length(intervals: Intervals) -> int:
-    """Sum of the lengths, ns."""
+    """Sum of the lengths of the intervals, ns."""
     start, end = intervals
     return int((end - start).sum())
 
 
 def intersection(a: Intervals, b: Intervals) -> Intervals:
-    """Intersection of both sets."""
+    """Intersection of two interval sets."""
     if not a[0].size or not b[0].size:
         return EMPTY
     # Each interval of a meets a contiguous range of b: from the first that ends behind its start to the
@@ -58,7 +58,7 @@ def intersection(a: Intervals, b: Intervals) -> Intervals:
 
 
 def difference(a: Intervals, b: Intervals) -> Intervals:
-    """Intervals of ``a`` without those of ``b``."""
+    """The parts of the intervals ``a`` that are not in ``b``."""
     if not a[0].size:
         return EMPTY
     low, high = int(min(a[0][0], b[0][0] if b[0].size else a[0][0])), int(max(a[1][-1], b[1][-1] if b[1].size else 0))
@@ -75,14 +75,14 @@ def complement(a: Intervals, low: int, high: int) -> Intervals:
 
 
 def covered(a: Intervals, start: NDArray[Any], end: NDArray[Any]) -> Ints:
-    """Nanoseconds of each interval ``[start, end)`` that are in ``a``."""
+    """Nanoseconds of each interval ``[start, end)`` that lie in ``a``."""
     start, end = np.asarray(start, np.int64), np.asarray(end, np.int64)
     lengths: Ints = np.maximum(_below(a, end) - _below(a, start), 0)
     return lengths
 
 
 def grouped_lengths(start: NDArray[Any], end: NDArray[Any], first: NDArray[Any]) -> Ints:
-    """The length of the union of the intervals of each group.
+    """Length of the union of the intervals of each group, ns.
 
     Args:
         start: begins, any intervals, sorted by group and within a group by begin.
@@ -113,7 +113,7 @@ def grouped_lengths(start: NDArray[Any], end: NDArray[Any], first: NDArray[Any])
 
 
 def _below(a: Intervals, times: Ints) -> Ints:
-    """Length of the part of ``a`` before each time."""
+    """Length of the part of ``a`` before each time, ns."""
     sums = np.concatenate(([0], np.cumsum(a[1] - a[0])))
     index = np.searchsorted(a[0], times, side="right")
     inside = np.zeros(times.shape, np.int64)

@@ -1,4 +1,4 @@
-"""All I/O figures of a recording in one structure of plain values.
+"""Computes all I/O figures of a recording as one structure of plain values.
 
 Each part has its definitions in the text of its module: :mod:`~dlio_torch.iotrace.figures.call_selection` (which calls
 count), :mod:`~dlio_torch.iotrace.figures.io_time` (I/O time, bandwidth),
@@ -50,7 +50,7 @@ _JUMP_PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 
 def analyse(recording: Recording, *, bins: int = 200, top_files: int = 100) -> dict[str, Any]:
-    """Computes all I/O figures of a recording as plain values for JSON; None: not measured.
+    """Computes all I/O figures of a recording as plain values for JSON; None for values that were not measured.
 
     Args:
         recording: of any kind.
@@ -111,8 +111,8 @@ def _source(recording: Recording) -> dict[str, Any]:
 
 def _why_nothing(recording: Recording) -> str:
     if recording.counters is not None:
-        return "the log has counters only, no record of each call"
-    return "no I/O call happened" if recording.sees else "I/O calls were not recorded"
+        return "the log contains counters only, no single calls"
+    return "the recorded program made no I/O call" if recording.sees else "I/O calls were not recorded"
 
 
 def _layer(recording: Recording, layer: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _figures(frame: pd.DataFrame, recording: Recording, process: access_order.Fo
 
 
 def _classes(frame: pd.DataFrame, recording: Recording) -> dict[str, Any]:
-    """By class: calls, I/O time and failed calls; None where the source does not record the class."""
+    """Calls, I/O time and failed calls by class; None for a class that the source does not record."""
     codes = class_codes(frame)
     start, end, size = (frame[name].to_numpy() for name in ("start_ns", "end_ns", "bytes"))
     by_class: dict[str, Any] = dict.fromkeys(CLASSES)
@@ -190,7 +190,7 @@ def _shares(followed: access_order.Followed, seen: Mapping[str, bool]) -> dict[s
 
 
 def _jumps(jumps: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, Any] | None:
-    """Jumps of streams: shares of backward, zero and forward jumps, and percentiles, bytes."""
+    """Figures of the jumps of streams: shares of backward, zero and forward jumps, and percentiles in bytes."""
     if not jumps.size:
         return None
     values = np.percentile(jumps, _JUMP_PERCENTILES)
@@ -212,7 +212,7 @@ def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it; None for NaN and missing ones."""
+    """A value as plain value for JSON; None for NaN and missing values."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):

@@ -1,4 +1,4 @@
-"""The I/O of a recording per file, per rank and per process.
+"""Tables of the I/O of a recording per file, per rank and per process.
 
 Which calls count says :mod:`dlio_torch.iotrace.figures.call_selection`, what the columns mean
 :mod:`dlio_torch.iotrace.figures.group_figures`.  A row whose ``source`` is ``counters`` is coarse
@@ -28,7 +28,7 @@ _RANK_COLUMNS = ("source", *(name for name in (*INTEGERS, *FLOATS) if name not i
 def files(
     recording: Recording, *, layers: str | Sequence[str] | None = None, followed: Followed | None = None
 ) -> pd.DataFrame:
-    """One row per layer and file, the most bytes first.
+    """Table with one row per layer and file, the most bytes first.
 
     Args:
         recording: its events, and its counters: files that only these know get rows of their own, and
@@ -62,7 +62,7 @@ def ranks(
     per: Literal["rank", "process"] = "rank",
     followed: Followed | None = None,
 ) -> pd.DataFrame:
-    """One row per rank, or per process, in that order; arguments as of :func:`files`.
+    """Table with one row per rank, or per process, in this order; arguments as of :func:`files`.
 
     A recording without calls gives what its counters tell of single ranks, and nothing of processes.
 
@@ -74,7 +74,7 @@ def ranks(
         ValueError: ``per`` is neither.
     """
     if per not in ("rank", "process"):
-        raise ValueError(f"per={per!r}; there are rank and process")
+        raise ValueError(f"per={per!r} is not a kind of row; it must be rank or process")
     frame = select(recording, layers=layers)
     if not len(frame) and recording.counters is not None and per == "rank":
         sums = counter_sums.by_rank(recording.counters, layers).assign(source="counters")
@@ -96,7 +96,7 @@ def ranks(
 
 
 def _with_counters(table: pd.DataFrame, sums: pd.DataFrame) -> pd.DataFrame:
-    """Adds counts that the events lack, then files that only the counters contain."""
+    """Adds counts that the events lack, then files that are only in the counters."""
     keys = ["layer", "file"]
     known = table[keys].merge(sums, on=keys, how="left")
     for name in (*COUNTED, "bytes_read", "bytes_written"):

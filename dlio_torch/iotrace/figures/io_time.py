@@ -1,4 +1,4 @@
-"""I/O time and bandwidth.
+"""Computes the I/O time and the bandwidth of calls.
 
 Definitions::
 
@@ -46,7 +46,7 @@ class IoTime:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes over the time in which they were moved.
+    """Bandwidth: bytes moved over the time of the calls that moved them.
 
     Args:
         calls: calls of the class, failed ones included.
@@ -64,7 +64,7 @@ class Bandwidth:
 
 
 def io_time(frame: pd.DataFrame, *, runtime_s: float | None = None, ranks: int | None = None) -> IoTime:
-    """The time that the calls of an event table took.
+    """I/O time of the calls of an event table.
 
     Args:
         frame: calls of any classes; which ones is the caller's choice.

@@ -1,4 +1,4 @@
-"""Requests of MPI-IO to the file system, compared with those of the ranks to MPI-IO."""
+"""Compares the calls of MPI-IO to the file system with the requests of the ranks to MPI-IO."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ READ_SPANS = "read spans"
 
 
 def overlap(recording: Recording) -> pd.DataFrame | None:
-    """Overlap and exposed I/O of each rank and of all.
+    """Overlap of I/O and compute, and exposed I/O, of each rank and of all ranks.
 
     Returns:
         A row per rank that has both I/O and compute, and one with ``rank`` -1 for all of them; None where no
@@ -81,7 +81,7 @@ def io_rows(frame: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
 
 
 def _same(paths: Iterable[str], named: Iterable[str]) -> list[bool]:
-    """Whether each absolute path is one of ``named``, which may be relative to an unknown folder."""
+    """Whether each absolute path is one of ``named``, whose relative paths start at an unknown folder."""
     ends = {re.sub(r"^(\.{0,2}/)+", "", posixpath.normpath(name)) for name in named}
     matches = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""Tells files of a program and of the system from data files."""
+"""Separates files of the program and of the system from data files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROGRAM = re.compile(
     r"|\.so(\.\d+)*$"
     r"|^(<.*>|\w*:\[.*\])$"
 )
-"""Paths of program and system files.  They are no data, and sources differ widely in the ones they record."""
+"""Paths of program and system files, which are not data and which sources record to different extents."""
 
 
 def is_program(path: str) -> bool:

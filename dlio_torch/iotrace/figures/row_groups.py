@@ -1,4 +1,4 @@
-"""Rows of an event table in groups, by sorting codes: no Python object per row or per group.
+"""Groups rows of an event table by sorting codes, without a Python object per row or per group.
 
 Figures of a process, a stream or a file need its rows in order of time.  Sorting one dense integer code per row costs a
 fraction of ``DataFrame.groupby`` with a function, and its memory is one integer per row.
@@ -37,7 +37,7 @@ class RowGroups:
         return int(self.representative.size)
 
     def sums(self, values: NDArray[Any]) -> Ints:
-        """The sum of integers of each group, exact (a weighted ``bincount`` would go through floats)."""
+        """Exact sum of the integers of each group (a weighted ``bincount`` would use floats)."""
         sums = np.zeros(self.size, np.int64)
         np.add.at(sums, self.codes, values)
         return sums
@@ -48,19 +48,19 @@ class RowGroups:
         return counts
 
     def least(self, values: NDArray[Any]) -> Ints:
-        """The least value of each group."""
+        """Least value of each group."""
         least = np.full(self.size, np.iinfo(np.int64).max)
         np.minimum.at(least, self.codes, values)
         return least
 
     def greatest(self, values: NDArray[Any]) -> Ints:
-        """The greatest value of each group."""
+        """Greatest value of each group."""
         greatest = np.full(self.size, np.iinfo(np.int64).min)
         np.maximum.at(greatest, self.codes, values)
         return greatest
 
     def sort(self, by: NDArray[Any], *, stable: bool = False) -> tuple[Ints, Ints]:
-        """``(order, first)``: rows sorted by group, then by ``by``; the index of each group's first row in it.
+        """Sorts rows by group, then by ``by``; returns ``(order, first)``, with the index of each group's first row.
 
         Args:
             by: one value per row.
@@ -94,7 +94,7 @@ class RowGroups:
         return medians
 
     def part(self, rows: NDArray[Any]) -> RowGroups:
-        """The same groups of some of the rows; groups may lose all of theirs."""
+        """The same groups restricted to some of the rows; groups may become empty."""
         return RowGroups(self.codes[rows], self.representative)
 
 
@@ -119,7 +119,7 @@ def group(columns: Sequence[NDArray[Any]]) -> RowGroups:
 
 
 def codes_of(column: pd.Series[Any]) -> NDArray[Any]:
-    """A column of an event table as integers: the codes of a categorical (-1: missing), other values as they are."""
+    """A column of an event table as integers: codes of a categorical (-1: missing), other values unchanged."""
     codes: NDArray[Any] = (
         column.cat.codes.to_numpy() if isinstance(column.dtype, pd.CategoricalDtype) else column.to_numpy()
     )

@@ -1,4 +1,4 @@
-"""Transfer sizes: bytes that each read and write moved.
+"""Transfer sizes: bytes that each read and each write moved.
 
 Counted are reads and writes that did not fail, those of zero bytes (the end of a file) included::
 
@@ -30,7 +30,7 @@ _COMMON = 10
 
 @dataclass(frozen=True)
 class Sizes:
-    """Distribution of transfer sizes, bytes.
+    """Distribution of transfer sizes, in bytes.
 
     Args:
         count: transfers.
@@ -57,17 +57,17 @@ class Sizes:
     common: tuple[tuple[int, int], ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values for JSON."""
+        """The distribution as plain values for JSON."""
         return asdict(self)
 
 
 def transfer_sizes(frame: pd.DataFrame) -> Sizes:
-    """Sizes of all reads and writes of an event table; other calls and failed ones are ignored."""
+    """Transfer sizes of all reads and writes of an event table; failed calls and other calls are ignored."""
     return _sizes(frame["bytes"].to_numpy()[_moves(frame, (READ, WRITE))])
 
 
 def sizes_by_class(frame: pd.DataFrame) -> dict[str, Sizes]:
-    """:func:`transfer_sizes` of the reads, of the writes, and of both (``all``)."""
+    """Transfer sizes of the reads, of the writes, and of both (``all``)."""
     size = frame["bytes"].to_numpy()
     return {
         READ: _sizes(size[_moves(frame, (READ,))]),
@@ -86,7 +86,7 @@ def _moves(frame: pd.DataFrame, classes: tuple[str, ...]) -> NDArray[np.bool_]:
 
 
 def _sizes(values: NDArray[np.int64]) -> Sizes:
-    """Sizes of an array, which is sorted in place."""
+    """Distribution of the sizes in an array, which is sorted in place."""
     values.sort()
     count, total = int(values.size), int(values.sum())
     edges = np.concatenate(([0], 1 << np.arange(62, dtype=np.int64)))  # the least size of each class

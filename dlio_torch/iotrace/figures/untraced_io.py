@@ -1,4 +1,4 @@
-"""I/O that the recorded calls do not show, by the kernel's counters of each process.
+"""I/O that the recorded calls do not contain, by the kernel's counters of each process.
 
 Of one process::
 
@@ -27,7 +27,7 @@ from dlio_torch.iotrace.events.recording import Recording
 
 
 def untraced(recording: Recording) -> dict[str, Any]:
-    """The sums over all processes, and one row per process.
+    """Sums of the untraced I/O over all processes, and one row per process.
 
     Returns:
         ``why`` (None, or why nothing is known; everything else is then None), ``read_bytes``,
@@ -40,7 +40,7 @@ def untraced(recording: Recording) -> dict[str, Any]:
     """
     accounts, unrecorded = recording.events.accounts, recording.events.unrecorded
     if not accounts and not unrecorded:
-        return {"why": "the recording holds no counters of the kernel", **dict.fromkeys(_KEYS)}
+        return {"why": "the recording does not contain the kernel's I/O counters", **dict.fromkeys(_KEYS)}
     went_on = {(process.rank, process.pid) for process in unrecorded if process.began_ns}
     rows = [_row(account, (account.rank, account.pid) in went_on) for account in accounts]
     read, write = _total(row["read_bytes"] for row in rows), _total(row["write_bytes"] for row in rows)
@@ -83,7 +83,7 @@ def _unrecorded(processes: Sequence[UnrecordedProcess]) -> dict[str, Any]:
 
 
 def _row(account: ProcessIo, went_on: bool) -> dict[str, Any]:
-    """Figures of one process; ``read_bytes`` and ``write_bytes`` are those that were not traced.
+    """Figures of one process; ``read_bytes`` and ``write_bytes`` are the untraced bytes.
 
     Args:
         account: of the process.

@@ -1,4 +1,4 @@
-"""Opens a log of any supported tool; its content decides which tool that is.
+"""Opens the log of any supported tool, which it recognises by the content of the file.
 
 ::
 
@@ -56,7 +56,7 @@ def open_log(path: Path | str, open_folder: Callable[[Path], Recording] = open_f
         if not source.exists():
             raise DataError(f"{source} does not exist", hint="check the path")
         if not source.is_file():
-            raise DataError(f"{source} is no regular file", hint=f"accepted: {ACCEPTED}")
+            raise DataError(f"{source} is not a regular file", hint=f"give the path of {ACCEPTED}")
         kind = content(source)
         if kind == "tar":
             with unpacked(source) as folder:
@@ -69,11 +69,14 @@ def open_log(path: Path | str, open_folder: Callable[[Path], Recording] = open_f
 
 
 def _logs(kind: Content, path: Path, files: list[Path]) -> Recording:
-    """Reads logs of one tool."""
+    """Reads the logs of one tool."""
     if kind == "darshan":
         if len(files) > 1:
             names = ", ".join(file.name for file in files[:3]) + (", ..." if len(files) > 3 else "")
-            raise DataError(f"{path} holds {len(files)} Darshan logs ({names})", hint="name one of them")
+            raise DataError(
+                (f"{path} contains {len(files)} Darshan logs ({names}), but only one log can be read"),
+                hint="give the path of one log",
+            )
         return replace(read_darshan(files[0]), path=path)
     return read_dftracer(path, files) if kind == "dftracer" else read_strace(path, files)
 
@@ -94,17 +97,20 @@ def _folder_of_logs(path: Path) -> Recording:
         raise _refused(path, looks)
     if len(by_kind) > 1:
         tools = " and ".join(f"{kind} ({files[0].name})" for kind, files in by_kind.items())
-        raise DataError(f"{path} holds logs of several tools: {tools}", hint="name one of them")
+        raise DataError(
+            (f"{path} contains logs of several tools: {tools}; only the logs of one tool can be read"),
+            hint="give the path of the log of one tool",
+        )
     ((kind, files),) = by_kind.items()
     recording = _logs(kind, path, files)
-    passed_over = [f"{file.name} is passed over: it is no {kind} log" for file in others[:3]]
+    passed_over = [f"{file.name} was ignored: it is not a {kind} log" for file in others[:3]]
     if len(others) > 3:
-        passed_over.append(f"{len(others) - 3} more files are passed over")
+        passed_over.append(f"{len(others) - 3} more files were ignored")
     return replace(recording, notes=(*recording.notes, *passed_over))
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """All regular files in a folder that are not hidden, in the order of their names."""
+    """All regular files in a folder that are not hidden, sorted by name."""
     for folder, subfolders, names in os.walk(path):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         files = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
@@ -112,4 +118,4 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _refused(path: Path, looks: str) -> DataError:
-    return DataError(f"{path} is no recording: it looks like {looks}", hint=f"accepted: {ACCEPTED}")
+    return DataError(f"{path} is not a recording: it looks like {looks}", hint=f"give the path of {ACCEPTED}")

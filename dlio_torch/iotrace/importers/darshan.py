@@ -1,4 +1,4 @@
-"""Reads Darshan logs: operations of the extended tracing (DXT), and counters.
+"""Reads Darshan logs: calls of the extended tracing (DXT), and counters.
 
 DXT records reads and writes of POSIX (layer ``posix``) and of MPI-IO (``mpiio``), nothing else: no open, no
 seek, no STDIO.  Counters tell sums per rank and file for POSIX, STDIO and MPI-IO; rank -1 stands for a file
@@ -57,17 +57,20 @@ def read_darshan(path: Path) -> Recording:
     """
     if importlib.util.find_spec("darshan") is None:
         raise MissingPackageError(
-            f"{path} is a Darshan log, and the package that reads them is not installed",
-            hint="pip install 'dlio-torch[logs]'",
+            f"{path} is a Darshan log, but the Python package that reads Darshan logs is not installed",
+            hint="run: pip install 'dlio-torch[logs]'",
         )
     with temporary_folder() as folder:
         about = _read_in_child(path, folder)
         if about["partial"]:
             modules = " and ".join(about["partial"])
             raise DataError(
-                f"{path} is incomplete: {modules} ran out of memory (too many records), so what came later is missing",
-                hint="record again with a larger DARSHAN_MODMEM (MiB), or with MODMEM and MAX_RECORDS in the "
-                "file that DARSHAN_CONFIG_PATH names",
+                f"{path} is incomplete: Darshan's modules {modules} ran out of memory (too many records), so later "
+                "records are missing",
+                hint=(
+                    "record the program again with a larger DARSHAN_MODMEM (MiB), or with MODMEM and MAX_RECORDS in "
+                    "the file that DARSHAN_CONFIG_PATH names"
+                ),
             )
         hosts = about["hosts"]
         records = np.load(folder / "records.npy")
@@ -75,9 +78,9 @@ def read_darshan(path: Path) -> Recording:
         builder, processes = _events(path, records, folder / "segments.bin", about["names"], hosts)
     if not len(builder) and counters is None:
         raise DataError(
-            f"{path} holds no I/O: it has the modules {', '.join(about['modules']) or 'none'} and neither DXT "
-            "segments nor counters of POSIX, STDIO or MPI-IO",
-            hint="record with Darshan's POSIX and DXT modules enabled",
+            f"{path} contains no I/O: it has the Darshan modules {', '.join(about['modules']) or 'none'}, but "
+            "neither DXT segments nor counters of POSIX, STDIO or MPI-IO",
+            hint="record the program again with Darshan's POSIX and DXT modules enabled",
         )
     events = builder.table(processes, origin_ns=0, anchor_time_ns=about["start_ns"])
     traced = len(events.frame) > 0 or any(name.startswith("DXT") for name in about["modules"])
@@ -102,7 +105,7 @@ def read_darshan(path: Path) -> Recording:
 
 
 def _read_in_child(path: Path, folder: Path) -> dict[str, Any]:
-    """Reads a log in a child process; raises the error that names the damage."""
+    """Reads a log in a child process; raises an error that names the damage."""
     words = [str(path.absolute()), str(folder.absolute())]
     search = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     done = subprocess.run(
@@ -133,7 +136,7 @@ def _read_in_child(path: Path, folder: Path) -> dict[str, Any]:
 def _events(
     log: Path, records: npt.NDArray[Any], segments: Path, names: dict[str, str], hosts: list[str]
 ) -> tuple[TableBuilder, list[Process]]:
-    """All segments as rows; one process per rank."""
+    """All DXT segments as rows; one process per rank."""
     builder = TableBuilder()
     ranks: dict[int, int] = {}
     processes: list[Process] = []
@@ -149,7 +152,7 @@ def _events(
                 (accesses["length"] >= 0) & (accesses["start_s"] >= 0) & (accesses["end_s"] >= accesses["start_s"])
             )
             if writes < 0 or reads < 0 or not (possible & (accesses["end_s"] < _LONGEST_S)).all():
-                raise DataError(f"{log} is damaged: it holds impossible sizes or times", hint="copy the log again")
+                raise DataError(f"{log} is damaged: it contains impossible sizes or times", hint="copy the log again")
             rows = np.empty(len(accesses), ROW)
             rows["start_ns"] = np.rint(accesses["start_s"] * 1e9)
             rows["end_ns"] = np.rint(accesses["end_s"] * 1e9)
@@ -167,7 +170,7 @@ def _events(
 
 
 def _counters(about: dict[str, Any], folder: Path) -> pd.DataFrame | None:
-    """The table of counters of all modules, None where the log has none."""
+    """The table of counters of all modules; None if the log has none."""
     tables = []
     for module in COUNTED:
         if module not in about["columns"]:
@@ -189,7 +192,7 @@ def _table(module: str, columns: dict[str, npt.NDArray[np.int64]], names: dict[s
     unknown = np.full(len(columns["id"]), -1, np.int64)
 
     def total(*ends: str) -> npt.NDArray[np.int64]:
-        """Sum of all counters of these names, also of those of the kinds of MPI-IO (INDEP_READS, COLL_READS...)."""
+        """Sum of all counters of these names, also for the kinds of MPI-IO calls (INDEP_READS, COLL_READS...)."""
         counters = [
             values
             for name, values in columns.items()
@@ -232,26 +235,28 @@ def _notes(about: dict[str, Any], frame: pd.DataFrame, counters: pd.DataFrame | 
     notes = []
     if not traced:
         notes.append(
-            "the log has counters only (no DXT): figures are sums per rank and file; there are no single "
-            "operations, no intervals and no order"
+            "the log contains counters only (no DXT): figures are sums per rank and file; single calls, their times "
+            "and their order are not known"
         )
     if traced and counters is not None:
         stdio = counters[counters["layer"] == "stdio"]
         moved = int(stdio["bytes_read"].sum() + stdio["bytes_written"].sum())
         if moved:
-            notes.append(f"{moved} bytes moved through STDIO are in the counters only: DXT does not trace STDIO")
+            notes.append(
+                f"{moved} bytes moved through STDIO are in the counters only, because DXT does not trace STDIO"
+            )
         posix = counters[counters["layer"] == "posix"]
         counted = int(posix["reads"].sum() + posix["writes"].sum())
         seen = int((frame["layer"] == "posix").sum())
         if "POSIX" in about["modules"] and seen != counted:
             notes.append(
-                f"DXT has {seen} of the {counted} reads and writes that the POSIX counters tell: some files "
-                "were not traced"
+                f"DXT recorded {seen} of the {counted} reads and writes in the POSIX counters: some files were not "
+                "traced"
             )
     if traced:
-        notes.append("DXT records reads and writes only: opens, seeks and other calls were not looked at one by one")
+        notes.append("DXT records reads and writes only: opens, seeks and other calls are not recorded as single calls")
     if about["start_ns"] % 10**9 == 0 and about["end_ns"] % 10**9 == 0:
-        notes.append("the job's start, end and run time are in whole seconds")
+        notes.append("the job's start time, end time and run time are known in whole seconds only")
     return tuple(notes)
 
 

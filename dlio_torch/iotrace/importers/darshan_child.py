@@ -1,4 +1,4 @@
-"""Reads one Darshan log through Darshan's own C library and writes plain arrays.
+"""Reads one Darshan log through Darshan's C library and writes plain arrays.
 
 It runs in a process of its own (see :mod:`dlio_torch.iotrace.importers.darshan`): the library ends the process
 that reads a damaged log (SIGSEGV, failed assertions).  Records go to the disk one by one, as the C structures
@@ -31,7 +31,7 @@ KEPT = tuple(f"_{name}" for name in (*_KEPT.split(" "), "F_READ_TIME", "F_WRITE_
 
 
 def main(log_path: str, folder: str) -> None:
-    """Read the log; the process ends with status 0 only when all of it was read."""
+    """Reads the log; the process ends with status 0 only if the whole log was read."""
     from darshan.backend import cffi_backend as backend  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     ffi, library = backend.ffi, backend.libdutil
@@ -62,7 +62,7 @@ def _job(ffi: Any, library: Any, handle: Any) -> dict[str, Any]:
     runtime = ffi.new("double *")
     executable = ffi.new("char[]", 1 << 16)
     if library.darshan_log_get_job(handle, job) != 0 or library.darshan_log_get_exe(handle, executable) != 0:
-        sys.exit("Error: the log does not say which job it is of.")
+        sys.exit("Error: the log does not name its job.")
     library.darshan_log_get_job_runtime(handle, job[0], runtime)
     return {
         # The handle starts with the version of the log, a string.

@@ -13,7 +13,7 @@ from dlio_torch.iotrace.importers.text_logs import head
 Content = Literal["darshan", "dftracer", "strace", "tar"]
 
 ACCEPTED = (
-    "a run directory, a folder of the verb trace, a Darshan log, DFTracer .pfw files, text of strace -f (these three "
+    "a run directory, a folder of the verb trace, a Darshan log, DFTracer .pfw files, or the text of strace -f (logs "
     "also in a folder or a .tar.gz)"
 )
 
@@ -26,15 +26,15 @@ _LOOKS = (
     (b"BZh", "a file compressed by bzip2"),
     (b"\x28\xb5\x2f\xfd", "a file compressed by zstd"),
     (b"\xfd7zXZ", "a file compressed by xz"),
-    (b"DLIOSPAN", "one process's spans, a part of an events folder"),
-    (b"DLIOPOSX", "one process's calls, a part of an events folder"),
+    (b"DLIOSPAN", "the spans of one process, a part of an events folder"),
+    (b"DLIOPOSX", "the calls of one process, a part of an events folder"),
     (b"\x7fELF", "a program"),
     (b"%PDF", "a PDF file"),
 )
 
 
 def content(path: Path) -> Content | None:
-    """Kind of a file's content; None: not supported.
+    """Kind of a file by its content; None if the kind is not supported.
 
     Raises:
         DataError: it cannot be opened.
@@ -60,12 +60,12 @@ def describe(path: Path) -> str:
     if not first:
         return "an empty file" if path.stat().st_size == 0 else _LOOKS[2][1]
     if b'"traceEvents"' in first[:4096]:
-        return "a trace for Perfetto, which lacks data that the analysis needs"
+        return "a Perfetto trace, which lacks data that the analysis needs"
     for start, words in _LOOKS:
         if first.startswith(start):
             return words
     if re.match(rb"# darshan log version", first):
-        return "the text of darshan-parser (name the log itself)"
+        return "the text output of darshan-parser (give the path of the log itself)"
     if b"\0" in first:
         return "a binary file"
     line = first.split(b"\n", 1)[0][:60].decode("utf-8", "replace").strip()

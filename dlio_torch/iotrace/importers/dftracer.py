@@ -65,15 +65,15 @@ def read_dftracer(path: Path, files: Sequence[Path]) -> Recording:
         reader.read(file)
     if not len(reader.builder):
         raise DataError(
-            f"{path} holds no DFTracer event" + (f" ({'; '.join(reader.notes)})" if reader.notes else ""),
-            hint="a traced program must end, or flush, before its trace has any",
+            f"{path} contains no DFTracer event" + (f" ({'; '.join(reader.notes)})" if reader.notes else ""),
+            hint="let the traced program end, or flush its trace, before you read it",
         )
     return reader.recording(path)
 
 
 @dataclass
 class _TracedProcess:
-    """A process of the trace; several hosts may use one id."""
+    """A process of the trace; processes on different hosts may have the same id."""
 
     pid: int
     host: str
@@ -97,7 +97,7 @@ class _DftracerReader:
         self._seen: set[str] = set()
 
     def read(self, path: Path) -> None:
-        """Reads one file; counts damaged lines."""
+        """Reads one file and counts its damaged lines."""
         of = _OF.search(path.name)
         rank = None if of is None else int(of["rank"])
         if of is not None:
@@ -113,7 +113,7 @@ class _DftracerReader:
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 damaged += 1
         if damaged:
-            self.notes.append(f"{path.name}: {damaged} damaged lines are left out")
+            self.notes.append(f"{path.name}: {damaged} damaged lines are ignored")
 
     def _event(self, event: dict[str, Any], rank: int | None) -> None:
         phase, name, args = event["ph"], event["name"], event.get("args") or {}
@@ -171,7 +171,7 @@ class _DftracerReader:
         return known
 
     def _file(self, process: int, args: dict[str, Any]) -> int:
-        """Number of a file, by its name or its hash; the name behind a hash may come later."""
+        """Number of a file, by its name or its hash; the trace may give the name of a hash later."""
         if "fhash" in args:
             return self.builder.files.number(f"{process}/{args['fhash']}")
         name = args.get("fname") or args.get("filename")
@@ -197,7 +197,7 @@ class _DftracerReader:
                 self.facts.setdefault(key, args.get(hashed))
 
     def recording(self, path: Path) -> Recording:
-        """The table, once all files are read."""
+        """The recording, once all files are read."""
         ranks_known = self._rank()
         hosts = [self.names["HH"].get(process.host, process.host) for process in self.traced]
         processes: list[Process] = [
@@ -230,7 +230,7 @@ class _DftracerReader:
         )
 
     def _rank(self) -> bool:
-        """Assigns ranks to processes; returns False if the trace contains none."""
+        """Assigns ranks to processes; returns False if the trace contains no ranks."""
         known = any(process.rank is not None for process in self.traced)
         by_id = {(process.host, process.pid): process for process in self.traced}
         top = [process for process in self.traced if (process.host, process.parent) not in by_id]
@@ -251,18 +251,21 @@ class _DftracerReader:
         notes = []
         if self.left_out["aggregated"]:
             notes.append(
-                f"{self.left_out['aggregated']} aggregated records (DFTRACER_ENABLE_AGGREGATION) are left out: they "
-                "are sums over many calls"
+                f"{self.left_out['aggregated']} aggregated records (DFTRACER_ENABLE_AGGREGATION) are ignored, "
+                "because each is a sum over many calls"
             )
         if self.left_out["counter"]:
-            notes.append(f"{self.left_out['counter']} records of counters (not of calls) are left out")
+            notes.append(f"{self.left_out['counter']} counter records are ignored, because they are not calls")
         if not has_io:
-            notes.append("the trace has application events only: no I/O call was traced")
+            notes.append("the trace contains application events only, no I/O call")
         elif self.unsized:
             which = "some" if self.sized else "all"
-            notes.append(f"{which} reads and writes lack their sizes (DFTRACER_INC_METADATA=1 records them)")
+            notes.append(
+                f"{which} reads and writes lack their sizes; set DFTRACER_INC_METADATA=1 in the traced program to "
+                "record them"
+            )
         if not ranks_known and len(self.traced) > 1:
-            notes.append("the trace names no ranks: they are numbered in the order of process ids")
+            notes.append("the trace contains no ranks: processes are numbered in the order of their ids")
         if has_io:
-            notes.append("DFTracer sees no readv or preadv, and no offset of read and write")
+            notes.append("DFTracer does not record readv, preadv, and the offsets of read and write")
         return notes

@@ -1,4 +1,4 @@
-"""Translates one event of a DFTracer trace into terms of the event table.
+"""Translates one event of a DFTracer trace into the columns of the event table.
 
 Versions differ in how they write an event, not in what they write::
 
@@ -55,13 +55,13 @@ def place(category: str, name: str) -> tuple[int, str]:
 
 
 def span_name(category: str, name: str) -> str:
-    """The recorder's name for a span of equal meaning, else the event's own name."""
+    """The recorder's name for a span of the same meaning, else the event's name."""
     text = f"{category}:{name}".lower()
     return next((span for pattern, span in _SPANS if pattern.fullmatch(text)), name)
 
 
 def touched(op: str, kind: str, args: dict[str, Any]) -> tuple[int, int]:
-    """Offset and bytes of a call; -1: not in the trace.
+    """Offset and bytes of a call; -1 if the trace does not contain them.
 
     Args:
         op: its normal name.
@@ -105,7 +105,7 @@ def number(args: dict[str, Any], *names: str) -> int:
 
 
 def nanoseconds(stamp: int) -> int:
-    """Nanoseconds of one unit of a time stamp, from its size: stamps count since 1970 (or are small).
+    """Nanoseconds per unit of a time stamp, inferred from its size: stamps count since 1970 (or are small).
 
     DFTracer writes microseconds unless DFTRACER_TIME_METRIC says otherwise.
     """

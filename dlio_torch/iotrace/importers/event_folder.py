@@ -22,7 +22,7 @@ _STRACE_FILES = "strace.*"
 
 
 def is_event_folder(folder: Path) -> bool:
-    """Whether a folder directly holds files of the recorder."""
+    """Whether a folder directly contains files of the recorder."""
     return _has(folder, *_EVENT_FILES, TREE_FILE)
 
 
@@ -33,7 +33,7 @@ def read_event_folder(
     facts: Mapping[str, Any] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Recording:
-    """Reads spans and calls, or the text of strace where the recorder fell back on strace.
+    """Reads spans and calls, or the text of strace if the recorder used strace instead.
 
     Args:
         folder: the events folder; a missing one gives a recording without events.
@@ -73,7 +73,7 @@ def _events(path: Path, folder: Path, kind: Kind, facts: dict[str, Any], notes: 
 
 
 def _selected(recording: Recording) -> Recording:
-    """Keeps the selected files; strace records calls on all files."""
+    """Keeps the selected files, because strace records calls on all files."""
     include, exclude = (recording.facts.get(name) for name in ("include", "exclude"))
     if not isinstance(include, list) or not isinstance(exclude, list):
         return recording
@@ -83,7 +83,7 @@ def _selected(recording: Recording) -> Recording:
     kept = frame[of_file[frame["file"].cat.codes.to_numpy()]].reset_index(drop=True)
     kept["file"] = kept["file"].cat.remove_unused_categories()
     left_out = len(frame) - len(kept)
-    notes = (f"{left_out} calls on files that were not to be recorded are left out",) if left_out else ()
+    notes = (f"{left_out} calls on files that the patterns exclude are left out",) if left_out else ()
     return replace(recording, events=replace(recording.events, frame=kept), notes=(*recording.notes, *notes))
 
 

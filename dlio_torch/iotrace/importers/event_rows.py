@@ -41,7 +41,7 @@ Rows = npt.NDArray[Any]
 
 
 class NumberedNames:
-    """Numbers strings in order of arrival."""
+    """Numbers strings in the order in which they first occur."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -52,7 +52,7 @@ class NumberedNames:
 
 
 class TableBuilder:
-    """Collects events.
+    """Collects the events of a log and builds their table.
 
     ``ops`` and ``files`` number the names that rows refer to; -1 stands for no file.
     """
@@ -97,7 +97,7 @@ class TableBuilder:
         file_names: Mapping[str, str] | None = None,
         skipped: Sequence[Skipped] = (),
     ) -> EventTable:
-        """The event table, sorted by start; the builder is empty afterwards.
+        """The event table, sorted by start time; the builder is empty afterwards.
 
         Args:
             processes: the process behind each number that rows refer to.
@@ -138,7 +138,7 @@ class TableBuilder:
 
 
 def imported_process(rank: int, pid: int = -1, *, host: str = "", role: str = "", time_ns: int = 0) -> Process:
-    """A process of another tool's log, its clock anchored at 0."""
+    """A process of another tool's log, with its clock anchored at 0."""
     return Process(
         rank=rank,
         pid=pid,
@@ -153,12 +153,12 @@ def imported_process(rank: int, pid: int = -1, *, host: str = "", role: str = ""
 
 
 def in_range(*values: int) -> bool:
-    """Whether numbers of a log fit the table (a damaged log can hold any)."""
+    """Whether numbers of a log fit the table (a damaged log can contain any number)."""
     return all(-(1 << 62) < value < (1 << 62) for value in values)
 
 
 def small(value: int) -> int:
-    """A process or thread id as an int32: larger ones (hashes) keep their low bits."""
+    """A process or thread id as an int32: larger ids (hashes) keep their low bits."""
     return value if -1 <= value < (1 << 31) else value & 0x7FFFFFFF
 
 

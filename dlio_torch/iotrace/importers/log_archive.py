@@ -18,7 +18,7 @@ _MEMBERS = 1_000_000
 
 @contextlib.contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """A folder with the regular files of an archive; its only folder, if it holds nothing else.
+    """A folder with the regular files of an archive; its only subfolder, if it contains nothing else.
 
     Names in the archive cannot lead out of the temporary folder.  Errors that the body raises name the archive.
 
@@ -31,7 +31,7 @@ def unpacked(path: Path) -> Iterator[Path]:
         try:
             _unpack(path, folder)
         except (tarfile.TarError, EOFError, zlib.error) as error:
-            raise DataError(f"{path} is a damaged archive: {error}", hint="copy it again") from error
+            raise DataError(f"{path} is a damaged archive: {error}", hint="copy the archive again") from error
         entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
         try:
             yield entries[0] if len(entries) == 1 and entries[0].is_dir() else folder
@@ -46,9 +46,9 @@ def _unpack(path: Path, folder: Path) -> None:
             room -= max(0, member.size) if member.isreg() else 0
             if room < 0 or number >= _MEMBERS:
                 raise DataError(
-                    f"{path} holds more than {_UNPACKED_BYTES >> 30} GiB, {_MEMBERS} files, or half of the free space "
-                    f"in {folder.parent}",
-                    hint="unpack it yourself and name its content",
+                    f"{path} is too large to unpack: it contains more than {_UNPACKED_BYTES >> 30} GiB, {_MEMBERS} "
+                    f"files, or half of the free space in {folder.parent}",
+                    hint="unpack the archive and give the path of its content",
                 )
             parts = [part for part in PurePosixPath(member.name).parts if part not in ("/", "..", ".")]
             source = archive.extractfile(member) if member.isreg() and parts else None

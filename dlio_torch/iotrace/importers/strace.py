@@ -1,4 +1,4 @@
-"""Reads the text of strace: system calls on files, of all threads and processes.
+"""Reads the text of strace: system calls on files by all threads and processes.
 
 ``file`` is what ``-y`` prints (the kernel's name, symbolic links resolved) or, without ``-y``, the path that
 ``open`` was called with.  Offsets of ``read`` and ``write`` are followed per open file
@@ -42,8 +42,8 @@ def read_strace(path: Path, files: Sequence[Path]) -> Recording:
     reader.read()
     if not len(reader.builder):
         raise DataError(
-            f"{path} holds no system call on a file" + (f" ({'; '.join(reader.notes())})" if reader.notes() else ""),
-            hint="trace with: strace -f -y -ttt -T -e trace=%file,%desc -o LOG PROGRAM",
+            f"{path} contains no system call on a file" + (f" ({'; '.join(reader.notes())})" if reader.notes() else ""),
+            hint="trace the program with: strace -f -y -ttt -T -e trace=%file,%desc -o LOG PROGRAM",
         )
     return reader.recording()
 
@@ -93,7 +93,7 @@ class _StraceReader:
         self.left_out["half"] += sum(name in _COUNTED for name in begun_only)
 
     def _thread(self, said: int | None, rest: bytes, waiting: dict[int, tuple[int, bytes]]) -> int:
-        """Thread of a line; strace names it only with -f, and once there are several."""
+        """Thread of a line, which strace names only with -f and with several threads."""
         if said is not None:
             self._main = said if self._main is None else self._main
             return said
@@ -191,7 +191,7 @@ class _StraceReader:
         )
 
     def _follow(self, tid: int, call: strace_lines.Call, table: dict[int, TracedFile]) -> None:
-        """Follows calls that change descriptors or start threads."""
+        """Tracks calls that change descriptors or start threads."""
         name, result = call.name, call.result
         assert result is not None
         if result < 0:
@@ -221,21 +221,23 @@ class _StraceReader:
         if self.left_out["half"]:
             notes.append(f"{self.left_out['half']} calls lack their begin or their end")
         if self.left_out["no file"]:
-            notes.append(f"{self.left_out['no file']} calls on pipes, sockets and the like are left out")
+            notes.append(f"{self.left_out['no file']} calls on pipes, sockets and similar descriptors are left out")
         return notes
 
     def recording(self) -> Recording:
-        """The table, once all lines are read."""
+        """The recording, once all lines are read."""
         processes = [imported_process(0, small(pid), role=f"process {pid}") for pid in self._processes]
         events = self.builder.table(processes)
         if self.lines.relative:
             # The log does not tell the day.
             events = replace(events, anchor_time_ns=0)
         frame = events.frame
-        notes = ["recorded by strace, which delays every call: durations are not those of the undisturbed program"]
+        notes = ["recorded by strace, which slows down every call: durations are not those of the undisturbed program"]
         if self.untimed:
             which = "no call has" if self.untimed == len(frame) else f"{self.untimed} calls lack"
-            notes.append(f"{which} its duration (strace -T writes it): they count as 0 s")
+            notes.append(
+                f"{which} its duration (missing durations count as 0 s); run strace with -T to record durations"
+            )
         return Recording(
             path=self.path,
             kind="strace",
@@ -253,7 +255,7 @@ def _name(begun: bytes) -> str:
 
 
 def _full_path(arguments: bytes) -> str | None:
-    """Path argument of a call, resolved against the directory that ``-y`` shows for its descriptor."""
+    """Absolute path argument of a call, resolved against the directory that ``-y`` shows for its descriptor."""
     name = strace_lines.string(arguments)
     folder = strace_lines.descriptor(arguments)[1]
     if name is None or (folder is None and not name.startswith("/")):

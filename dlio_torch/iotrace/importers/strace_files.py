@@ -1,4 +1,4 @@
-"""Tracks files and offsets of descriptors through open, dup, lseek, fork and threads.
+"""Tracks the files and offsets of descriptors through open, dup, lseek, fork and threads.
 
 A kernel's table maps descriptors to open files; ``dup`` and ``fork`` share the open file with its offset,
 threads (``CLONE_FILES``) share the whole table.  That is kept here.  What a log cannot show is approximated:
@@ -31,7 +31,7 @@ class TracedFile:
     append: bool = False
 
     def advance(self, moved: int, writes: bool) -> int:
-        """Offset of an access (-1: not known); advances the position."""
+        """Offset of an access (-1: not known); moves the file position forward."""
         if writes and self.append:
             self.position = None
             return -1
@@ -58,7 +58,7 @@ class TracedTasks:
         self._forking: dict[int, bytes] = {}
 
     def of(self, tid: int) -> TracedTask:
-        """Task of a thread; a thread of unknown start belongs to the task that is starting one, if any."""
+        """Task of a thread; a thread of unknown start belongs to the task that is starting a thread, if any."""
         task = self._tasks.get(tid)
         if task is None:
             parent = next(reversed(self._forking), None)
@@ -69,17 +69,17 @@ class TracedTasks:
         return task
 
     def begins(self, tid: int, text: bytes) -> None:
-        """A task begins an interrupted call that starts a thread or process."""
+        """Marks that a task begins an interrupted call that starts a thread or process."""
         self.of(tid)
         self._forking.pop(tid, None)
         self._forking[tid] = text
 
     def ends(self, tid: int) -> None:
-        """The interrupted call ends."""
+        """Marks that the interrupted call of a task ends."""
         self._forking.pop(tid, None)
 
     def start(self, parent: int, tid: int, text: bytes) -> TracedTask:
-        """Adds a thread or process that a task started; ``text`` holds the flags."""
+        """Adds a thread or process that a task started; ``text`` contains the flags."""
         known = self._tasks.get(tid)
         origin = self.of(parent)
         if known is not None and (known.table is origin.table or known.pid != tid):
@@ -93,7 +93,7 @@ class TracedTasks:
         return task
 
     def exits(self, tid: int) -> None:
-        """A thread has ended; its number may come again."""
+        """Marks that a thread has ended; its number may be used again."""
         self._tasks.pop(tid, None)
 
 

@@ -37,7 +37,7 @@ _DEVICE = re.compile(rb"<(?:char|block) [\d:]+>$")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Thread and time of a line.
+    """Thread and time at the begin of a line.
 
     Args:
         tid: the thread, None where the line does not say.
@@ -54,7 +54,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One system call.
+    """One system call as strace writes it.
 
     Args:
         name: its name.
@@ -72,7 +72,7 @@ class Call:
 
 
 def stamp(line: bytes) -> tuple[Stamp, bytes]:
-    """Parses the prefix of a line; returns it and the rest."""
+    """Parses the thread and time of a line; returns them and the rest of the line."""
     match = _PREFIX.match(line)
     assert match is not None  # every part is optional
     tid = match["bracket"] or match["plain"]
@@ -102,7 +102,7 @@ def is_end(rest: bytes) -> tuple[str, bytes] | None:
 
 
 def is_remark(rest: bytes) -> bool:
-    """Whether a line is about a signal or an exit, or a remark of strace itself."""
+    """Whether a line is about a signal or an exit, or is a remark of strace itself."""
     return rest.startswith((b"---", b"+++", b"strace:")) or not rest.strip()
 
 
@@ -121,14 +121,14 @@ def call(text: bytes) -> Call | None:
 
 
 def looks_like_strace(text: bytes) -> bool:
-    """Whether some of the first lines of a file are system calls."""
+    """Whether some of the first lines of a file are system calls as strace writes them."""
     lines = text.splitlines()[:200]
     complete = [line for line in lines if _NAME.match(stamp(line)[1]) and (call(stamp(line)[1]) or is_begin(line))]
     return len(complete) > 0 and 2 * len(complete) >= sum(not is_remark(stamp(line)[1]) for line in lines[:-1])
 
 
 def descriptor(arguments: bytes, place: int = 0) -> tuple[int, str | None]:
-    """Descriptor in the first (or second) argument, and its path if ``-y`` shows it; -1: no descriptor."""
+    """Descriptor in the first (or second) argument, and its path if ``-y`` shows it; -1 if there is no descriptor."""
     match = _DESCRIPTOR.match(arguments)
     if place == 1 and match is not None:
         match = _DESCRIPTOR.match(arguments, match.end() + 2)
@@ -136,7 +136,7 @@ def descriptor(arguments: bytes, place: int = 0) -> tuple[int, str | None]:
 
 
 def mapping(arguments: bytes) -> tuple[int, str | None, int, int] | None:
-    """Descriptor, path, length and offset of an mmap; None without a file."""
+    """Descriptor, path, length and offset of an mmap; None for an mmap without a file."""
     match = _MAPPING.search(arguments)
     number, path = _number_and_path(match)
     if match is None or number < 0:
@@ -192,7 +192,7 @@ def string(arguments: bytes) -> str | None:
 
 
 def tail(arguments: bytes, places: int) -> list[int | None]:
-    """The last arguments as numbers (they are plain in reads and writes, whatever stands before them)."""
+    """The last arguments of a call as numbers, which are plain in reads and writes."""
     words = arguments.rsplit(b", ", places)[1:]
     numbers: list[int | None] = []
     for word in words:
@@ -209,7 +209,7 @@ def following_day(earlier_ns: int, time_ns: int) -> int:
 
 
 def _fraction(digits: bytes | None) -> int:
-    """Nanoseconds of the digits behind the point."""
+    """Nanoseconds from the digits after the decimal point."""
     return 0 if digits is None else int(digits.ljust(9, b"0")[:9])
 
 
@@ -225,7 +225,7 @@ def _number_and_path(match: re.Match[bytes] | None) -> tuple[int, str | None]:
 
 
 def _path(text: bytes) -> str:
-    """The path in ``<...>`` behind a descriptor."""
+    """The path in ``<...>`` after a descriptor."""
     return _decoded(_DEVICE.sub(b"", text)).removesuffix(" (deleted)")
 
 

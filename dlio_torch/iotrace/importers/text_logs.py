@@ -1,4 +1,4 @@
-"""Reads text logs, compressed or not, up to the first damage."""
+"""Reads text logs, compressed or not, up to the first damaged byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_gzip(path: Path) -> bool:
 
 
 def head(path: Path, size: int = 1 << 16) -> bytes:
-    """The first bytes of a file, decompressed; fewer where the file is shorter or damaged.
+    """The first bytes of a file, decompressed; fewer if the file is shorter or damaged.
 
     Raises:
         DataError: the file cannot be opened.
@@ -45,7 +45,7 @@ def head(path: Path, size: int = 1 << 16) -> bytes:
 
 
 def lines(path: Path, notes: list[str]) -> Iterator[bytes]:
-    """Lines of a file, decompressed; a gzip file may have several members.
+    """Yields the lines of a file, decompressed; a gzip file may have several members.
 
     Args:
         path: the file.

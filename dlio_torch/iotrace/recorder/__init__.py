@@ -1,4 +1,4 @@
-"""Records spans and I/O calls of a tree of processes; calls by a preloaded C library (``native/posix_trace.c``).
+"""Records spans and I/O calls of a tree of processes; calls by the preloaded library ``native/posix_trace.c``.
 
 The library records calls through the C library, in every process that loads it.  A program that is started with a new
 environment gets the recorder's variables again.  A failed open is recorded as ``failed_open``.  A call on a buffered

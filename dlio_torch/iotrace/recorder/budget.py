@@ -1,4 +1,4 @@
-"""The recording budget of a rank: one small file, mapped by all processes of the rank, that bounds their recordings.
+"""The recording budget of a rank: a small file, mapped by all its processes, that limits their recordings.
 
 The trainer makes ``rank<r>.budget`` in the events folder before anything is recorded.  A limit for each process would
 bound nothing: workers that live for one epoch are new processes with new files, epoch after epoch.  Therefore every
@@ -30,7 +30,7 @@ _LIMIT_BYTES, _LIMIT_FILES, _FULL, _BYTES, _FILES, _OTHER_BYTES, _OTHER_FILES = 
 
 
 def make_budget(directory: Path, rank: int, limit_bytes: int, limit_files: int) -> None:
-    """Writes the budget file of a rank; call it before any of its processes records.
+    """Writes the budget file of a rank; must be called before any of its processes records.
 
     Raises:
         DlioError: the file cannot be written (see :mod:`dlio_torch.syserrors`).
@@ -41,11 +41,13 @@ def make_budget(directory: Path, rank: int, limit_bytes: int, limit_files: int) 
         with renamed(temporary_name(path), path) as temporary:
             temporary.write_bytes(LAYOUT.pack(MAGIC, limit_bytes, limit_files, 0, 0, 0, 0, 0))
     except OSError as error:
-        raise refused(f"{path} cannot be made", error, elsewhere="set output.root") from error
+        raise refused(
+            f"the budget file {path} cannot be created", error, elsewhere="set output.root to another folder"
+        ) from error
 
 
 class Budget:
-    """One process's access to its rank's budget; threads of the process call it under a lock.
+    """Access of one process to its rank's budget; its threads call it under a lock.
 
     Args:
         directory: the events folder.
@@ -63,11 +65,11 @@ class Budget:
 
     @property
     def full_ns(self) -> int:
-        """Time of exhaustion, monotonic ns; 0 if it is not exhausted."""
+        """Time at which the budget was exhausted, monotonic ns; 0 if it is not exhausted."""
         return 0 if self._map is None else self._get(_FULL)
 
     def take(self, size: int, files: int = 0) -> bool:
-        """Takes bytes and files.  Returns False, and ends the rank's recording, if the budget does not hold them."""
+        """Takes bytes and files from the budget; if they exceed it, returns False and ends the rank's recording."""
         if self._map is None:
             return True
         with self._locked():
@@ -83,7 +85,7 @@ class Budget:
             return True
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the budget file."""
         self._map = None
         if self._descriptor >= 0:
             os.close(self._descriptor)

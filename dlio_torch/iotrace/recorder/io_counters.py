@@ -1,4 +1,4 @@
-"""I/O counters of processes."""
+"""Reads the kernel's I/O counters of processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COUNTERS = tuple(IoCounters.__dataclass_fields__)
 
 
 def io_counters(pid: int | None = None) -> IoCounters | None:
-    """Counters of this process, or of another one of the same user; None if they cannot be read."""
+    """Counters of this process, or of another process of the same user; None if they cannot be read."""
     try:
         with open(f"/proc/{'self' if pid is None else pid}/io", encoding="ascii") as file:
             values = dict(line.split(": ") for line in file)

@@ -44,7 +44,7 @@ def environment(
     defaults: bool = True,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> dict[str, str]:
-    """Environment variables with which a program, and all that it starts, record their I/O calls.
+    """Environment variables with which a program, and all processes that it starts, record their I/O calls.
 
     Args:
         directory: events folder; must exist when the program runs.
@@ -83,5 +83,8 @@ def active() -> bool:
 def _lines(option: str, sign: str, patterns: Sequence[str]) -> list[str]:
     check(option, patterns)
     if sum(len(os.fsencode(pattern)) + 1 for pattern in patterns) > _PATTERNS_ROOM:
-        raise ConfigError(f"the {option} patterns are longer than {_PATTERNS_ROOM} bytes", hint="use fewer")
+        raise ConfigError(
+            f"the {option} patterns together are longer than {_PATTERNS_ROOM} bytes",
+            hint=("give fewer or shorter patterns"),
+        )
     return [sign + pattern for pattern in patterns]

@@ -15,7 +15,7 @@ _START_METHODS = {"ForkProcess": "fork", "SpawnProcess": "spawn", "ForkServerPro
 
 
 def role_of_this_process(default: str) -> str:
-    """``loader worker <n>`` in a worker of torch's DataLoader, the name of another child process, or ``default``."""
+    """Role of this process: ``loader worker <n>``, the name of another child process, or ``default``."""
     # Only a process that has loaded torch's worker loop can be such a worker; do not load it for the question.
     loop = sys.modules.get("torch.utils.data._utils.worker")
     info = loop.get_worker_info() if loop is not None else None
@@ -34,7 +34,7 @@ def clock_id() -> str:
 
 
 def describe_process(role: str, anchor: tuple[int, int]) -> dict[str, Any]:
-    """The first line of a table of names, JSON-able.
+    """First line of a table of names: the description of the process, as values for JSON.
 
     Args:
         role: name of this process if it is no child of another (see :func:`role_of_this_process`).

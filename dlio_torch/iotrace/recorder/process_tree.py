@@ -59,7 +59,7 @@ class ProcessTree:
                 ctypes.CDLL(None).prctl(_SUBREAPER, 0, 0, 0, 0)
 
     def end_orphans(self, program: int) -> None:
-        """Waits for ended orphans and records each of them; not the program itself."""
+        """Waits for ended orphans and records each of them, but not the program itself."""
         while self._adopts:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -71,7 +71,7 @@ class ProcessTree:
             os.waitpid(ended.si_pid, 0)
 
     def record_unrecorded(self, pid: int) -> None:
-        """Records the bytes of an unrecorded process, which lives or is a zombie."""
+        """Records the bytes of an unrecorded process, which still runs or is a zombie."""
         mark = self._directory / f".{self._host}-{pid}"
         began_ns, read_bytes, written, _ = _read(mark)
         moved = io_counters(pid)
@@ -91,8 +91,8 @@ class ProcessTree:
     def said(self) -> list[str]:
         """One sentence for each unrecorded process."""
         return [
-            f"{process['name']} (process {process['child']}) read {format_size(process['read'])} and wrote "
-            f"{format_size(process['written'])}, as the kernel counts"
+            f"{process['name']} (process {process['child']}) was not recorded; by the kernel's count, the process "
+            f"read {format_size(process['read'])} and wrote {format_size(process['written'])}"
             for process in self._processes
         ]
 
@@ -107,7 +107,7 @@ class ProcessTree:
             if _read(self._directory / f".{self._host}-{process.pid}")[0] is not None:
                 notes.append(
                     f"{_name(process.pid)} (process {process.pid}) did not load the recorder and still ran when the "
-                    "program ended: its bytes are those by then"
+                    "program ended: only its bytes until then are counted"
                 )
                 self.record_unrecorded(process.pid)
         for mark in sorted(self._directory.glob(f".{self._host}-*")):
@@ -125,7 +125,7 @@ class ProcessTree:
 
 
 def _read(mark: Path) -> tuple[int | None, int, int, str]:
-    """Reads a mark: begin of the last program, bytes read and written until then, its name.
+    """Reads the mark of a process: begin of its last program, bytes read and written until then, its name.
 
     The time is 0 where there is no mark (nothing was recorded), None where the last program loaded the library.
     """

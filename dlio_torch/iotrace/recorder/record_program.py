@@ -1,4 +1,4 @@
-"""Records the I/O calls of a program and of all that it starts.
+"""Records the I/O calls of a program and of all processes that it starts.
 
 The preloaded library does this.  Without a compiler to build the library, strace records the calls at about a hundred
 times the cost per call; its times do not describe the undisturbed program.
@@ -48,7 +48,7 @@ _IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
 
 @dataclass(frozen=True)
 class Recorded:
-    """Result of a recorded program.
+    """Result of recording a program.
 
     Attributes:
         exit_code: of the program; 128 and the number of the signal that ended it.
@@ -105,7 +105,7 @@ def record(
         (directory / ".writable").unlink()
     except OSError as error:
         raise PreconditionError(
-            f"calls cannot be recorded in {directory}: {error.strerror}", hint="choose another folder"
+            f"calls cannot be recorded in {directory}: {error.strerror}", hint="choose another folder with --output"
         ) from error
     notes: list[str] = []
     all_excluded = with_defaults(include, exclude)
@@ -115,9 +115,9 @@ def record(
         except NativeUnavailable as error:
             if method == "preload" or _why_no_strace() is not None:
                 raise PreconditionError(
-                    f"calls cannot be recorded: {error}", hint="install a C compiler (gcc), or strace"
+                    f"calls cannot be recorded: {error}", hint="install a C compiler (gcc) or strace"
                 ) from error
-            notes.append(f"recorded with strace, since the library is not to be had: {error}")
+            notes.append(f"recorded with strace, because the recorder's library is not available: {error}")
         else:
             tree = ProcessTree(directory)
             with tree.adopting():
@@ -130,9 +130,13 @@ def record(
     problem = _why_no_strace()
     if problem is not None:
         raise PreconditionError(
-            f"calls cannot be recorded: {problem}", hint="install strace, or a C compiler for --method preload"
+            f"calls cannot be recorded: {problem}",
+            hint=("install strace, or install a C compiler and set --method preload"),
         )
-    notes.append("strace slows each call down a hundredfold: durations and overlaps are not the program's own")
+    notes.append(
+        "strace slows down each call about a hundredfold: durations and overlaps are not those of the undisturbed "
+        "program"
+    )
     check("include", include)
     check("exclude", exclude)
     strace = ["strace", "-f", "-ff", "--seccomp-bpf", "-y", "-ttt", "-T", "-s", "0", "-qq", "-e", "signal=none"]
@@ -194,7 +198,8 @@ def _run(
             )
         except OSError as error:
             raise PreconditionError(
-                f"{command[0]} cannot be started: {error.strerror}", hint="give a program, after --"
+                f"the program {command[0]} cannot be started: {error.strerror}",
+                hint="give an executable program after --",
             ) from error
         while True:
             if tree is not None:
@@ -231,7 +236,7 @@ def _itself(pid: int) -> int:
 
 
 def _program_of(strace: int) -> int:
-    """Process id of the program that strace runs; strace itself does not forward signals."""
+    """Process id of the program that strace runs, because strace itself does not forward signals."""
     try:
         return psutil.Process(strace).children()[0].pid
     except (psutil.Error, IndexError):
@@ -239,7 +244,7 @@ def _program_of(strace: int) -> int:
 
 
 def _why_no_strace() -> str | None:
-    """Reason why strace cannot be used; None if it can."""
+    """Reason why strace cannot be used; None if it can be."""
     program = shutil.which("strace")
     if program is None:
         return "strace is not installed"
@@ -251,4 +256,4 @@ def _why_no_strace() -> str | None:
     if tried.returncode == 0:
         return None
     lines = tried.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"strace ended with {tried.returncode}"
+    return lines[-1] if lines else f"strace exited with status {tried.returncode}"

@@ -27,7 +27,7 @@ def waiting_environment() -> dict[str, str]:
 
 
 def is_waiting() -> bool:
-    """Whether this process has loaded the library."""
+    """Whether this process has loaded the recorder's library."""
     return LIBRARY in os.environ.get("LD_PRELOAD", "") and hasattr(ctypes.CDLL(None), "dlio_posix_begin")
 
 
@@ -35,7 +35,7 @@ def is_waiting() -> bool:
 def recording(
     directory: Path, *, rank: int, include: Sequence[str] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES
 ) -> Iterator[None]:
-    """Records the I/O calls of this process, and of those that it starts, within the context; once only.
+    """Context in which the I/O calls of this process and of its children are recorded; usable once.
 
     Args:
         directory: events folder; made where it is missing.
@@ -60,8 +60,9 @@ def recording(
     try:
         if not is_waiting() or not library.dlio_posix_begin():
             raise PreconditionError(
-                "the calls of this process cannot be recorded: it was started without the library, or recorded before",
-                hint="start it with python -m dlio_torch",
+                "the calls of this process cannot be recorded: it was started without the recorder's library, or "
+                "was recorded before",
+                hint="start the program with python -m dlio_torch",
             )
         yield
         library.dlio_posix_end()
@@ -71,7 +72,7 @@ def recording(
 
 
 def patterns(places: Sequence[Path | str]) -> list[str]:
-    """Path patterns for folders and files, under the names that programs and the kernel use; patterns stay."""
+    """Path patterns for folders and files, under the names that programs and the kernel use."""
     names: dict[str, None] = {}
     for place in map(str, places):
         is_pattern = any(mark in place for mark in "*?[") and not os.path.exists(place)

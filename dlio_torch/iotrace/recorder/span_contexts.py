@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class SpanSink(Protocol):
-    """Takes finished spans; see :meth:`dlio_torch.iotrace.recorder.spans.Recorder.add`."""
+    """Receiver of finished spans; see :meth:`dlio_torch.iotrace.recorder.spans.Recorder.add`."""
 
     def add(self, op: str, start_ns: int, end_ns: int, *, step: int, file: str | None, offset: int, bytes: int) -> None:
         """Records one span."""
 
 
 class Span:
-    """Records the time spent inside; see :meth:`dlio_torch.iotrace.recorder.spans.Recorder.span`."""
+    """Context that records its duration; see :meth:`dlio_torch.iotrace.recorder.spans.Recorder.span`."""
 
     __slots__ = ("_recorder", "_start_ns", "bytes", "file", "offset", "op", "step")
 
@@ -41,7 +41,7 @@ class Span:
 
 
 class NullSpan:
-    """Context of a recorder that is off: one shared object that keeps nothing."""
+    """Context of a recorder that is off: one shared object that records nothing."""
 
     __slots__ = ()
     step: int
@@ -50,7 +50,7 @@ class NullSpan:
     bytes: int
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Drops the value."""
+        """Ignores the value."""
 
     def __enter__(self) -> NullSpan:
         return self

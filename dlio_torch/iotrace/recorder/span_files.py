@@ -1,4 +1,4 @@
-"""The two files of a recording process: fixed-size records in a shared mapping, and a table of names as JSON lines."""
+"""The two files of a recording process: records in a shared mapping, and a table of names as JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from dlio_torch.iotrace.events.span_format import RECORD
 
 UNIT = math.lcm(RECORD.size, mmap.ALLOCATIONGRANULARITY)
-"""Bytes.  Mappings start at multiples of this, and no record crosses from one mapping into the next."""
+"""Bytes. Mappings start at multiples of this, and no record crosses from one mapping into the next."""
 
 Segment = tuple[Iterator[int], Any]
 """Offsets of free records, and their buffer."""
@@ -49,7 +49,7 @@ def map_segment(descriptor: int, offset: int, size: int) -> Segment:
 
 
 def buffer_in_memory() -> Segment:
-    """A segment of no file: its records are dropped."""
+    """A segment without a file, whose records are dropped."""
     return iter(range(0, UNIT, RECORD.size)), bytearray(UNIT)
 
 
@@ -60,7 +60,7 @@ def json_line(value: dict[str, Any]) -> bytes:
 
 
 def write_line(descriptor: int, line: bytes) -> None:
-    """Writes a whole line.
+    """Writes a whole line, also if the kernel accepts only a part of it at once.
 
     Raises:
         OSError: the file system takes only a part of it.

@@ -1,4 +1,4 @@
-"""Named intervals (spans) of every process and thread, recorded at the cost of about a microsecond each.
+"""Records named intervals (spans) of every process and thread, at a cost of about a microsecond each.
 
 Every recording process owns two files in the events folder::
 
@@ -38,7 +38,7 @@ _DROPPED = (0, 1, 0)  # ids of a record that goes nowhere
 
 
 class Recorder:
-    """Records spans of this process, of all its threads, and of the processes that inherit or unpickle it.
+    """Recorder of spans of this process, of all its threads, and of processes that inherit or unpickle it.
 
     The first span of a process opens its files, also after ``fork`` and in a spawned worker that received the recorder
     with its Dataset.  A process without spans leaves no file.
@@ -137,7 +137,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[int]:
-        """A context in which records may be added for which :meth:`keep` has reserved budget.
+        """Context in which records may be added for which :meth:`keep` has reserved budget.
 
         Yields the end of the recording (monotonic ns); 0 if it goes on.  Later spans must not be added.
         """
@@ -156,7 +156,7 @@ class Recorder:
     def span(
         self, op: str, *, step: int = -1, file: str | None = None, offset: int = -1, bytes: int = -1
     ) -> Span | NullSpan:
-        """A context that records the time spent inside; arguments as for :meth:`add`.
+        """Context that records its duration as a span; arguments as for :meth:`add`.
 
         The context's ``step``, ``file``, ``offset`` and ``bytes`` may be set inside, when they become known.
         The span is recorded even when the body raises.
@@ -166,7 +166,7 @@ class Recorder:
         return Span(self, op, step=step, file=file, offset=offset, bytes=bytes)
 
     def close(self) -> None:
-        """Closes the files, once no other thread records; a later span opens new ones."""
+        """Closes the files, once no other thread records; a later span opens new files."""
         with self._lock:
             descriptors, self._descriptors = self._descriptors, None
             self._segment, self._names, self._thread = NO_SEGMENT, {None: 0}, threading.local()
@@ -183,7 +183,7 @@ class Recorder:
         self.__init__(**state)  # type: ignore[misc]
 
     def _forget(self) -> None:
-        """Resets the recorder without touching inherited mappings (called after fork, in the child)."""
+        """Resets the recorder without changing inherited mappings (called after fork, in the child)."""
         inherited = getattr(self, "_budget", None)
         if inherited is not None:
             inherited.close()
@@ -201,7 +201,7 @@ class Recorder:
         self._header = None
 
     def _introduce(self, op: str, file: str | None) -> tuple[int, int, int]:
-        """Ids of this thread and of two names; new ones are written to the table of names."""
+        """Ids of this thread and of two names; new ids are written to the table of names."""
         with self._lock:
             opened = self._open()
             if opened is None:
@@ -229,7 +229,7 @@ class Recorder:
         return True
 
     def _spend(self, size: int, files: int = 0) -> bool:
-        """Takes bytes of the budget; if it is exhausted, this process drops later records."""
+        """Takes bytes from the budget; if it is exhausted, this process drops later records."""
         if self._budget is None:
             self._budget = Budget(self.directory, self.rank)
         if self._uses_kept and self._kept:
@@ -255,7 +255,7 @@ class Recorder:
             return self._segment
 
     def _open(self) -> tuple[int, int] | None:
-        """Opens the files of this process at the first call; None if the budget is exhausted."""
+        """Opens the files of this process at the first call; returns None if the budget is exhausted."""
         if self._descriptors is None:
             if not self._spend(UNIT, files=2):
                 return None
@@ -285,7 +285,7 @@ class Recorder:
             if self._header is not None:
                 ENDED_EARLY.pack_into(self._header, HEADER.size - ENDED_EARLY.size, 1)
         line = refused(f"spans cannot be recorded in {self.directory}", error, elsewhere="set trace.spans=false")
-        warn(f"{line}; from here on those of process {os.getpid()} are missing")
+        warn(f"{line}; all later spans of process {os.getpid()} are missing")
 
     def _map(self, descriptor: int, size: int) -> Segment:
         segment = span_files.map_segment(descriptor, self._mapped, size)
@@ -294,4 +294,4 @@ class Recorder:
 
 
 NULL = Recorder(Path(os.devnull), rank=-1, enabled=False)
-"""A recorder that is off: same interface, keeps nothing."""
+"""Recorder that is off: it has the same interface and records nothing."""

@@ -1,1 +1,1 @@
-"""Traces for viewers: Perfetto and TensorBoard's profiler plugin."""
+"""Writes and reads timelines for viewers: Perfetto and TensorBoard's profiler plugin."""

@@ -31,7 +31,7 @@ from dlio_torch.iotrace.timeline.kineto_trace import THREADS, foreign_events, re
 
 MAX_CALLS = 1_000_000
 AMOUNTS = ("asleep", "run_delay", "kernel")
-"""Spans that carry a length and no position in time (see the events of a batch); they are not drawn."""
+"""Spans that carry a length but no position in time, so they are not drawn (see the events of a batch)."""
 _CHUNK = 20_000  # events that are text at once
 _Ids = dict[tuple[int, int], int]
 
@@ -64,7 +64,7 @@ def write_trace(
     horovod: Timeline | None = None,
     max_calls: int = MAX_CALLS,
 ) -> int:
-    """Writes the gzipped trace; the file gets its name when it is complete.
+    """Writes the gzipped trace; the file gets its name only when it is complete.
 
     Args:
         events: the events of a run.
@@ -118,7 +118,7 @@ def write_trace(
 
 
 def _longest_calls(frame: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
-    """The table with the longest I/O calls only, and the number of omitted ones."""
+    """The table with the longest I/O calls only, and the number of omitted calls."""
     is_call = (frame["layer"] != "app").to_numpy()
     number = int(np.count_nonzero(is_call))
     if number <= most:
@@ -132,7 +132,7 @@ def _longest_calls(frame: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
 
 
 def _all_processes(events: EventTable) -> tuple[Process, ...]:
-    """Processes of the table; processes without an entry (logs of other tools) get plain names."""
+    """Processes of the table; processes without an entry (in logs of other tools) get plain names."""
     known = {(process.rank, process.pid): process for process in events.processes}
     tracks = events.frame[["rank", "pid", "tid"]].drop_duplicates()
     for rank, pid, tid in tracks.itertuples(index=False, name=None):
@@ -143,7 +143,7 @@ def _all_processes(events: EventTable) -> tuple[Process, ...]:
 
 
 def trace_ids(processes: Sequence[Process]) -> _Ids:
-    """Process ids of a trace by (rank, pid): real ids, made distinct if two machines share one."""
+    """Process ids of a trace by (rank, pid): real ids, made distinct if processes of two machines share one."""
     ids: _Ids = {}
     used: set[int] = set()
     for process in processes:
@@ -157,7 +157,7 @@ def trace_ids(processes: Sequence[Process]) -> _Ids:
 
 
 def name_events(processes: Sequence[Process], ids: _Ids) -> Iterator[dict[str, Any]]:
-    """Metadata events that name and order processes and threads."""
+    """Metadata events that name and sort processes and threads."""
     for order, process in enumerate(processes):
         number = ids[(process.rank, process.pid)]
         name = f"rank {process.rank} {process.role}"

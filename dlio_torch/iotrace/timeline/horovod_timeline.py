@@ -1,4 +1,4 @@
-"""Reads Horovod's timeline, also of a killed run, and converts its clock.
+"""Reads Horovod's timeline, also that of a killed run, and converts its clock.
 
 Rank 0 writes it in the Trace Event Format with a process for each tensor.  ``ts`` counts microseconds of
 CLOCK_MONOTONIC from Horovod's initialisation, and the first record holds the wall-clock time of that moment
@@ -29,7 +29,7 @@ _START = "start_time_since_epoch_in_micros"
 
 @dataclass(frozen=True)
 class Interval:
-    """An operation of Horovod on a tensor.
+    """An operation of Horovod on a tensor, with its begin and end.
 
     Attributes:
         tensor: name of the tensor.
@@ -48,7 +48,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A timeline, whole or cut off.
+    """Horovod's timeline, complete or cut off.
 
     Attributes:
         intervals: in the order in which they ended.
@@ -71,9 +71,12 @@ def read_timeline(path: Path) -> Timeline:
         records, cut = _records(path.read_text(encoding="utf-8", errors="replace"))
         start_us = int(next(record["args"][_START] for record in records if _START in record.get("args", ())))
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="the run did not get that far") from error
+        raise DataError(
+            (f"the Horovod timeline {path} cannot be read: {error.strerror}"),
+            hint=("repeat the run: it ended before it wrote the timeline"),
+        ) from error
     except (StopIteration, TypeError, ValueError):
-        raise DataError(f"{path} is no timeline of Horovod", hint="remove it or repeat the run") from None
+        raise DataError(f"{path} is not a timeline of Horovod", hint="remove the file or repeat the run") from None
     tensors: dict[int, str] = {}
     running: dict[int, list[dict[str, Any]]] = {}
     intervals: list[Interval] = []
@@ -95,12 +98,14 @@ def read_timeline(path: Path) -> Timeline:
                 begun = running[tensor].pop()
                 add(tensor, begun["name"], begun["ts"], record["ts"], record.get("args", {}))
     except (KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged: a record lacks {error}", hint="remove it or repeat the run") from None
+        raise DataError(
+            f"{path} is damaged: a record lacks {error}", hint=("remove the file or repeat the run")
+        ) from None
     return Timeline(tuple(intervals), sum(map(len, running.values())), cut)
 
 
 def _records(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """Records of a JSON array up to its end or to damage, and whether its end is missing."""
+    """Records of a JSON array up to its end or to a damaged place, and whether the end is missing."""
     try:
         whole = json.loads(text)
         return [record for record in whole if isinstance(record, dict)], False
@@ -126,7 +131,7 @@ def _beyond(text: str, position: int) -> int:
 
 
 def timeline_events(timeline: Timeline, most: int = MAX_INTERVALS) -> Iterator[dict[str, Any]]:
-    """The intervals as events for a merged trace, each with its wall time as ``time_ns``: a track for each tensor.
+    """The intervals as events for a merged trace, each with its wall time as ``time_ns``; a track per tensor.
 
     Args:
         timeline: what was read.

@@ -32,17 +32,17 @@ def read_profile(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
         trace = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
         if not isinstance(trace["traceEvents"], list) or int(trace["baseTimeNanoseconds"]) < 0:
-            raise ValueError("it holds no events")
+            raise ValueError("it contains no events")
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is no trace of torch.profiler: {error!r}", hint="remove it or repeat the run"
+            f"{path} is not a trace of torch.profiler: {error!r}", hint="remove the file or repeat the run"
         ) from error
     profile: dict[str, Any] = trace
     return profile
 
 
 def write_profile(trace: dict[str, Any], path: Path) -> None:
-    """Writes a trace, gzipped if the name ends in ``.gz``; the file gets its name when it is complete.
+    """Writes a trace, gzipped if the name ends in ``.gz``; the file gets its name only when it is complete.
 
     Raises:
         PreconditionError: the file cannot be written.
@@ -68,12 +68,12 @@ def mark_as_operators(trace: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def base_ns(trace: dict[str, Any]) -> int:
-    """Wall-clock time in ns from which the trace's ``ts`` count."""
+    """Wall-clock time in ns from which the trace's ``ts`` counts."""
     return int(trace["baseTimeNanoseconds"])
 
 
 def foreign_events(trace: dict[str, Any], pids: dict[tuple[int, int], int], number: int) -> list[dict[str, Any]]:
-    """The trace's intervals as events for a merged trace, in order of time, each with its wall time as ``time_ns``.
+    """The trace's intervals as events for a merged trace, sorted by time, with their wall time as ``time_ns``.
 
     Each host thread gets a track of its own below its process: beside this package's spans, whose times
     differ by fractions of a microsecond, intervals would not nest.  Devices become processes.

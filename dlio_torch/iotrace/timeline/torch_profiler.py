@@ -1,4 +1,4 @@
-"""Runs torch.profiler over some training steps and writes a trace that TensorBoard's profiler plugin shows completely.
+"""Runs torch.profiler over some training steps and writes a trace for TensorBoard's profiler plugin.
 
 The plugin (torch-tb-profiler 0.4.3) takes DataLoader time from operators named
 ``enumerate(DataLoader)#<iterator>.__next__``, step times from ``ProfilerStep#<n>``, and a run from files
@@ -110,7 +110,7 @@ class ProfilerSession:
         self._profile = None
 
     def step(self) -> None:
-        """Ends a step.  The call that ends the last recorded step takes some milliseconds."""
+        """Ends a step; the call that ends the last recorded step takes some milliseconds."""
         if not self._running:
             return
         self._steps += 1
@@ -122,11 +122,11 @@ class ProfilerSession:
             self._window = (time.perf_counter_ns(), 0)
 
     def fetch(self) -> contextlib.AbstractContextManager[Any]:
-        """The context of waiting for a batch: counted as DataLoader time."""
+        """Context of waiting for a batch, which counts as DataLoader time."""
         return self.annotate(FETCH)
 
     def annotate(self, name: str) -> contextlib.AbstractContextManager[Any]:
-        """A context that appears in the trace as an operator; costs some 16 µs while profiling, else nothing."""
+        """Context that appears in the trace as an operator; costs some 16 µs while profiling, else nothing."""
         if not self._running:
             return contextlib.nullcontext()
         from torch.profiler import record_function
@@ -141,7 +141,7 @@ class ProfilerSession:
         self._profile.stop()
 
     def _write(self) -> None:
-        """Exports, changes and names the trace."""
+        """Exports the trace, changes it for TensorBoard and gives it its name."""
         path = self._directory / f"{self._worker_name}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,8 @@ class ProfilerSession:
             os.close(descriptor)
         except OSError as error:
             raise PreconditionError(
-                f"{path} cannot be written: {error.strerror}", hint="set trace.profiler=false"
+                f"the trace of torch.profiler {path} cannot be written: {error.strerror}",
+                hint="set trace.profiler=false",
             ) from error
         try:
             self._profile.export_chrome_trace(exported)

@@ -56,7 +56,7 @@ def test_a_broken_run_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     assert len(found.spans) == 2
     assert found.world_size == 1
     text = " ".join(found.notes)
-    for part in ("environment.json is damaged", "it has no summary", "its table of names is missing"):
+    for part in ("environment.json is damaged", "it has no summary", "the table of names is missing"):
         assert part in text
     for child in directory.events.iterdir():
         child.unlink()
@@ -113,7 +113,7 @@ def test_a_folder_of_logs_is_one_program(tmp_path: Path) -> None:
     found = open_recording(tmp_path)
     assert found.world_size == 3
     assert dict(zip(found.io["pid"], found.io["rank"], strict=True)) == {70: 0, 71: 1, 72: 2}
-    assert "README is passed over: it is no dftracer log" in found.notes
+    assert "README was ignored: it is not a dftracer log" in found.notes
     (tmp_path / "s.txt").write_text(STRACE)
     with pytest.raises(DataError, match=r"several tools: strace \(s\.txt\) and dftracer \(t-0-of-3\.pfw\)"):
         open_recording(tmp_path)
@@ -136,7 +136,7 @@ def test_an_archive_of_logs_is_opened(tmp_path: Path) -> None:
     found = open_recording(path)
     assert (found.kind, len(found.io)) == ("strace", 4)
     assert not (tmp_path.parent / "up.7").exists()
-    with pytest.raises(DataError, match=r"a\.tgz is no recording: it looks like a folder in which x is text"):
+    with pytest.raises(DataError, match=r"a\.tgz is not a recording: it looks like a folder in which x is text"):
         open_recording(archive(path, {"x": b"hello\n"}))
     whole = archive(path, {f"s.{n}": STRACE.encode() * 5000 for n in range(3)}).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -151,9 +151,9 @@ def test_an_archive_of_logs_is_opened(tmp_path: Path) -> None:
         (b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 file"),
         (b"PK\x03\x04" + bytes(100), "a zip archive"),
         (b"\x1f\x8b" + b"rubbish" * 9, "a gzip file that cannot be decompressed"),
-        (json.dumps({"traceEvents": [{"ph": "X", "name": "a", "pid": 1}]}).encode(), "a trace for Perfetto"),
-        (b"# darshan log version: 3.10\n", "the text of darshan-parser"),
-        (b"DLIOSPAN" + bytes(40), "one process's spans"),
+        (json.dumps({"traceEvents": [{"ph": "X", "name": "a", "pid": 1}]}).encode(), "a Perfetto trace"),
+        (b"# darshan log version: 3.10\n", "the text output of darshan-parser"),
+        (b"DLIOSPAN" + bytes(40), "the spans of one process"),
         (bytes(range(256)) * 40, "a binary file"),
         (b"epoch,loss\n1,2\n", "text that begins with 'epoch,loss'"),
         (b"def main():\n    return read(3) = 4\n" * 9, "text that begins with 'def main"),
@@ -168,7 +168,7 @@ def test_what_is_no_recording_is_refused_in_one_line(tmp_path: Path, data: bytes
         text = str(caught.value)
         assert looks in text
         assert str(given) in text
-        assert "accepted: a run directory" in text
+        assert "give the path of a run directory" in text
         assert caught.value.exit_code == 3
 
 
@@ -177,7 +177,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         open_recording(tmp_path / "none")
     with pytest.raises(DataError, match="an empty folder"):
         open_recording(tmp_path)
-    with pytest.raises(DlioError, match="no regular file"):
+    with pytest.raises(DlioError, match="not a regular file"):
         open_recording("/dev/null")
 
 

@@ -46,7 +46,7 @@ def test_everything_is_said_and_no_line_is_too_wide(
         in text
     )
     assert "A: it was killed" in text
-    assert "overlap, exposed I/O: A has no record of compute" in text
+    assert "overlap, exposed I/O: A contains no record of compute" in text
     assert "cosine similarity: 0." in text
     assert text.endswith(comparison.headline)
     assert "Not alike: read bytes 0.5 beyond the noise" in text

@@ -63,14 +63,22 @@ def test_one_rank_can_be_read_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "kept", "reason"),
     [
-        (lambda path: os.truncate(path, 20), 0, "it ends within its header, after 20 bytes"),
-        (lambda path: os.truncate(path, 0), 0, "it ends within its header, after 0 bytes"),
-        (lambda path: overwrite(path, 0, b"NOTSPANS"), 0, "it is no span file"),
-        (lambda path: overwrite(path, 0, bytes(8)), 0, "its header is empty"),
-        (lambda path: overwrite(path, 8, b"\x63"), 0, "its version is 99, this program reads 1"),
-        (lambda path: path.with_suffix(".names").unlink(), 0, "its table of names is missing"),
-        (lambda path: os.truncate(path.with_suffix(".names"), 0), 0, "does not say which process"),
-        (lambda path: path.with_suffix(".names").write_bytes(os.urandom(500)), 0, "does not say which process"),
+        (lambda path: os.truncate(path, 20), 0, "the file ends within its header, after 20 bytes"),
+        (lambda path: os.truncate(path, 0), 0, "the file ends within its header, after 0 bytes"),
+        (lambda path: overwrite(path, 0, b"NOTSPANS"), 0, "the file is not a span file"),
+        (lambda path: overwrite(path, 0, bytes(8)), 0, "the header is empty"),
+        (
+            lambda path: overwrite(path, 8, b"\x63"),
+            0,
+            "the file has format version 99, but this program reads version 1",
+        ),
+        (lambda path: path.with_suffix(".names").unlink(), 0, "the table of names is missing"),
+        (lambda path: os.truncate(path.with_suffix(".names"), 0), 0, "does not say to which process it belongs"),
+        (
+            lambda path: path.with_suffix(".names").write_bytes(os.urandom(500)),
+            0,
+            "does not say to which process it belongs",
+        ),
         (lambda path: os.truncate(path, row(4) + 9), 4, "the last record is cut off"),
         (lambda path: overwrite(path, row(3) + 44, bytes(4)), 9, "1 records were cut short"),
         (lambda path: overwrite(path, row(3) + 44, b"\xff" * 4), 9, "1 records are damaged"),
@@ -96,7 +104,10 @@ def test_records_whose_name_was_lost_are_left_out(tmp_path: Path) -> None:
     names.write_bytes(b"".join(lines[:-1]) + lines[-1][:5])  # f1 is the last name
     table = read_events(tmp_path)
     assert table.frame["file"].tolist() == ["f0"] * 5
-    assert [skipped.reason for skipped in table.skipped] == ["the last line is cut off", "5 records are damaged"]
+    assert [skipped.reason for skipped in table.skipped] == [
+        "the last line of the table of names is cut off",
+        "5 records are damaged",
+    ]
 
 
 def test_a_damaged_line_in_the_middle_costs_only_its_name(tmp_path: Path) -> None:
@@ -107,7 +118,10 @@ def test_a_damaged_line_in_the_middle_costs_only_its_name(tmp_path: Path) -> Non
     names.write_bytes(b"".join([*lines[:-2], b"\xff\xfe{]\n", lines[-1]]))
     table = read_events(tmp_path)
     assert table.frame["file"].tolist() == ["f1"] * 5
-    assert [skipped.reason for skipped in table.skipped] == ["1 lines are damaged", "5 records are damaged"]
+    assert [skipped.reason for skipped in table.skipped] == [
+        "1 lines of the table of names are damaged",
+        "5 records are damaged",
+    ]
 
 
 def test_random_bytes_never_crash_the_reader(tmp_path: Path) -> None:
@@ -195,16 +209,20 @@ def test_calls_and_spans_of_a_process_are_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "kept", "reason"),
     [
-        (lambda path: os.truncate(path, 100), 0, "it ends within its header, after 100 bytes"),
-        (lambda path: overwrite(path, 0, bytes(8)), 0, "its header is empty"),
-        (lambda path: overwrite(path, 0, b"DLIOSPAN"), 0, "it is no file of recorded calls"),
-        (lambda path: overwrite(path, 8, b"\x63"), 0, "its version is 99, this program reads 1"),
-        (lambda path: overwrite(path, 40, b"\x63"), 0, "its header is damaged"),
-        (lambda path: path.with_suffix(".posix.names").unlink(), 0, "its table of names is missing"),
+        (lambda path: os.truncate(path, 100), 0, "the file ends within its header, after 100 bytes"),
+        (lambda path: overwrite(path, 0, bytes(8)), 0, "the header is empty"),
+        (lambda path: overwrite(path, 0, b"DLIOSPAN"), 0, "the file does not contain recorded calls"),
+        (
+            lambda path: overwrite(path, 8, b"\x63"),
+            0,
+            "the file has format version 99, but this program reads version 1",
+        ),
+        (lambda path: overwrite(path, 40, b"\x63"), 0, "the header of the file is damaged"),
+        (lambda path: path.with_suffix(".posix.names").unlink(), 0, "the table of names is missing"),
         (lambda path: os.truncate(path, POSIX_HEADER.size + 50), 1, "the last record is cut off"),
         (lambda path: overwrite(path, POSIX_HEADER.size + 44, b"\xff"), 2, "1 records are damaged"),
-        (lambda path: overwrite(path, 48, b"\x01"), 3, "limit of 99 bytes for each process was reached: 4 later calls"),
-        (lambda path: overwrite(path, 48, b"\x02"), 3, "the file could not grow"),
+        (lambda path: overwrite(path, 48, b"\x01"), 3, "limit of 99 bytes per process was reached: 4 later calls"),
+        (lambda path: overwrite(path, 48, b"\x02"), 3, "the event file could not grow"),
     ],
 )
 def test_damage_of_recorded_calls_is_named(

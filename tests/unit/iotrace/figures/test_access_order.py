@@ -67,5 +67,5 @@ def test_layers_are_followed_apart() -> None:
 
 
 def test_what_is_followed_must_be_named() -> None:
-    with pytest.raises(ValueError, match="per='thread'; there are process and stream"):
+    with pytest.raises(ValueError, match="per='thread' is not a way to group accesses; it must be process or stream"):
         access_order.follow(table([]), "thread")  # type: ignore[arg-type]

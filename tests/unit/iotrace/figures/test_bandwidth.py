@@ -71,5 +71,5 @@ def test_nothing_happens_in_a_gap() -> None:
 def test_a_window_must_be_one() -> None:
     with pytest.raises(ValueError, match=r"window=\(5, 4\) ends before it begins"):
         bandwidth.over_time(table([]), window=(5, 4))
-    with pytest.raises(ValueError, match="bins=0 must be at least 1"):
+    with pytest.raises(ValueError, match="bins=0: the number of bins must be at least 1"):
         bandwidth.over_time(table([]), 0)

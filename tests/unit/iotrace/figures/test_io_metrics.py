@@ -120,9 +120,9 @@ def test_selections() -> None:
     odd = table([Call(file="/data/[1]"), Call(file="/data/1", start=1)])
     assert io_metrics.select_frame(odd, files="/data/[1]")["start_ns"].tolist() == [0, 1]
     assert io_metrics.select_frame(odd) is odd
-    with pytest.raises(ValueError, match="no layer 'app'; there are posix, stdio, mpiio"):
+    with pytest.raises(ValueError, match="no layer 'app'; it must be one of posix, stdio, mpiio"):
         io_metrics.select(one, layers="app")
-    with pytest.raises(ValueError, match="no class 'reads'; there are open, close"):
+    with pytest.raises(ValueError, match="no class 'reads'; it must be one of open, close"):
         io_metrics.select(one, classes="reads")
 
 
@@ -176,7 +176,7 @@ def test_counters_only_are_coarse() -> None:
     found = io_metrics.analyse(log)
     assert json.dumps(found, allow_nan=False)
     assert (found["coarse"], found["io"], found["over_time"]) == (True, None, None)
-    assert found["why"] == "the log has counters only, no record of each call"
+    assert found["why"] == "the log contains counters only, no single calls"
     posix = found["counters"]["posix"]
     assert (posix["files"], posix["reads"], posix["writes"], posix["bytes_written"]) == (2, None, 4, 100)
     assert posix["read_s"] == pytest.approx(2.2)
@@ -202,7 +202,7 @@ def test_counters_only_are_coarse() -> None:
 
 def test_nothing_was_recorded() -> None:
     found = io_metrics.analyse(recording(table([])))
-    assert (found["coarse"], found["why"]) == (False, "no I/O call happened")
+    assert (found["coarse"], found["why"]) == (False, "the recorded program made no I/O call")
     assert found["counters"] is None
     assert found["files"] == {"count": 0, "rows_in_all": 0, "rows_given": 0, "rows": []}
     assert io_metrics.analyse(recording(table([]), sees=frozenset()))["why"] == "I/O calls were not recorded"
@@ -224,7 +224,7 @@ def test_what_the_calls_do_not_show() -> None:
     found = io_metrics.analyse(replace(one, events=replace(one.events, accounts=unknown)))["untraced"]
     assert (found["why"], found["read_bytes"], found["read_share"], found["write_bytes"]) == (None, None, None, 0)
     found = io_metrics.analyse(one)["untraced"]
-    assert (found["why"], found["read_bytes"]) == ("the recording holds no counters of the kernel", None)
+    assert (found["why"], found["read_bytes"]) == ("the recording does not contain the kernel's I/O counters", None)
 
 
 def test_every_definition_is_one_plain_sentence_or_two() -> None:

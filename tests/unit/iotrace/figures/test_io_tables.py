@@ -82,7 +82,7 @@ def test_ranks_and_processes(made: list[Call]) -> None:
 
 
 def test_what_a_table_is_per_must_be_named() -> None:
-    with pytest.raises(ValueError, match="per='thread'; there are rank and process"):
+    with pytest.raises(ValueError, match="per='thread' is not a kind of row; it must be rank or process"):
         io_tables.ranks(recording(table([])), per="thread")  # type: ignore[arg-type]
 
 

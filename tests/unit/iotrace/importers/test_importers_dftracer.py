@@ -113,7 +113,7 @@ def test_the_newest_version_writes_phases_as_numbers(tmp_path: Path) -> None:
     assert (row["start_ns"], row["end_ns"]) == (9, 16)
     assert found.facts["command"] == "python train.py"
     assert any("1 aggregated records" in note for note in found.notes)
-    assert any("1 records of counters" in note for note in found.notes)
+    assert any("1 counter records" in note for note in found.notes)
 
 
 def test_workers_have_the_rank_of_their_trainer(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_workers_have_the_rank_of_their_trainer(tmp_path: Path) -> None:
     found = read_dftracer(tmp_path, files)
     assert dict(zip(found.io["pid"], found.io["rank"], strict=True)) == {10: 0, 20: 1, 31: 1, 32: 1}
     assert found.world_size == 2
-    assert any("numbered in the order of process ids" in note for note in found.notes)
+    assert any("numbered in the order of their ids" in note for note in found.notes)
 
 
 def test_buffered_and_mpi_calls_have_layers_of_their_own(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_damage_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join([b"[", good, *bad, raw, good[:50]]))
     found = read_dftracer(path, [path])
     assert list(found.io["file"]) == [r"/data/\xff"] * 2
-    assert found.notes[0] == "a.pfw: 8 damaged lines are left out"
+    assert found.notes[0] == "a.pfw: 8 damaged lines are ignored"
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.98])
@@ -202,5 +202,5 @@ def test_a_compressed_trace_may_have_members_and_be_cut(tmp_path: Path, kept: fl
 def test_nothing_is_an_error_with_its_reason(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.pfw"
     path.write_text(text)
-    with pytest.raises(DataError, match=r"a\.pfw holds no DFTracer event"):
+    with pytest.raises(DataError, match=r"a\.pfw contains no DFTracer event"):
         read_dftracer(path, [path])

@@ -206,8 +206,8 @@ def test_a_log_that_is_cut_or_damaged_is_read_as_far_as_it_goes(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "holds no system call"),
-        ("7 1700000000.1 futex(0x1, FUTEX_WAKE, 1) = 0\n", "holds no system call"),
+        ("", "contains no system call"),
+        ("7 1700000000.1 futex(0x1, FUTEX_WAKE, 1) = 0\n", "contains no system call"),
         ('read(3, "", 5) = 5\n', "1 lines have no time"),
         ("7 1700000000.1 garbage\n", "1 lines could not be understood"),
     ],

@@ -521,7 +521,10 @@ def test_a_program_that_executes_one_that_cannot_be_recorded_is_told(static: Pat
 def test_a_program_that_nothing_was_recorded_of_is_told_with_its_bytes(static: Path, big: Path, tmp_path: Path) -> None:
     done = record([str(static), str(big)], tmp_path / "events")
     assert "is linked statically" in done.notes[0]
-    assert re.fullmatch(r"static \(process \d+\) read 1.00 MiB and wrote 0 B, as the kernel counts", done.notes[1])
+    assert re.fullmatch(
+        r"static \(process \d+\) was not recorded; by the kernel.s count, the process read 1.00 MiB and wrote 0 B",
+        done.notes[1],
+    )
     assert unrecorded(tmp_path / "events") == [("static", 1)]
     assert untraced(open_recording(tmp_path / "events"))["unrecorded_read_bytes"] >= MIB
 
@@ -581,7 +584,7 @@ def test_what_is_told_of_others_may_be_damaged(big: Path, tmp_path: Path) -> Non
     for text in ("", "[]", '{"host": "h", "pid": 1, "processes": [{"child": 2}]}', "[" * 100_000):
         (tmp_path / "events" / "tree.json").write_text(text)
         table = read_events(tmp_path / "events")
-        assert (table.unrecorded, [part.reason for part in table.skipped]) == ((), ["it is damaged"])
+        assert (table.unrecorded, [part.reason for part in table.skipped]) == ((), ["the file is damaged"])
         assert len(table.frame)
 
 
@@ -702,7 +705,7 @@ def test_the_limit_ends_the_recording_and_says_so(folder: Folder) -> None:
     account = one(table.accounts)
     assert account.dropped > 8000
     assert one(table.skipped).reason == (
-        f"the limit of 100000 bytes for each process was reached: {account.dropped} later calls were left out"
+        f"the limit of 100000 bytes per process was reached: {account.dropped} later calls were not recorded"
     )
     assert sum(path.stat().st_size for path in folder.events.iterdir()) <= 100_000
     assert account.traced_read_bytes >= 100_000
@@ -720,7 +723,7 @@ def test_file_size_limits_do_not_harm(folder: Folder) -> None:
     folder.run(
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))\n" + textwrap.dedent(READS)
     )
-    assert "the file could not grow" in one(read_events(folder.events).skipped).reason
+    assert "the event file could not grow" in one(read_events(folder.events).skipped).reason
 
 
 STREAMS = """

@@ -153,7 +153,7 @@ def test_a_trace_of_torch_is_moved_onto_the_same_clock(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{}", '{"traceEvents": 3, "baseTimeNanoseconds": 1}'])
 def test_a_damaged_trace_of_torch_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "w.pt.trace.json").write_text(content)
-    with pytest.raises(DataError, match=r"w\.pt\.trace\.json is no trace of torch\.profiler"):
+    with pytest.raises(DataError, match=r"w\.pt\.trace\.json is not a trace of torch\.profiler"):
         write_trace(read_events(tmp_path), tmp_path / "t.gz", profiler_traces=[tmp_path / "w.pt.trace.json"])
     assert not (tmp_path / "t.gz").exists()
 

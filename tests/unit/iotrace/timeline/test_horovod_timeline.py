@@ -52,7 +52,7 @@ def test_a_timeline_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -
     for size in range(0, len(WHOLE), 5):
         path.write_text(WHOLE[:size])
         if size < before - 2:
-            with pytest.raises(DataError, match=r"timeline\.json is no timeline of Horovod"):
+            with pytest.raises(DataError, match=r"timeline\.json is not a timeline of Horovod"):
                 read_timeline(path)
             continue
         timeline = read_timeline(path)
@@ -67,7 +67,7 @@ def test_a_timeline_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -
 def test_what_is_no_timeline_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "timeline.json"
     path.write_text(text)
-    with pytest.raises(DataError, match="is no timeline of Horovod"):
+    with pytest.raises(DataError, match="is not a timeline of Horovod"):
         read_timeline(path)
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read_timeline(tmp_path / "absent")
