@@ -1,1 +1,1 @@
-"""Workloads of other benchmarks: DLIO and MLPerf Storage."""
+"""Imports workloads of other benchmarks: DLIO and MLPerf Storage."""

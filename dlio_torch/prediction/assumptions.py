@@ -1,4 +1,4 @@
-"""Assumptions of a prediction as sentences: measured, described and guessed values, and omissions."""
+"""States the assumptions of a prediction as sentences: measured, described and guessed values, and omissions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dlio_torch.prediction.rank_workload import RankWorkload
 from dlio_torch.units import format_duration, format_rate, format_size
 
 LEFT_OUT = (
-    "other jobs on the storage and the network",
-    "locks and metadata of a file beyond its opening",
+    "load of other jobs on the storage and the network",
+    "locks on a file, and its metadata operations other than open",
     "evaluation, and the start of workers in each epoch",
     "caches of storage servers",
     "failures",
@@ -22,7 +22,7 @@ LEFT_OUT = (
 def assumptions(
     workload: RankWorkload, system: SystemConfig, question: Question, sources: Mapping[str, str], error: float
 ) -> dict[str, list[str]]:
-    """Sentences by kind: ``measured``, ``described``, ``guessed``, ``left out``.
+    """Sentences on the assumptions by kind: ``measured``, ``described``, ``guessed``, ``left out``.
 
     Args:
         workload: of the measured run.
@@ -35,7 +35,7 @@ def assumptions(
     guesses = {f"system.{name}" for name in system.guessed}
     values = _described(workload, system, question)
     if question.files is not None and question.samples is not None:
-        values["files, samples"] = f"{question.files} file(s), {question.samples} samples of an epoch"
+        values["files, samples"] = f"{question.files} file(s) and {question.samples} samples per epoch"
         sources = {**sources, "files, samples": "command line"}
     overridden = {key for key in guesses if sources.get(key) == "command line"}  # given here: no longer a guess
     sentences = {key: f"{text} ({key}, {sources.get(key, 'default')})" for key, text in values.items()}
@@ -51,23 +51,30 @@ def assumptions(
 
 
 def _check(error: float) -> str:
-    return f"simulated with its own storage, this run has {error:+.1%} of its throughput"
+    return (
+        "check of the simulation: with the run's own storage, the simulated throughput of this run differs by "
+        f"{error:+.1%} from the measured one"
+    )
 
 
 def _measured(workload: RankWorkload) -> list[str]:
     setup = workload.setup
-    who = "the trainer itself" if not setup.producers else f"{setup.producers} {setup.by}, {setup.depth} ahead"
+    who = (
+        "the trainer itself"
+        if not setup.producers
+        else (f"{setup.producers} {setup.by} with a prefetch depth of {setup.depth}")
+    )
     read = f"{format_size(workload.bytes)} in {workload.requests:.1f} requests" if workload.bytes else "nothing"
     lines = [
-        f"{workload.ranks} rank(s), batches of {workload.samples:g} samples made by {who}; one reads {read}, "
+        f"{workload.ranks} rank(s), batches of {workload.samples:g} samples produced by {who}; a batch reads {read}, "
         f"{'in order' if workload.in_order else 'at random'}, and opens {workload.opens:.2g} files",
         *workload.notes,
-        f"compute of a step {format_duration(float(workload.compute.mean()))}, whatever the number of ranks",
+        f"compute of a step takes {format_duration(float(workload.compute.mean()))} for any number of ranks",
     ]
     if workload.first_opens:
-        lines.append(f"each producer opens {workload.first_opens:.3g} files as it begins")
+        lines.append(f"each producer opens {workload.first_opens:.3g} files when it starts")
     if workload.header_requests is not None:
-        lines.append(f"opening a file takes {workload.header_requests:.3g} reads at its begin")
+        lines.append(f"opening a file takes {workload.header_requests:.3g} reads at the begin of the file")
     if workload.checkpoint is not None:
         who = "each rank" if workload.checkpoint.all_ranks else "the first rank"
         lines.append(f"{who} writes {format_size(workload.checkpoint.bytes)} for a checkpoint")
@@ -78,10 +85,10 @@ def _described(workload: RankWorkload, system: SystemConfig, question: Question)
     def limit(value: float, text: str, none: str) -> str:
         return text if value else none
 
-    texts = {"system.ranks_per_node": f"{system.ranks_per_node} rank(s) on a node"}
+    texts = {"system.ranks_per_node": f"{system.ranks_per_node} rank(s) per node"}
     cores = system.cores_per_node
     texts["system.cores_per_node"] = limit(
-        cores, f"{cores} cores of a node make batches, compute needs none", "a core for each producer"
+        cores, f"{cores} cores of a node produce batches; compute needs no core", "each producer has its own core"
     )
     if question.cached < 1 and system.read_bytes_per_s:
         rate = system.target_requests_per_s
@@ -89,31 +96,41 @@ def _described(workload: RankWorkload, system: SystemConfig, question: Question)
         written = system.write_bytes_per_s or system.read_bytes_per_s
         spread, size = stripes_of(system, file_bytes(workload)), file_bytes(workload)
         texts |= {
-            "system.read_bytes_per_s": f"reads at {format_rate(system.read_bytes_per_s)} at the most",
-            "system.targets": f"{system.targets} storage target(s), each an equal part of it, first come, first served",
-            "system.stripe_bytes": f"stripes of {format_size(system.stripe_bytes)}",
-            "system.stripe_count": f"a file of {format_size(size)} lies on {spread} target(s)"
-            if size
-            else f"a file lies on {spread} target(s)",
-            "system.target_requests_per_s": limit(
-                rate, f"a target answers {rate:g} requests/s at the most", "any number of requests per second"
+            "system.read_bytes_per_s": f"the storage delivers at most {format_rate(system.read_bytes_per_s)} to reads",
+            "system.targets": (
+                f"the storage has {system.targets} storage target(s) of equal read rate, each of which serves "
+                "requests in order of arrival"
             ),
-            "system.request_latency_s": f"a request takes {format_duration(system.request_latency_s)} on its way",
+            "system.stripe_bytes": f"stripes have {format_size(system.stripe_bytes)}",
+            "system.stripe_count": f"a file of {format_size(size)} lies on {spread} storage target(s)"
+            if size
+            else f"a file lies on {spread} storage target(s)",
+            "system.target_requests_per_s": limit(
+                rate,
+                f"a storage target serves at most {rate:g} requests/s",
+                ("a storage target serves any number of requests per second"),
+            ),
+            "system.request_latency_s": (
+                f"a request travels {format_duration(system.request_latency_s)} between node and storage"
+            ),
             "system.metadata_ops_per_s": limit(
-                opens, f"{opens:g} opens/s at the most", "any number of opens per second"
+                opens,
+                f"the storage serves at most {opens:g} opens/s",
+                "the storage serves any number of opens/s",
             ),
             "system.client_bytes_per_s": limit(
-                client, f"a node moves {format_rate(client)} at the most", "any rate of a node"
+                client, f"a node transfers at most {format_rate(client)}", "a node transfers at any rate"
             ),
         }
         if workload.checkpoint is not None:
-            texts["system.write_bytes_per_s"] = f"writes at {format_rate(written)} at the most"
+            texts["system.write_bytes_per_s"] = f"the storage accepts at most {format_rate(written)} of writes"
     if workload.barrier:
         rate = system.network_bytes_per_s
         texts["system.network_bytes_per_s"] = limit(
             rate,
-            f"a ring exchanges {format_size(workload.allreduce_bytes)} of gradient at {format_rate(rate)} a rank",
-            "the exchange of gradients costs the wait for the last rank alone",
+            f"a ring allreduce exchanges {format_size(workload.allreduce_bytes)} of gradients at {format_rate(rate)} "
+            "per rank",
+            "the allreduce costs only the wait for the last rank",
         )
     return texts
 
@@ -122,29 +139,38 @@ def _guessed(workload: RankWorkload, question: Question) -> list[str]:
     lines = []
     if workload.bytes or workload.load_bytes:
         lines.append(
-            f"page caches of the nodes deliver {question.cached:.0%} of the bytes (cached=), the storage the rest"
+            f"page caches of the nodes deliver {question.cached:.0%} of the bytes (cached=), and the storage "
+            "delivers the rest"
         )
     if workload.header_requests is None and workload.first_opens:
-        lines.append("opening a file takes one read; trace.posix=true would have recorded how many")
-    if workload.bytes:
-        lines.append("each rank goes on reading as much in a batch as here, at places spread evenly over the files")
         lines.append(
-            "a producer waits for each request before the next; a batch's requests are served in up to 4 visits"
+            "opening a file takes one read; set trace.posix=true in the measured run to record the number of reads"
+        )
+    if workload.bytes:
+        lines.append(
+            "each rank reads as much per batch as in the measured run, at offsets spread evenly over the files"
+        )
+        lines.append(
+            "a producer waits for each request before it sends the next one; the requests of a batch are simulated "
+            "as at most 4 visits to the storage"
         )
     if workload.in_order and workload.bytes:
-        lines.append("reading ahead joins requests that follow one another, up to a stripe")
+        lines.append("readahead joins consecutive requests, up to one stripe")
     if question.files is None or question.samples is None:
         lines.append(
-            f"the data set has {workload.files} file(s), an epoch {workload.epoch_samples} samples, as in the run "
-            "where files= and samples= do not say otherwise"
+            f"the data set has {workload.files} file(s) and {workload.epoch_samples} samples per epoch, as in the "
+            "measured run, unless files= and samples= set other values"
         )
     lines.append(
-        "ranks wait for each other in each step"
+        "all ranks wait for each other in each step"
         if workload.barrier
         else "ranks do not wait for each other (train.allreduce_bytes=0)"
     )
     if workload.checkpoint is not None:
-        lines.append("checkpoints begin at once on all ranks that save, while nothing is read")
+        lines.append("all ranks that save a checkpoint start at the same time, while no rank reads")
     if workload.global_batch:
-        lines.append("a batch of all ranks is cut evenly, and what making it costs with it; compute stays")
+        lines.append(
+            "the samples of a global batch are divided evenly among the ranks, and the production time of a batch "
+            "is proportional to its samples; the compute time does not change"
+        )
     return lines

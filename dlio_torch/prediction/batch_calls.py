@@ -1,4 +1,4 @@
-"""Opens and reads of the batches of a run, from its spans and its recorded calls, if any."""
+"""Counts the opens and reads of a run's batches, from its spans and its recorded calls, if any."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _THREAD = ["rank", "pid", "tid"]
 
 @dataclass(frozen=True)
 class Calls:
-    """Mean opens and reads over all producers.
+    """Mean numbers of opens and reads over all producers.
 
     Attributes:
         opens: files that a batch opens, without a producer's first batch.
@@ -39,7 +39,7 @@ class Calls:
 
 
 def calls_of(recording: Recording, config: Config) -> Calls:
-    """Opens and reads of the producers of a run.
+    """Counts the opens and reads of the producers of a run.
 
     Args:
         recording: the events of the run.

@@ -1,4 +1,4 @@
-"""The machine of the simulation: metadata servers, storage targets, and nodes with a link and cores.
+"""The simulated machine: metadata servers, storage targets, and nodes with a network link and cores.
 
 A read of ``requests`` calls of ``bytes`` in all is served in a few visits, one after another, each of a part of the
 calls at one place of a file.  A call that is longer than a stripe is served by as many targets at once; where those
@@ -17,12 +17,12 @@ from dlio_torch.config.schema_run import SystemConfig
 from dlio_torch.prediction.servers import Pool, Server
 
 VISITS = 4
-"""Largest number of visits of one read."""
+"""Largest number of visits to the storage that a read is simulated as."""
 _FAN = 8  # most targets that a visit keeps busy at once
 
 
 class Node:
-    """A node: its link and its cores.
+    """A simulated node: its network link and its cores.
 
     Attributes:
         link: to the storage.
@@ -37,7 +37,7 @@ class Node:
 
 
 class Cluster:
-    """The shared servers and nodes.
+    """The simulated cluster: its shared servers and its nodes.
 
     Args:
         system: its description.
@@ -73,15 +73,15 @@ class Cluster:
         self._open_s = system.metadata_servers / rate if rate else 0.0
 
     def node_of(self, rank: int) -> Node:
-        """The node of a rank; ranks fill one after another."""
+        """The node of a rank; ranks fill one node after another."""
         return self.nodes[rank // self.system.ranks_per_node]
 
     def open(self, now: float, opens: float) -> float:
-        """Time at which ``opens`` files, opened one after another, are open."""
+        """Time at which ``opens`` files, opened one after another, are open, s."""
         return self.metadata.serve(now, opens * self._open_s) + opens * self.system.request_latency_s
 
     def read(self, now: float, node: Node, size: float, requests: float) -> float:
-        """Time at which ``requests`` calls of ``size`` bytes in all, at any offset, are answered."""
+        """Time at which ``requests`` calls with ``size`` bytes in all, at any offset, are answered, s."""
         first = int(self._random() * self._files)
         slot = int(self._random() * self._width)
         seconds = max(requests * self._of_request * self._request_s, size / self._fan / self._read_rate)
@@ -89,14 +89,14 @@ class Cluster:
         return self._served(now, node, places, seconds, size, requests)
 
     def read_header(self, now: float, node: Node, requests: float) -> float:
-        """Time at which ``requests`` small calls at the begin of a file are answered by its target."""
+        """Time at which ``requests`` small calls at the begin of a file are answered by the file's target, s."""
         first = int(self._random() * self._files)
         # One target and no group of them: that is where all readers of one file meet.
         rate = self.system.target_requests_per_s
         return self._served(now, node, [first], requests / rate if rate else 0.0, 0.0, requests)
 
     def write(self, now: float, node: Node, size: float) -> float:
-        """Time at which ``size`` bytes of a new file are written."""
+        """Time at which ``size`` bytes of a new file are written, s."""
         stripes = max(1.0, size / self.system.stripe_bytes)
         fan = min(self._width, math.ceil(stripes / self._grouped))
         first = int(self._random() * len(self.targets))
@@ -116,6 +116,6 @@ class Cluster:
 
 
 def stripes_of(system: SystemConfig, file_bytes: float) -> int:
-    """Targets over which a file of this size (0: a large one) is spread."""
+    """Number of storage targets over which a file of this size (0: a large one) is spread."""
     most = min(system.stripe_count or system.targets, system.targets)
     return min(most, math.ceil(file_bytes / system.stripe_bytes)) if file_bytes else most

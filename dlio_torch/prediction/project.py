@@ -1,4 +1,4 @@
-"""Figures at any number of ranks, from the workload of a measured run and the description of a system.
+"""Predicts figures at any number of ranks, from a measured run's workload and the description of a system.
 
 Definitions, in the long run of an epoch without its begin::
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _COMPUTES, _BUSY = 0.9, 0.8
 _HEADER = 1.0  # reads of opening a file, where they were not recorded
 MOST_RANKS = 65536
-"""Ranks above which a simulation of each of them would take minutes."""
+"""Number of ranks above which a simulation of each rank would take minutes."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Figures at one number of ranks; see the module's text. None: not known, or it has no meaning there."""
+    """Predicted figures at one number of ranks, see the module's text; None: not known, or not applicable."""
 
     ranks: int
     nodes: int
@@ -100,13 +100,13 @@ def project(workload: RankWorkload, system: SystemConfig, question: Question) ->
 
 
 def described(workload: RankWorkload, question: Question) -> RankWorkload:
-    """The workload with the requested data set."""
+    """The workload with the requested size of the data set."""
     files, samples = question.files or workload.files, question.samples or workload.epoch_samples
     return replace(workload, files=files, epoch_samples=samples)
 
 
 def file_bytes(workload: RankWorkload) -> float:
-    """Size of a file of the data set; 0: not known."""
+    """Size of a file of the data set, bytes; 0: not known."""
     return workload.stored_bytes * workload.epoch_samples / workload.files
 
 
@@ -130,7 +130,8 @@ def require_simulator() -> None:
     """Raises MissingPackageError if the simulation library is not installed."""
     if importlib.util.find_spec("simpy") is None:
         raise MissingPackageError(
-            "predict needs the package simpy, which is not installed", hint="pip install 'dlio-torch[scale]'"
+            "the verb predict needs the package simpy, which is not installed",
+            hint="run: pip install 'dlio-torch[scale]'",
         )
 
 
@@ -138,15 +139,18 @@ def _check(workload: RankWorkload, system: SystemConfig, question: Question) -> 
     reads = workload.bytes > 0 or workload.load_bytes > 0
     if reads and question.cached < 1 and not system.read_bytes_per_s:
         raise ConfigError(
-            f"system.read_bytes_per_s=0 (system {system.name}): the storage is not described",
-            hint="add system=theta, set system.read_bytes_per_s=240GB and others (`explain system`), or cached=1 where "
-            "all is read from page caches",
+            f"system.read_bytes_per_s=0 (system {system.name}): the read rate of the storage is not described",
+            hint=(
+                "add system=theta, or set system.read_bytes_per_s=240GB and other options (`explain system` lists "
+                "them), or set cached=1 if all bytes are read from page caches"
+            ),
         )
     most = max(question.ranks)
     if workload.global_batch and most > workload.global_batch:
         raise ConfigError(
-            f"ranks={most} (command line): a batch of all ranks has {workload.global_batch} samples (train.batch_size)",
-            hint=f"take at most {workload.global_batch} ranks",
+            f"ranks={most} (command line): more ranks than the {workload.global_batch} samples of a global batch "
+            "(train.batch_size)",
+            hint=f"set ranks to at most {workload.global_batch}",
         )
 
 
@@ -222,7 +226,7 @@ def _demand(workload: RankWorkload, system: SystemConfig, question: Question, ra
 
 
 def _reduce_s(workload: RankWorkload, system: SystemConfig, ranks: int) -> float:
-    """Seconds of a ring allreduce: each rank sends 2 (n - 1) pieces of 1/n of the gradient."""
+    """Seconds of a ring allreduce: each rank sends 2 (n - 1) pieces, each 1/n of the gradient."""
     if ranks == 1 or not system.network_bytes_per_s:
         return 0.0
     moved = 2 * (ranks - 1) / ranks * workload.allreduce_bytes / system.network_bytes_per_s
@@ -239,6 +243,6 @@ def _limit(simulated: Steady, spent: float) -> str:
         "compute": simulated.compute * spent,
         "the slowest rank": simulated.reduce * spent,
         "checkpoints": 1 - spent,
-        "making batches": simulated.wait * spent,
+        "production of batches": simulated.wait * spent,
     }
     return max(parts, key=lambda part: parts[part])

@@ -1,4 +1,4 @@
-"""Load of one rank of a measured run on the machine: the input of the simulation.
+"""Derives the load that one rank of a measured run puts on the machine: the input of the simulation.
 
 Of each batch the making is cut in two: what the thread was blocked for while it read, which is the measured
 storage's and is left out where a described one takes its place, and the rest, which needs a core.  Bytes and requests
@@ -31,7 +31,7 @@ _CACHED = 0.01  # share of the bytes from the device up to which a run read from
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Size and frequency of checkpoints.
+    """Size and interval of checkpoints.
 
     Attributes:
         bytes: of one checkpoint of one rank that saves.
@@ -114,7 +114,7 @@ class RankWorkload:
 def workload_of(
     config: Config, summary: Mapping[str, Any], recording: Recording, steps: Mapping[int, Steps]
 ) -> RankWorkload:
-    """Derives the workload of a finished run.
+    """Derives the workload of one rank from a finished run.
 
     Args:
         config: its resolved configuration.
@@ -129,7 +129,7 @@ def workload_of(
     times = rank_times(recording, steps)
     if times is None or not any(epoch.measured.any() for epoch in times):
         raise PreconditionError(
-            f"{recording.path}: the spans of its batches are missing or do not fit its steps",
+            f"{recording.path}: the spans of the run's batches are missing or do not match its steps",
             hint="repeat the run with trace.spans=true",
         )
     calls = calls_of(recording, config)
@@ -182,61 +182,71 @@ def workload_of(
 def _refuse(config: Config, summary: Mapping[str, Any]) -> None:
     source = "of the measured run"
     if not summary["train"]["samples_per_s"]:
-        raise PreconditionError(f"nothing was measured: {summary['train']['why']}", hint="repeat it with more steps")
+        raise PreconditionError(
+            (f"the measured run has no measured steps: {summary['train']['why']}"),
+            hint=("repeat the run with more steps"),
+        )
     if not config.trace.spans:
         raise PreconditionError(
-            f"trace.spans=false ({source}): what making a batch took was not recorded", hint="repeat it with true"
+            f"trace.spans=false ({source}): the production times of batches were not recorded",
+            hint=("repeat the run with trace.spans=true"),
         )
     if config.loader.replay != "none":
         raise PreconditionError(
             f"loader.replay={config.loader.replay} ({source}): this run left out the cost of its reads",
-            hint="run again with loader.replay=none, and predict from that run",
+            hint="repeat the run with loader.replay=none, and predict from the new run",
         )
     if engines.facts(config.loader.engine).counts_bytes(config.loader):
         raise PreconditionError(
-            f"loader.engine={config.loader.engine} ({source}): it reads ahead by bytes, which the simulation does not "
-            "know",
-            hint="repeat it with loader.engine=dataloader",
+            f"loader.engine={config.loader.engine} ({source}): this engine reads ahead by bytes, which the "
+            "simulation does not support",
+            hint="repeat the run with loader.engine=dataloader",
         )
 
 
 def _making(times: list[RankTimes], summary: Mapping[str, Any]) -> tuple[Floats, Floats, list[str]]:
-    """Seconds of each batch on a core, and blocked by something other than storage; and remarks on them."""
+    """Seconds per batch on a core, seconds blocked by something other than storage, and remarks on both."""
     production, asleep = _joined(times, "production"), _joined(times, "asleep")
     share = summary["io"]["device_read_share"]
-    device = "what the device delivered is not known"
+    device = "it is not known how much the device delivered"
     if share is not None:
         device = f"the device delivered {share:.0%} of the bytes"
     if np.isnan(asleep).any():
         note = (
-            f"the blocked part of making a batch was not recorded ({device}): "
-            f"all {production.mean() * 1e3:.3g} ms count as work"
+            f"the blocked time of batch production was not recorded ({device}): all {production.mean() * 1e3:.3g} ms "
+            "count as CPU time"
         )
         return np.nan_to_num(production), np.zeros(production.size), [note]
     cpu, blocked = np.maximum(production - asleep, 0), np.minimum(asleep, production)
-    spent = f"making a batch took {cpu.mean() * 1e3:.3g} ms on a core and {blocked.mean() * 1e3:.3g} ms blocked"
+    spent = f"producing a batch took {cpu.mean() * 1e3:.3g} ms on a core and {blocked.mean() * 1e3:.3g} ms blocked"
     if share is not None and share <= _CACHED:
-        said = f"{spent}; {device}: the run read from the page cache, so both stay, and storage's time is described"
+        said = (
+            f"{spent}; {device}: the run read from the page cache, so both times remain, and the described storage's "
+            "time is added"
+        )
         return cpu, blocked, [said]
-    said = f"{spent}; {device}: the blocked time is taken for the storage's and gives way to the described one's"
+    said = (
+        f"{spent}; {device}: the blocked time counts as storage time and is replaced by the time of the described "
+        "storage"
+    )
     return cpu, np.zeros(production.size), [said]
 
 
 def _reads(summary: Mapping[str, Any], calls: Calls, samples: float) -> tuple[float, float, str]:
     if calls.requests is not None and calls.bytes is not None:
-        return calls.bytes, calls.requests, "bytes and requests of a batch are those of the recorded read calls"
+        return calls.bytes, calls.requests, "bytes and requests per batch come from the recorded read calls"
     reads = summary["reads"]
     if reads["bytes_per_sample"] is None:
         return 0.0, 0.0, "no batch read from files"
     said = (
-        "bytes and requests of a batch are the kernel's counts, the trainer's own few reads among them; "
-        "trace.posix=true would tell them apart"
+        "bytes and requests per batch come from the kernel's counters, which include a few reads of the trainer; "
+        "set trace.posix=true in the measured run to exclude them"
     )
     return reads["bytes_per_sample"] * samples, max(1.0, reads["calls_per_sample"] * samples), said
 
 
 def _amount(config: Config, summary: Mapping[str, Any]) -> tuple[int, int]:
-    """Files and samples of the training data."""
+    """Number of files and samples of the training data."""
     layout = summary["dataset"]["layout"]  # of existing data
     if layout is not None:
         return max(1, int(layout["files"])), int(layout["samples"])
@@ -244,7 +254,7 @@ def _amount(config: Config, summary: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _opens(config: Config, calls: Calls, samples: float, *, several: bool) -> tuple[float, float]:
-    """Files that a batch opens in the long run, and files that a producer opens at its begin.
+    """Files that a batch opens in the long run, and files that a producer opens at its start.
 
     Where the few files of a small run stay open, its counts would tell of its size and not of its access.
     """
@@ -254,7 +264,7 @@ def _opens(config: Config, calls: Calls, samples: float, *, several: bool) -> tu
 
 
 def _locked(config: Config, times: list[RankTimes]) -> float:
-    """Share of production in which the rank's other threads cannot read."""
+    """Share of production during which the rank's other threads cannot read."""
     one_lock = facts(config.dataset.format).one_lock and not config.loader.in_memory
     if loader_setup_of(config).by != "threads" or not (one_lock or any(epoch.turns for epoch in times)):
         return 0.0

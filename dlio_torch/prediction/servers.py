@@ -1,4 +1,4 @@
-"""Servers of the simulation: each busy until a known time, with the sum of its work.
+"""Servers of the simulation: each is busy until a known time and sums up its work.
 
 A server takes what it is given in the order of arrival.  As the simulation's clock never goes back, the time at which
 it will be done is known on arrival; a process waits once, for that time, whatever it passes through.
@@ -10,7 +10,7 @@ import heapq
 
 
 class Server:
-    """A server of one request at a time, first come, first served.
+    """A server that serves one request at a time, in order of arrival.
 
     Attributes:
         free: when it has done all that it was given, seconds.

@@ -1,4 +1,4 @@
-"""Simulates ranks with SimPy: each rank is a process, each of its producers another one, on the servers of one cluster.
+"""Simulates ranks and their producers as SimPy processes on the servers of one cluster.
 
 A producer takes batch k when it has finished its last one and the trainer has taken batch ``k - depth``, as in
 :mod:`dlio_torch.analysis.advice.loader_model`.  It opens files at the metadata servers, reads in a few visits to the
@@ -30,7 +30,7 @@ Process = Generator[simpy.Event, object, None]
 
 @dataclass(frozen=True)
 class RankDemand:
-    """Demand of each batch of each rank, at the simulated number of ranks.
+    """Work of each batch of each rank, at the simulated number of ranks.
 
     Attributes:
         workload: of the measured run.
@@ -51,7 +51,7 @@ class RankDemand:
 
 @dataclass(frozen=True)
 class Steady:
-    """Result of a simulation, without the first steps.
+    """Result of a simulation, without its first steps.
 
     Attributes:
         batches_per_s: of all ranks together.
@@ -73,7 +73,7 @@ class Steady:
 
 
 def steady(demand: RankDemand, cluster: Cluster, ranks: int, seed: int) -> Steady:
-    """Simulates ``ranks`` ranks; deterministic for the same arguments.
+    """Simulates ``ranks`` ranks; the result is deterministic for the same arguments.
 
     Args:
         demand: what a batch asks for.
@@ -103,9 +103,9 @@ def steady(demand: RankDemand, cluster: Cluster, ranks: int, seed: int) -> Stead
 def _busy(cluster: Cluster, seconds: float) -> dict[str, float]:
     busy = {
         "storage targets": sum(target.work for target in cluster.targets) / len(cluster.targets),
-        "one target": max(target.work for target in cluster.targets),
+        "one storage target": max(target.work for target in cluster.targets),
         "metadata servers": cluster.metadata.work / cluster.metadata.size,
-        "a node's link": max(node.link.work for node in cluster.nodes),
+        "a node's network link": max(node.link.work for node in cluster.nodes),
         "a node's cores": max(node.cores.work / node.cores.size if node.cores else 0.0 for node in cluster.nodes),
     }
     return {name: min(1.0, work / seconds) for name, work in busy.items()}
@@ -128,7 +128,7 @@ class _Run:
         self._arrived, self._barrier = 0, env.event()
 
     def barrier(self) -> simpy.Event:
-        """An event that happens when every rank has reached the barrier."""
+        """Event that occurs when every rank has reached the barrier."""
         self._arrived += 1
         barrier = self._barrier
         if self._arrived == self.ranks:
@@ -137,14 +137,14 @@ class _Run:
         return barrier
 
     def finished(self) -> None:
-        """Counts a rank as finished; it goes on, so that the others do not get faster."""
+        """Counts a rank as finished; the rank continues, so that the others do not get faster."""
         self._left -= 1
         if not self._left:
             self.done.succeed()
 
 
 class _Rank:
-    """One rank: its trainer and its producers."""
+    """A simulated rank: its trainer and its producers."""
 
     def __init__(self, run: _Run, rank: int, random: Random) -> None:
         self._run, self._env, self._random = run, run.env, random

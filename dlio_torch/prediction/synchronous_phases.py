@@ -1,4 +1,4 @@
-"""Phases that all ranks enter at once: opening the first files, loading, checkpoints."""
+"""Times of phases that all ranks enter at once: opening the first files, loading data, checkpoints."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def begin_s(cluster: Cluster, ranks: int, workload: RankWorkload, header_request
 
 
 def checkpoint_s(cluster: Cluster, ranks: int, size: float) -> float:
-    """Seconds in which so many ranks, at once, write ``size`` bytes each to separate files."""
+    """Seconds in which a number of ranks, at once, write ``size`` bytes each to separate files."""
     return max(cluster.write(0.0, cluster.node_of(rank), size) for rank in range(ranks))

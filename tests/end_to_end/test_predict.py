@@ -81,7 +81,7 @@ def test_json_has_the_figures(run: Path, predict: Predict) -> None:
 def test_says_who_makes_batches_and_what_was_not_recorded(folder: Path, predict: Predict) -> None:
     recorded = emulate(folder, "workers", "loader.num_workers=1", "train.epochs=1")
     told = predict(recorded, "system=theta", "ranks=1")["assumptions"]
-    assert any("1 workers, 2 ahead" in line for line in told["measured"])
+    assert any("1 workers with a prefetch depth of 2" in line for line in told["measured"])
     assert any("opening a file takes one read" in line for line in told["guessed"])
 
 
@@ -91,8 +91,8 @@ def test_recorded_calls_take_the_place_of_counts(folder: Path, predict: Predict)
     command = [sys.executable, "-m", "dlio_torch", *arguments]  # calls are recorded from the start of a process
     subprocess.run(command, env=clean_environ(), check=True, capture_output=True, timeout=100)
     told = predict(output, "system=theta", "ranks=1")["assumptions"]
-    assert "bytes and requests of a batch are those of the recorded read calls" in told["measured"]
-    assert "opening a file takes 8 reads at its begin" in told["measured"]
+    assert "bytes and requests per batch come from the recorded read calls" in told["measured"]
+    assert "opening a file takes 8 reads at the begin of the file" in told["measured"]
     assert not any("opening a file takes one read" in line for line in told["guessed"])
 
 

@@ -1,4 +1,4 @@
-"""Workload files of DLIO and of MLPerf Storage -> recipes.
+"""Converts workload files of DLIO and of MLPerf Storage to recipes.
 
 ``convert`` turns one workload file into the text of a recipe, and reports keys that are not honoured and
 differences in behaviour.  The meaning of the keys is that of ``dlio_benchmark/utils/config.py``,

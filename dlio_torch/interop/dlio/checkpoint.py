@@ -1,4 +1,4 @@
-"""DLIO's ``checkpoint`` and ``model`` -> ``checkpoint``."""
+"""Converts DLIO's sections ``checkpoint`` and ``model`` to ``checkpoint``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dlio_torch.interop.dlio.recipe import Recipe
 from dlio_torch.interop.dlio.training import interval
 from dlio_torch.interop.dlio.workload import WorkloadFile
 
-_LAYERS = "no layers are given: the model is one file of its size"
+_LAYERS = "the workload file gives no layers, so the model is one file of its size"
 
 
 def checkpoint(work: WorkloadFile, recipe: Recipe, ranks: int = 0) -> None:
-    """Map the sections; with ``workflow.train: False`` the run is nothing but checkpoints.
+    """Converts the sections; with ``workflow.train: False`` the run consists of checkpoints only.
 
     Args:
         work: the workload.
@@ -29,47 +29,50 @@ def checkpoint(work: WorkloadFile, recipe: Recipe, ranks: int = 0) -> None:
         if not _when(work, recipe):
             recipe.settings = {key: value for key, value in recipe.settings.items() if "checkpoint." not in key}
             for section in ("checkpoint", "model", "transformer"):
-                work.dismiss(section, "no checkpoint is due in as many epochs")
+                work.dismiss(section, "no checkpoint is due within the epochs of the run")
             return
         for key in ("time_between_checkpoints", "num_checkpoints_write", "num_checkpoints_read", "num_checkpoints"):
-            work.dismiss(f"checkpoint.{key}", "DLIO uses it with workflow.train: False only")
+            work.dismiss(f"checkpoint.{key}", "DLIO uses this key with workflow.train: False only")
     else:
         _alone(work, recipe)
     _files_of_ranks(work, recipe, ranks)
     recipe.set("checkpoint.fsync", work.flag("checkpoint.fsync"))
-    recipe.set("checkpoint.keep", 0, "DLIO keeps all of them")
+    recipe.set("checkpoint.keep", 0, "DLIO keeps all checkpoints")
 
 
 def _when(work: WorkloadFile, recipe: Recipe) -> bool:
-    """Whether any checkpoint is due."""
+    """Converts the interval of checkpoints; returns whether any checkpoint is due."""
     steps = work.integer("checkpoint.steps_between_checkpoints", default=-1, minimum=-1)
     if steps.value > 0:
         recipe.set("checkpoint.every_steps", steps)
         for key in ("epochs_between_checkpoints", "checkpoint_after_epoch"):
-            work.dismiss(f"checkpoint.{key}", "steps_between_checkpoints wins")
+            work.dismiss(f"checkpoint.{key}", "checkpoint.steps_between_checkpoints takes precedence")
         if recipe.get("train.epochs", 1) > 1:
-            recipe.differs("checkpoint.steps_between_checkpoints counts from the start of each epoch; here of the run")
+            recipe.differs(
+                "DLIO counts checkpoint.steps_between_checkpoints from the start of each epoch; the recipe counts "
+                "from the start of the run"
+            )
         return True
     first = work.integer("checkpoint.checkpoint_after_epoch", default=1, minimum=1)
     between = work.integer("checkpoint.epochs_between_checkpoints", default=1)
     every, same = interval(first.value, between.value, recipe.get("train.epochs", 1))
     if not every:
         for value in (first, between):
-            work.note(value.origin, "no checkpoint is due in as many epochs")
+            work.note(value.origin, "no checkpoint is due within the epochs of the run")
         return False
     recipe.set("checkpoint.every_epochs", every, f"{first.origin}, {between.origin}")
     if not same:
-        work.note(first.origin, f"checkpoints come after every {every}. epoch, from epoch {every} on")
+        work.note(first.origin, f"checkpoints follow every {every}. epoch, from epoch {every} on")
     return True
 
 
 def _alone(work: WorkloadFile, recipe: Recipe) -> None:
-    """Checkpoints without training: a step is the time between two of them, and reads nothing."""
+    """Converts checkpoints without training: a step is the time between two checkpoints, and reads nothing."""
     wanted = work.integer("checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints", default=-1, minimum=-1)
     count = max(1, wanted.value)
     if wanted.value < 1:
-        recipe.differs(f"{wanted.origin} is -1 and DLIO writes none; here one is written")
-    why = "workflow.train: False, so no data are read"
+        recipe.differs(f"{wanted.origin} is -1, so DLIO writes no checkpoint; the recipe writes one")
+    why = "workflow.train is False, so no data are read"
     for key, value in (
         ("dataset.format", "synthetic"),
         ("dataset.num_files", 1),
@@ -83,7 +86,7 @@ def _alone(work: WorkloadFile, recipe: Recipe) -> None:
         ("train.warmup_steps", 0),
     ):
         recipe.set(key, value, why)
-    recipe.set("train.steps", count, f"{wanted.origin}: one a step")
+    recipe.set("train.steps", count, f"{wanted.origin}: one checkpoint per step")
     pause = work.number("checkpoint.time_between_checkpoints", default=-1, minimum=-1)
     recipe.set("compute.mode", "sleep", "DLIO sleeps")
     recipe.set("compute.step_s", max(0.0, pause.value), pause.origin)
@@ -91,9 +94,12 @@ def _alone(work: WorkloadFile, recipe: Recipe) -> None:
     reads = work.integer("checkpoint.num_checkpoints_read", default=-1, minimum=-1)
     if reads.value > 0:
         recipe.set("checkpoint.restore", True, reads.origin)
-        work.note(reads.origin, "one checkpoint is read, before the first step; DLIO reads after the last write")
+        work.note(
+            reads.origin,
+            ("the recipe reads one checkpoint, before the first step; DLIO reads checkpoints after the last write"),
+        )
     for key in ("steps_between_checkpoints", "epochs_between_checkpoints", "checkpoint_after_epoch"):
-        work.dismiss(f"checkpoint.{key}", "DLIO does not use it with workflow.train: False")
+        work.dismiss(f"checkpoint.{key}", "DLIO does not use this key with workflow.train: False")
 
 
 def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
@@ -107,19 +113,19 @@ def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
             raise work.wrong(
                 "model.parallelism",
                 f"tensor {model.tensor} x pipeline {model.pipeline}",
-                f"does not divide {ranks} ranks",
-                f"give --ranks a multiple of {model.tensor * model.pipeline}",
+                f"this product does not divide the {ranks} ranks",
+                f"set --ranks to a multiple of {model.tensor * model.pipeline}",
             )
         model = dataclasses.replace(model, data=groups)
     if layered and not model.data:
         recipe.differs(
-            "model.parallelism.data is not given, and DLIO takes it from the number of ranks; the sizes are those "
-            f"of {model.tensor * model.pipeline} rank(s), import with --ranks=N for others"
+            "model.parallelism.data is not given, and DLIO derives it from the number of ranks; the sizes are those "
+            f"of {model.tensor * model.pipeline} rank(s); import with --ranks=N for other numbers"
         )
     model = dataclasses.replace(model, data=max(1, model.data))
     transformer = kind == "transformer" and layered
     if transformer and size.given:
-        work.note(size.origin, "model.type is transformer: its layers say how large it is")
+        work.note(size.origin, "model.type is transformer, so its layers define the size")
     place = work.choice("checkpoint.type", choices=("rank_zero", "all_ranks", "independent"), default="rank_zero")
     files = model.files(transformer)
     if not layered:
@@ -136,24 +142,26 @@ def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
             recipe.set("checkpoint.state_bytes", max(1, size.value), size.origin)
         return
     if place.given:
-        work.note(place.origin, "model.parallelism says which ranks save what")
+        work.note(place.origin, "model.parallelism defines which ranks save which files")
     recipe.set("checkpoint.kind", "files", "files of a rank, from model and its parallelism")
     recipe.set("checkpoint.ranks", "all" if model.savers() > 1 else "first", f"{model.savers()} ranks save")
     origin = "model.num_layers, model.transformer, model.parallelism"
     if model.layer_parameters or model.optimization_groups:
         origin = "layer_parameters, optimization_groups, num_layers, parallelism"
     names = [{"name": f"{part.name}-{{step}}.pt", "bytes": part.size, "origin": origin} for part in files]
-    recipe.set("checkpoint.files", names, "as base_checkpointing.py works them out")
+    recipe.set("checkpoint.files", names, "computed as in DLIO's base_checkpointing.py")
     if model.ranks > 1:
         recipe.set("system.world_size", model.ranks, "tensor x pipeline x data parallelism")
         if not model.even():
-            recipe.differs("ranks save different layers in DLIO; here each saves the mean, so that the sum is the same")
+            recipe.differs(
+                "ranks save different layers in DLIO; in the recipe each rank saves the mean, so the sum is the same"
+            )
         if model.savers() < model.ranks:
-            recipe.differs(f"without ZeRO only {model.savers()} of {model.ranks} ranks save in DLIO")
+            recipe.differs(f"without ZeRO, only {model.savers()} of {model.ranks} ranks save in DLIO")
 
 
 def _model(work: WorkloadFile, size: int) -> ModelShape:
-    """The model's description; ``data`` is 0 where it is not given."""
+    """Reads DLIO's description of the model; ``data`` is 0 if the file does not give it."""
 
     def whole(*keys: str, default: int, minimum: int = 1) -> int:
         return work.integer(*keys, default=default, minimum=minimum).value
@@ -187,12 +195,14 @@ def _model(work: WorkloadFile, size: int) -> ModelShape:
         zero_stage=whole("model.parallelism.zero_stage", "model.zero_stage", default=0, minimum=0),
     )
     if model.num_layers > 4096 or model.tensor * model.pipeline * max(1, model.data) > 1 << 20:
-        raise work.wrong("model", model.num_layers, "more layers or ranks than any model has", "write 4096 or fewer")
+        raise work.wrong(
+            "model", model.num_layers, "more layers or ranks than any model has", ("write a number of at most 4096")
+        )
     if model.pipeline > max(1, model.num_layers) or (model.zero_stage == 3 and model.pipeline > 1):
         raise work.wrong(
             "model.parallelism.pipeline",
             model.pipeline,
-            "a stage needs a layer, and ZeRO stage 3 has no stages",
+            "a pipeline stage needs a layer, and ZeRO stage 3 allows no pipeline stages",
             "write pipeline: 1",
         )
     return model

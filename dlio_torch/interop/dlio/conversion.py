@@ -1,4 +1,4 @@
-"""Conversion of one workload file to the text of a recipe, with a report on its keys."""
+"""Converts one workload file to the text of a recipe, with a report on its keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dlio_torch.interop.dlio.workload import UnusedKey, WorkloadFile
 
 @dataclass(frozen=True)
 class Converted:
-    """A recipe out of a workload file.
+    """A recipe converted from a workload file.
 
     Attributes:
         text: the recipe, each line with a comment that names the key it came from, and below it all keys that
@@ -41,16 +41,16 @@ class Converted:
     differences: tuple[str, ...]
 
     def report(self) -> list[str]:
-        """Lines about keys and behaviour that the recipe does not reproduce."""
+        """Lines about keys and behaviour of the workload that the recipe does not reproduce."""
         return [
             *(f"not honoured: {item}" for item in self.not_honoured),
             *(f"unknown: {item}" for item in self.unknown),
-            *(f"differs: {text}" for text in self.differences),
+            *(f"differs from DLIO: {text}" for text in self.differences),
         ]
 
 
 def convert(document: Document, places: Resources, *, strict: bool = False, ranks: int = 0) -> Converted:
-    """Turn a workload file into a recipe.
+    """Converts a workload file to a recipe.
 
     Args:
         document: the parsed file.
@@ -71,16 +71,18 @@ def convert(document: Document, places: Resources, *, strict: bool = False, rank
     generates = work.flag("workflow.generate_data")
     if not trains.value and saves.value:
         for section in ("dataset", "reader", "train", "evaluation", "metric", "generator", "storage"):
-            work.dismiss(section, "workflow.train is off: a run is checkpoints alone")
+            work.dismiss(section, "workflow.train is off: the run consists of checkpoints only")
         work.dismiss("workflow.evaluation", "workflow.train is off")
     else:
         form = dataset(work, recipe)
         loading(work, recipe, form)
         training(work, recipe)
         if not trains.value:
-            work.note(trains.origin, "`run` trains; `generate` writes the data only")
+            work.note(trains.origin, "the verb `run` trains; the verb `generate` only writes the data")
     if generates.given and not generates.value and trains.value:
-        recipe.differs("workflow.generate_data is off and DLIO expects data; here `run` generates missing data")
+        recipe.differs(
+            "workflow.generate_data is off, so DLIO expects existing data; here the verb `run` generates missing data"
+        )
     checkpoint(work, recipe, ranks)
     outputs(work, recipe)
     work.text("framework")
@@ -90,18 +92,28 @@ def convert(document: Document, places: Resources, *, strict: bool = False, rank
     unknown = tuple(work.unknown())
     if strict and unknown:
         listed = ", ".join(f"{item.key} ({item.line})" for item in unknown)
-        raise ConfigError(f"{document.label}: unknown keys: {listed}", hint="correct them, or leave --strict out")
+        raise ConfigError(
+            (f"{document.label}: DLIO does not know these keys: {listed}"),
+            hint=("correct the keys, or import without --strict"),
+        )
     keys = Converted("", work.mapped(), tuple(work.not_honoured()), unknown, tuple(recipe.differences))
-    head = [f"Imported from the DLIO workload {Path(document.label).name}; a comment names the key of a value."]
+    head = [
+        (
+            f"Imported from the DLIO workload {Path(document.label).name}; the comment of a value names the key of its "
+            "origin."
+        )
+    ]
     text = comment(head) + "\n" + recipe.body()
     if keys.report():
-        text += "\n" + comment(["Not in this recipe:", *(f"  {line}" for line in keys.report())])
+        text += "\n" + comment(
+            [("Keys of the workload that are not in this recipe:"), *(f"  {line}" for line in keys.report())]
+        )
     _check(text, document.label)
     return Converted(text, keys.mapped, keys.not_honoured, keys.unknown, keys.differences)
 
 
 def _fit_steps(work: WorkloadFile, recipe: Recipe, label: str, ranks: int) -> None:
-    """Drop a number of steps that the data cannot provide: DLIO ends an epoch with its data, this tool refuses it.
+    """Removes a number of steps that the data cannot provide: DLIO ends the epoch, this tool refuses the recipe.
 
     Raises:
         ConfigError: the recipe cannot be run.
@@ -113,13 +125,13 @@ def _fit_steps(work: WorkloadFile, recipe: Recipe, label: str, ranks: int) -> No
     recipe.unset("train.steps")
     work.note(
         "train.total_training_steps",
-        f"the data give {given} steps an epoch to {ranks} rank(s), and DLIO ends an epoch with its data: the recipe "
-        "takes as many steps as they give",
+        f"the data provide {given} steps per epoch for {ranks} rank(s), and DLIO ends an epoch with its data: the "
+        "recipe takes this number of steps",
     )
 
 
 def _check(text: str, label: str) -> Config:
-    """Checks that the recipe runs; its mistakes are reported as mistakes of the workload file."""
+    """Checks that the recipe is valid; its mistakes are reported as mistakes of the workload file."""
     parsed = parse_document(text, "recipe")
     stack = Stack()
     tree = {key: value for key, value in parsed.tree.items() if key != "scales"}
@@ -129,5 +141,7 @@ def _check(text: str, label: str) -> Config:
         validate(config)
         check_world(config, 1)
     except ConfigError as error:
-        raise ConfigError(f"{label}: its recipe is not valid: {error.message}", hint=error.hint) from None
+        raise ConfigError(
+            (f"{label}: the recipe converted from this file is not valid: {error.message}"), hint=error.hint
+        ) from None
     return config

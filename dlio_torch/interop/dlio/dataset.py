@@ -1,4 +1,4 @@
-"""DLIO's ``dataset`` and ``storage`` -> ``dataset``."""
+"""Converts DLIO's sections ``dataset`` and ``storage`` to ``dataset``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int6
 
 
 def dataset(work: WorkloadFile, recipe: Recipe) -> str:
-    """Map the section; returns DLIO's name of the format."""
+    """Converts the sections; returns DLIO's name of the format."""
     form = work.choice("dataset.format", choices=FORMATS, default="tfrecord")
     if work.text("reader.data_loader").value.removeprefix("dlio_") == "synthetic":
-        form = Value("synthetic", "reader.data_loader: synthetic makes samples in memory")
-        work.note("dataset.format", "reader.data_loader=synthetic makes samples in memory and reads no file")
+        form = Value("synthetic", "reader.data_loader: synthetic creates samples in memory")
+        work.note("dataset.format", "reader.data_loader=synthetic creates samples in memory and reads no file")
     ours = {"hdf5_opt": "hdf5", "mmap_indexed_binary": "indexed_binary"}.get(form.value, form.value)
     recipe.set("dataset.format", ours, f"{form.origin}: {form.value}" if ours != form.value else form.origin)
     _root(work, recipe)
@@ -42,7 +42,7 @@ def dataset(work: WorkloadFile, recipe: Recipe) -> str:
     _options(work, recipe, ours, form)
     keep = work.flag("dataset.keep_files", default=True)
     if not keep.value:
-        work.note(keep.origin, "data stay until `clean` removes them")
+        work.note(keep.origin, "data remain until the verb `clean` removes them")
     return form.value
 
 
@@ -53,9 +53,11 @@ def _root(work: WorkloadFile, recipe: Recipe) -> None:
     base = plain_path(root.value) if kind.value in _LOCAL or "://" in root.value else None
     path = plain_path(folder.value)
     if kind.value not in _LOCAL:
-        work.note(kind.origin, f"{kind.value} is reached through a file system here: mount it, and set dataset.root")
+        work.note(
+            kind.origin, (f"{kind.value} storage is read through a file system here: mount it, and set dataset.root")
+        )
     if base is None or path is None:
-        why = "object storage: mount it, and set dataset.root to its folder, or dataset.path to data that are there"
+        why = "object storage: mount it, and set dataset.root to its folder, or dataset.path to existing data"
         if base is None:
             work.note(root.origin, why)
         if path is None:
@@ -70,7 +72,7 @@ def _amounts(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     recipe.set("dataset.num_files", work.integer("dataset.num_files_train", default=8, minimum=1))
     per_file = work.integer("dataset.num_samples_per_file", default=1, minimum=1)
     if form in _IMAGES and per_file.value > 1:
-        work.note(per_file.origin, f"a {form} file is one image, so a file is one sample")
+        work.note(per_file.origin, f"a {form} file is one image, so each file has one sample")
         per_file = Value(1, f"a {form} file is one image")
     recipe.set("dataset.samples_per_file", per_file)
     files = work.integer("dataset.num_files_eval")
@@ -81,14 +83,14 @@ def _amounts(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     if folders.given:
         recipe.set("dataset.num_subfolders", folders)
     if others.given and others.value != folders.value:
-        work.note(others.origin, f"evaluation files lie in as many subfolders as the others, {folders.value}")
+        work.note(others.origin, f"evaluation files lie in as many subfolders as the training files, {folders.value}")
 
 
 def _fields(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     columns = _columns(work) if form == "parquet" else []
     if columns:
-        work.note("dataset.record_length_bytes", "dataset.parquet.columns says what a record is")
-        work.note("dataset.record_length", "dataset.parquet.columns says what a record is")
+        work.note("dataset.record_length_bytes", "dataset.parquet.columns defines a record")
+        work.note("dataset.record_length", "dataset.parquet.columns defines a record")
         recipe.set("dataset.fields", columns, "dataset.parquet.columns")
         return
     dims = work.integers("dataset.record_dims")
@@ -97,7 +99,7 @@ def _fields(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     kind = work.choice("dataset.record_element_type", choices=_TYPES, default="uint8")
     if dims.value:
         if length.given:
-            work.note(length.origin, "dataset.record_dims says what a record is")
+            work.note(length.origin, "dataset.record_dims defines a record")
         if min(dims.value) < 1:
             raise work.wrong(dims.origin, dims.value, "every length must be at least 1", "write [256, 256]")
     if form in _IMAGES:
@@ -108,7 +110,7 @@ def _fields(work: WorkloadFile, recipe: Recipe, form: str) -> None:
         return
     if kind.value != "uint8":
         # Without dimensions DLIO makes bytes: the type counts with record_dims alone.
-        work.note(kind.origin, "DLIO makes bytes where there are no record_dims")
+        work.note(kind.origin, "DLIO writes bytes if dataset.record_dims is not given")
     size = max(1, round(length.value))
     if stdev.value and form in ("csv", "synthetic"):
         work.note(stdev.origin, f"samples of format {form} have equal lengths")
@@ -118,14 +120,18 @@ def _fields(work: WorkloadFile, recipe: Recipe, form: str) -> None:
         field |= {"length_mean": size, "length_stdev": stdev.value, "origin": f"{length.origin}, {stdev.origin}"}
     else:
         field = {"name": "data", "dtype": "uint8", "shape": [size], "origin": length.origin}
-    recipe.set("dataset.fields", [field], "one array of bytes; DLIO's is square, of the root of the length")
+    recipe.set(
+        "dataset.fields",
+        [field],
+        ("the recipe writes one array of bytes; DLIO's array is a square with the root of the length as its edge"),
+    )
     edge = math.isqrt(size)
     if not stdev.value and edge * edge != size:
-        recipe.differs(f"DLIO makes records of {edge} x {edge} = {edge * edge} bytes out of {length.origin}={size}")
+        recipe.differs(f"DLIO writes records of {edge} x {edge} = {edge * edge} bytes for {length.origin}={size}")
 
 
 def _image(recipe: Recipe, dims: Value[list[int]], length: Value[float], stdev: Value[float]) -> None:
-    """A JPEG or PNG file of the published size.
+    """Converts the size of an image to a JPEG or PNG file of the published size.
 
     DLIO's images are grey and of noise, with a pixel for each byte; those that are read as photographs are have three
     channels, and a JPEG of quality 90 takes from 0.05 to 0.9 bytes for a pixel.
@@ -136,7 +142,7 @@ def _image(recipe: Recipe, dims: Value[list[int]], length: Value[float], stdev: 
     recipe.set(
         "dataset.fields",
         [{"name": "image", "dtype": "uint8", "shape": [height, width, 3], "origin": origin}],
-        "DLIO's images are grey" if dims.value else "two pixels for each byte of a file, as photographs have",
+        "DLIO's images are grey" if dims.value else "two pixels per byte of a file, as in photographs",
     )
     if not dims.value:
         recipe.set("dataset.image.file_bytes", round(length.value), length.origin)
@@ -145,7 +151,7 @@ def _image(recipe: Recipe, dims: Value[list[int]], length: Value[float], stdev: 
 
 
 def _columns(work: WorkloadFile) -> list[dict[str, Any]]:
-    """Columns of a table that are read; the others are left out."""
+    """Converts the columns of a table that are read; the other columns are left out."""
     read, unread = [], 0
     for i, column in enumerate(work.items("dataset.parquet.columns")):
         key = f"dataset.parquet.columns.{i}"
@@ -154,10 +160,12 @@ def _columns(work: WorkloadFile) -> list[dict[str, Any]]:
             raise work.wrong(key, size, "expected a whole number of elements", "write size: 128")
         name, kind, flag = column.get("name"), column.get("dtype") or "float32", column.get("read")
         if not isinstance(name, str) or kind not in _TYPES:
-            raise work.wrong(key, kind, "expected a name and an element type", f"types are {', '.join(_TYPES)}")
+            raise work.wrong(
+                key, kind, "expected a name and an element type", (f"write one of the types {', '.join(_TYPES)}")
+            )
         strange = sorted(set(column) - {"name", "dtype", "size", "read"})
         if strange:
-            raise work.wrong(key, strange, "unknown keys of a column", "a column has name, dtype, size and read")
+            raise work.wrong(key, strange, "a column has an unknown key", "use the keys name, dtype, size, read")
         if str(flag).lower() in ("false", "no", "off", "0"):
             unread += 1
             continue
@@ -165,11 +173,16 @@ def _columns(work: WorkloadFile) -> list[dict[str, Any]]:
         read.append({"name": name, "dtype": kind, "shape": shape, "origin": f"{key}, size {size}"})
     if unread:
         if not read:
-            raise work.wrong("dataset.parquet.columns", "read: false", "no column is read", "write read: true for one")
+            raise work.wrong(
+                "dataset.parquet.columns",
+                "read: false",
+                "no column is read",
+                ("write read: true for at least one column"),
+            )
         work.note(
             "dataset.parquet.columns",
-            f"{len(read)} columns are kept, the {unread} with read: false are not written, so files are smaller "
-            "and the columns that are read lie side by side",
+            f"{len(read)} columns are written; the {unread} columns with read: false are not, so files are smaller "
+            "and the columns that are read lie next to each other",
         )
     return read
 
@@ -180,16 +193,16 @@ def _options(work: WorkloadFile, recipe: Recipe, form: str, named: Value[str]) -
         _chunks(work, recipe)
     else:
         for key in ("dataset.enable_chunking", "dataset.chunk_size", "dataset.hdf5"):
-            work.dismiss(key, f"DLIO uses it for hdf5 only, not for {form}")
+            work.dismiss(key, f"DLIO uses this key for hdf5 only, not for {form}")
     if form == "indexed_binary":
         mapped = named.value == "mmap_indexed_binary"
         recipe.set("dataset.binary.access", "mmap" if mapped else "file", f"{named.origin}: {named.value}")
         recipe.differs(
-            "DLIO keeps offsets and sizes in two index files; here one .idx of Megatron-LM's layout has both"
+            "DLIO keeps offsets and sizes in two index files; here one .idx file in Megatron-LM's layout contains both"
         )
     if form == "npz" and recipe.get("dataset.samples_per_file", 1) > 1:
         if "length_mean" in recipe.get("dataset.fields")[0]:
-            recipe.differs("DLIO's samples of one file have equal lengths, stacked along the last axis")
+            recipe.differs("DLIO's samples in one file have equal lengths and are stacked along the last axis")
         else:
             recipe.set("dataset.npz.sample_axis", "last", "DLIO stacks samples along the last axis")
     if form == "parquet":
@@ -197,14 +210,14 @@ def _options(work: WorkloadFile, recipe: Recipe, form: str, named: Value[str]) -
         if rows.given:
             recipe.set("dataset.parquet.row_group_samples", rows)
     else:
-        work.dismiss("dataset.parquet", f"it concerns parquet, not {form}")
+        work.dismiss("dataset.parquet", f"this key applies to parquet, not to {form}")
     if form == "csv":
         recipe.set("dataset.csv.value_chars", 3, "bytes as decimal numbers")
     size = work.integer("reader.transfer_size", default=262144)
     if form == "tfrecord" and size.given and size.value:
         recipe.set("dataset.tfrecord.transfer_size", size)
     elif size.given:
-        work.note(size.origin, f"DLIO uses it for tfrecord only, not for {form}")
+        work.note(size.origin, f"DLIO uses this key for tfrecord only, not for {form}")
 
 
 def _compression(work: WorkloadFile, recipe: Recipe, form: str) -> None:
@@ -213,7 +226,7 @@ def _compression(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     word = codec.value.strip().lower()
     if word in ("none", ""):
         if level.given:
-            work.note(level.origin, "nothing is compressed")
+            work.note(level.origin, "no file is compressed")
         if form == "parquet":
             recipe.set("dataset.parquet.compression", "none", codec.origin)
         return
@@ -230,7 +243,7 @@ def _compression(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     if key is None:
         work.note(codec.origin, f"format {form} has no codec {word}; files are not compressed")
         if form == "parquet":
-            recipe.set("dataset.parquet.compression", "none", f"{codec.origin}: {word} is not there")
+            recipe.set("dataset.parquet.compression", "none", f"{codec.origin}: {word} is not available")
     else:
         recipe.set(key, True if form == "npz" else word, codec.origin)
     if word == "gzip" and form in levels and key is not None:
@@ -249,7 +262,10 @@ def _chunks(work: WorkloadFile, recipe: Recipe) -> None:
         shape = fields[0]["shape"]
         if not shape or shape[0] % arrays.value:
             raise work.wrong(
-                arrays.origin, arrays.value, "must divide the first of dataset.record_dims", "write a divisor of it"
+                arrays.origin,
+                arrays.value,
+                ("must divide the first length in dataset.record_dims"),
+                ("write a divisor of the first length"),
             )
         part = {"dtype": fields[0]["dtype"], "shape": [shape[0] // arrays.value, *shape[1:]]}
         fields = [{"name": f"data_{i}", **part, "origin": arrays.origin} for i in range(arrays.value)]
@@ -263,7 +279,7 @@ def _chunks(work: WorkloadFile, recipe: Recipe) -> None:
     if wanted.value and size.value:
         recipe.set("dataset.hdf5.chunk_bytes", size, f"{wanted.origin}, {size.origin}")
     elif size.given:
-        work.note(size.origin, "it counts with enable_chunking: True only")
+        work.note(size.origin, "this key has an effect with enable_chunking: True only")
     if recipe.get("dataset.hdf5.compression") and not (wanted.value and size.value) and "chunk" not in fields[0]:
         # h5py picks chunks itself where an array is compressed; a chunk of a sample is what it comes to.
-        recipe.set("dataset.hdf5.chunk_bytes", 65536, "compressed arrays need chunks; h5py picks some for DLIO")
+        recipe.set("dataset.hdf5.chunk_bytes", 65536, "compressed arrays need chunks; h5py chooses the chunks in DLIO")

@@ -1,4 +1,4 @@
-"""The keys of DLIO's workload files, and why some of them have no counterpart in a recipe.
+"""The keys of DLIO's workload files, with the reason for each key that a recipe cannot reproduce.
 
 A key whose reason is empty is mapped by one of the modules beside this one.  ``*`` stands for the rest of a key.
 """
@@ -10,14 +10,17 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 _OBJECTS = "object storage: this tool reads files; mount the bucket, and set dataset.root or dataset.path"
-_CUSTOM = "Python code of another benchmark; write a format and name it in the entry point group dlio_torch.formats"
-_GENERATOR = "how the data are made; they are the same whatever it is"
-_RUN_FOLDER = "checkpoints lie in the run's own folder; set output.root"
+_CUSTOM = (
+    "this is Python code of another benchmark; write a format and register it in the entry point group "
+    "dlio_torch.formats"
+)
+_GENERATOR = "this key sets how the data are generated; the data do not depend on it"
+_RUN_FOLDER = "checkpoints are written to the run directory; set output.root"
 _NOT_READ = "DLIO does not read this key"
-_MONITOR = "run that monitor beside this tool"
+_MONITOR = "run this monitor alongside dlio_torch"
 _KSM = "checkpoint payloads are written from one small buffer, so there are no pages to merge"
-_NO_EFFECT = "it has no effect with the other settings of this file"
-_DALI = "it concerns DALI's own readers"
+_NO_EFFECT = "this key has no effect with the other settings of this file"
+_DALI = "this key applies to DALI's own readers"
 
 _MAPPED = """
 framework
@@ -55,66 +58,68 @@ _TIMES = ("reader.preprocess_time", "train.computation_time", "evaluation.eval_t
 _PARTS = ("", "_stdev", ".mean", ".stdev", ".type", ".min", ".max", ".shape", ".scale", ".lam")
 
 _REASONS = {
-    "dataset.record_length_bytes_resize": "the tensors hold the bytes that were read, not ready-made ones of this size",
-    "dataset.record_length_resize": "the tensors hold the bytes that were read, not ready-made ones of this size",
-    "dataset.record_element_bytes": "it follows from record_element_type",
-    "dataset.file_prefix": "files have names of this tool's own",
+    "dataset.record_length_bytes_resize": "tensors contain the bytes that were read, not prepared bytes of this size",
+    "dataset.record_length_resize": "tensors contain the bytes that were read, not prepared bytes of this size",
+    "dataset.record_element_bytes": "this value follows from record_element_type",
+    "dataset.file_prefix": "dlio_torch chooses the names of files",
     "dataset.generation_buffer_size": _GENERATOR,
     "dataset.parquet.generation_batch_size": _GENERATOR,
     "dataset.parquet.use_s3dlio_gen": _GENERATOR,
-    "dataset.parquet.partition_by": "files are not cut by the values of a column",
-    "dataset.parquet.read_mode": "set access.unit to choose between single samples and runs of them",
-    "dataset.hdf5.max_shape": "arrays have the size that they need, and do not grow",
+    "dataset.parquet.partition_by": "files are not divided by the values of a column",
+    "dataset.parquet.read_mode": "set access.unit to choose between single samples and runs of consecutive samples",
+    "dataset.hdf5.max_shape": "arrays have their final size and do not grow",
     "dataset.daos_*": _OBJECTS,
-    "dataset.listing_validation_interval": "files are found by their names, not by listing folders",
-    "dataset.skip_listing": "files are found by their names, not by listing folders",
-    "reader.transformed_record_dims": "the tensors hold the bytes that were read, not ready-made ones of this shape",
-    "reader.transformed_record_element_type": "the tensors hold the bytes that were read, not ready-made ones",
+    "dataset.listing_validation_interval": "files are located by their names, not by listing folders",
+    "dataset.skip_listing": "files are located by their names, not by listing folders",
+    "reader.transformed_record_dims": "tensors contain the bytes that were read, not prepared bytes of this shape",
+    "reader.transformed_record_element_type": "tensors contain the bytes that were read, not prepared bytes",
     "reader.dont_use_mmap": _DALI,
-    "reader.data_loader_sampler": "it follows from the data loader",
+    "reader.data_loader_sampler": "this value follows from the data loader",
     "reader.data_loader_classname": _CUSTOM,
     "reader.reader_classname": _CUSTOM,
     "reader.checkpoint_folder": f"{_NOT_READ}; {_RUN_FOLDER}",
     "reader.data_loader_root": f"{_NOT_READ}; {_OBJECTS}",
     "reader.shuffle": f"{_NOT_READ}; sample_shuffle and file_shuffle set the order",
-    "reader.seed": f"{_NOT_READ}; train.seed is the one that it reads",
+    "reader.seed": f"{_NOT_READ}; train.seed is the seed that DLIO reads",
     "reader.storage_*": _OBJECTS,
     "reader.protocol": _OBJECTS,
     "reader.endpoint_uris": _OBJECTS,
     "reader.load_balance_strategy": _OBJECTS,
     "storage.*": _OBJECTS,
     "generator.buffer_size": _GENERATOR,
-    "workflow.debug": "it waits for a debugger",
+    "workflow.debug": "this key makes DLIO wait for a debugger",
     "checkpoint.checkpoint_folder": _RUN_FOLDER,
-    "checkpoint.checkpoint_mechanism": "it follows from the framework",
+    "checkpoint.checkpoint_mechanism": "this value follows from the framework",
     "checkpoint.checkpoint_mechanism_classname": _CUSTOM,
     "checkpoint.checkpoint_daos_*": _OBJECTS,
-    "checkpoint.recovery_rank_shift": "each rank restores what it saved; the page cache is dropped before",
+    "checkpoint.recovery_rank_shift": (
+        "each rank restores the checkpoint that it saved; the page cache is dropped before"
+    ),
     "checkpoint.recovery_after_steps": "a checkpoint is restored before the first step",
     "checkpoint.rank_sync": "ranks wait for each other in the next step's allreduce, not in the checkpoint",
-    "checkpoint.mode": "every rank saves its share whatever their number; set checkpoint.files for part of a model",
-    "checkpoint.randomize_tensor": "payloads are random bytes",
+    "checkpoint.mode": "every rank saves its share for any number of ranks; set checkpoint.files for part of a model",
+    "checkpoint.randomize_tensor": "checkpoint payloads are random bytes",
     "checkpoint.ksm": _KSM,
     "checkpoint.ksm.*": _KSM,
-    "output.log_file": "a run folder has files of fixed names",
-    "output.metric.exclude_end_steps": "no steps are left out at the end",
+    "output.log_file": "the files of a run directory have fixed names",
+    "output.metric.exclude_end_steps": "no steps at the end are excluded",
     "profiling.iostat_devices": _MONITOR,
-    "logging.*": "see the files of the run folder",
-    "hydra.*": "Hydra's own settings",
+    "logging.*": "see the files of the run directory",
+    "hydra.*": "this is a setting of Hydra",
 }
 
 KNOWN: Mapping[str, str] = MappingProxyType(
     {**dict.fromkeys([*_MAPPED.split(), *(time + part for time in _TIMES for part in _PARTS)], ""), **_REASONS}
 )
-"""Key, or pattern of keys -> why it is not honoured; empty: it is."""
+"""Each known key, or pattern of keys, with the reason why it is not reproduced; empty if it is."""
 
 
 def reason_of(key: str) -> str | None:
-    """Why ``key`` is not honoured where nothing more exact is known; None: DLIO has no such key."""
+    """General reason why ``key`` is not reproduced; None if DLIO has no such key."""
     if key in KNOWN:
         return KNOWN[key] or _NO_EFFECT
     if key == "workload" or key in {name.partition(".")[0] for name in KNOWN}:
-        return "an empty section"
+        return "the section is empty"
     patterns = [pattern for pattern in KNOWN if "*" in pattern and fnmatchcase(key, pattern)]
     # The longest pattern says most: reader.storage_* before reader.*.
     return KNOWN[max(patterns, key=len)] if patterns else None

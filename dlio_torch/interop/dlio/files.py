@@ -12,27 +12,27 @@ from dlio_torch.files.atomic_file import renamed
 
 
 def read_workload(name: str) -> Document:
-    """The file ``name``, a path.
+    """Reads the workload file at the path ``name``.
 
     Raises:
         ConfigError: there is none, it cannot be read, or it is malformed.
     """
     asker = f"import-dlio {name} (command line)"
-    hint = "name a workload file of DLIO or MLPerf Storage"
+    hint = "give the path of a workload file of DLIO or MLPerf Storage"
     try:
         path = Path(name).expanduser()
         is_folder, is_there = path.is_dir(), path.exists()
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
-        raise ConfigError(f"{asker}: not a usable path: {error}", hint=hint) from None
+        raise ConfigError(f"{asker}: the path is not usable: {error}", hint=hint) from None
     if is_folder:
-        raise ConfigError(f"{asker}: is a folder", hint=hint)
+        raise ConfigError(f"{asker}: the path is a folder", hint=hint)
     if not is_there:
-        raise ConfigError(f"{asker}: no such file", hint=hint)
+        raise ConfigError(f"{asker}: there is no such file", hint=hint)
     return read_document(path, asker, label=name)
 
 
 def write_recipe(text: str, name: str, source: str) -> None:
-    """Write ``text`` to the path ``name``, whole or not at all.
+    """Writes ``text`` to the path ``name``, completely or not at all.
 
     Args:
         text: the recipe.
@@ -47,18 +47,21 @@ def write_recipe(text: str, name: str, source: str) -> None:
     try:
         path = Path(name).expanduser()
         if path.is_dir():
-            raise ConfigError(f"{asker}: is a folder", hint=f"name a file in it: {name.rstrip('/')}/recipe.yaml")
+            raise ConfigError(
+                (f"{asker}: the path is a folder"),
+                hint=(f"give the path of a file in this folder: {name.rstrip('/')}/recipe.yaml"),
+            )
         same = path.exists() and path.samefile(Path(source).expanduser())
     except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{asker}: not a usable path: {error}", hint="name a file") from None
+        raise ConfigError(f"{asker}: the path is not usable: {error}", hint="give the path of a file") from None
     if same:
-        raise ConfigError(f"{asker}: is the workload file itself", hint="name another file")
+        raise ConfigError(f"{asker}: the path is the workload file itself", hint="give the path of another file")
     if path.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"{asker}: a recipe ends in .yaml", hint=f"write --output {name}.yaml")
+        raise ConfigError(f"{asker}: the name of a recipe must end in .yaml", hint=f"write --output {name}.yaml")
     try:
         with renamed(path.with_name(f".{path.name}.{os.getpid()}.tmp"), path) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise PreconditionError(
-            f"{asker}: cannot be written: {error.strerror}", hint="name a folder of yours"
+            f"{asker}: the file cannot be written: {error.strerror}", hint="choose a folder to which you can write"
         ) from None

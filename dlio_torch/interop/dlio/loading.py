@@ -1,4 +1,4 @@
-"""DLIO's ``reader`` -> ``access`` and ``loader``."""
+"""Converts DLIO's section ``reader`` to ``access`` and ``loader``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TORCH = ("pytorch", "daos_pytorch", "custom", "none", "synthetic")
 
 
 def loading(work: WorkloadFile, recipe: Recipe, form: str) -> None:
-    """Map the section for data of DLIO's format ``form``."""
+    """Converts the section for data of DLIO's format ``form``."""
     kind = _kind(work)
     threads = work.integer("reader.read_threads", default=1)
     ahead = work.integer("reader.prefetch_size", default=2)
@@ -25,8 +25,8 @@ def loading(work: WorkloadFile, recipe: Recipe, form: str) -> None:
     else:
         _numbers(work, recipe, files, samples)
     if form == "tfrecord" and kind.value in _TORCH:
-        recipe.set("dataset.tfrecord.index", True, f"{kind.origin}: {kind.value} reads by sample number")
-        recipe.differs("DLIO refuses tfrecord with torch's DataLoader; here an index makes its records accessible")
+        recipe.set("dataset.tfrecord.index", True, f"{kind.origin}: {kind.value} reads samples by number")
+        recipe.differs("DLIO refuses tfrecord with torch's DataLoader; here an index makes single records accessible")
     if kind.value in _TORCH:
         _workers(work, recipe, threads, ahead)
     else:
@@ -38,7 +38,7 @@ def _kind(work: WorkloadFile) -> Value[str]:
     framework = work.choice("framework", choices=FRAMEWORKS, default="tensorflow")
     kind = work.choice("reader.data_loader", choices=LOADERS, default=framework.value)
     if kind.value in ("custom", "none"):
-        work.note(kind.origin, "torch's DataLoader stands for it")
+        work.note(kind.origin, "torch's DataLoader is used instead")
     elif kind.value == "daos_pytorch":
         work.note(kind.origin, "torch's DataLoader reads through a file system; mount the container with dfuse")
     elif kind.value in ("dali", "native_dali"):
@@ -47,7 +47,7 @@ def _kind(work: WorkloadFile) -> Value[str]:
 
 
 def _numbers(work: WorkloadFile, recipe: Recipe, files: Value[str], samples: Value[str]) -> None:
-    """Batches of sample numbers: each rank has a contiguous slice, permuted inside it (get_global_map_index)."""
+    """Converts access by sample number: each rank permutes its contiguous slice of samples (get_global_map_index)."""
     recipe.set("access.partition", "slices", "DLIO gives each rank a contiguous slice of the samples")
     shuffled = samples.value != "off"
     if not shuffled and files.value != "off":
@@ -56,7 +56,7 @@ def _numbers(work: WorkloadFile, recipe: Recipe, files: Value[str], samples: Val
         else:
             work.note(
                 files.origin,
-                "DLIO reads by sample number, in order; access.order=shuffled would permute samples, not files",
+                "DLIO reads samples by number, in order; access.order=shuffled would permute samples, not files",
             )
     both = samples.value != "off" and files.value != "off"
     origin = f"{samples.origin}, {files.origin}" if both else samples.origin
@@ -65,26 +65,26 @@ def _numbers(work: WorkloadFile, recipe: Recipe, files: Value[str], samples: Val
     _seeds(work, recipe, files, samples)
     size = work.integer("reader.shuffle_size", default=1024)
     if size.given:
-        work.note(size.origin, "DLIO uses it for tfrecord only: other formats are permuted as a whole")
+        work.note(size.origin, "DLIO uses this key for tfrecord only; other formats are permuted as a whole")
 
 
 def _stream(
     work: WorkloadFile, recipe: Recipe, kind: Value[str], threads: Value[int], files: Value[str], samples: Value[str]
 ) -> None:
-    """TFRecord files: dealt to ranks, read from start to end, through a shuffle pool (reader/tf_reader.py)."""
+    """Converts TFRecord files: dealt to ranks, read from start to end, through a shuffle pool (reader/tf_reader.py)."""
     recipe.set("access.pattern", "stream", "TFRecord files are read from start to end")
     many = recipe.get("dataset.num_files") > 1
     recipe.set(
         "access.partition",
         "files" if many else "none",
-        "files are dealt to the ranks" if many else "every rank reads the one file",
+        "files are dealt to the ranks" if many else "every rank reads the only file",
     )
     # main.py sorts the list of files. file_shuffle permutes it for tf_reader.py, whose tf.data.Dataset.list_files sorts
     # it again (tensorflow/core/kernels/matching_files_op.cc), and not for DALI (utils/config.py: reconfigure).
     recipe.set("access.order", "sequential", "DLIO reads TFRecord files in the order of their names")
     if files.value != "off":
         sorts = "tf.data's list_files sorts the files again" if kind.value == "tensorflow" else "DALI's list is sorted"
-        work.note(files.origin, f"it has no effect in DLIO: {sorts}")
+        work.note(files.origin, f"this key has no effect in DLIO: {sorts}")
     _tail(work, recipe)
     if kind.value == "tensorflow":
         _interleave(recipe, threads)
@@ -94,7 +94,7 @@ def _stream(
     if samples.value != "off" and size.value:
         recipe.set("access.shuffle_pool", size, f"{size.origin}, {samples.origin}")
     elif size.given:
-        work.note(size.origin, "it counts with sample_shuffle only, which is off")
+        work.note(size.origin, "this key has an effect with sample_shuffle only, which is off")
     _seeds(work, recipe, samples)
 
 
@@ -107,9 +107,9 @@ def _interleave(recipe: Recipe, threads: Value[int]) -> None:
     """
     cycle = max(1, threads.value)
     if not threads.value:
-        recipe.differs(f"{threads.origin}=0: TensorFlow refuses num_parallel_reads=0; here it is 1")
-    recipe.set("access.interleave", cycle, f"{threads.origin}: files in turn, one record from each")
-    recipe.set("access.interleave_prefetch", 2 * cycle, f"2 x {threads.origin}: files that TensorFlow begins early")
+        recipe.differs(f"{threads.origin}=0: TensorFlow refuses num_parallel_reads=0, so the recipe sets 1")
+    recipe.set("access.interleave", cycle, f"{threads.origin}: files are read in turn, one record from each")
+    recipe.set("access.interleave_prefetch", 2 * cycle, f"2 x {threads.origin}: files that TensorFlow opens early")
     recipe.set("access.interleave_buffer", 2, "TensorFlow's default: records that the thread of a file keeps ready")
 
 
@@ -119,9 +119,9 @@ def _tail(work: WorkloadFile, recipe: Recipe) -> None:
     if batch.value <= there:
         recipe.set("access.tail", "drop", "DLIO drops the last, incomplete batch")
         return
-    recipe.set("access.tail", "pad", f"{batch.origin} is more than there are samples")
+    recipe.set("access.tail", "pad", f"{batch.origin} exceeds the number of samples")
     recipe.differs(
-        f"{batch.origin}={batch.value} with {there} samples: DLIO makes no step; here a batch repeats samples"
+        f"{batch.origin}={batch.value} with {there} samples: DLIO takes no step; here a batch repeats samples"
     )
 
 
@@ -131,20 +131,20 @@ def _seeds(work: WorkloadFile, recipe: Recipe, *orders: Value[str]) -> None:
         recipe.set("seed", seed)
     for order in orders:
         if order.value == "random":
-            recipe.differs(f"{order.origin}: random draws a new order in each run; here the seed repeats it")
+            recipe.differs(f"{order.origin}: random draws a new order in each run; here the seed fixes the order")
     change = work.flag("train.seed_change_epoch", default=True)
     if not change.value and any(order.value != "off" for order in orders):
-        work.note(change.origin, "every epoch has an order of its own")
+        work.note(change.origin, "every epoch has its own order")
 
 
 def _workers(work: WorkloadFile, recipe: Recipe, threads: Value[int], ahead: Value[int]) -> None:
-    """Torch's DataLoader, set up as torch_data_loader.py does."""
+    """Converts to torch's DataLoader with the settings of torch_data_loader.py."""
     recipe.set("loader.num_workers", threads, f"{threads.origin}: worker processes of torch's DataLoader")
     context = work.choice("reader.multiprocessing_context", choices=("fork", "forkserver", "spawn"), default="fork")
     if threads.value:
         factor = math.ceil(ahead.value / threads.value) or 2
         recipe.set("loader.prefetch_factor", factor, f"ceil({ahead.origin} / read_threads); 2 for 0")
-        recipe.set("loader.persistent_workers", True, "DLIO always sets it")
+        recipe.set("loader.persistent_workers", True, "DLIO always sets this option")
         recipe.set("loader.multiprocessing_context", context)
     else:
         for value in (context, ahead):
@@ -160,16 +160,16 @@ def _workers(work: WorkloadFile, recipe: Recipe, threads: Value[int], ahead: Val
 def _threads(
     work: WorkloadFile, recipe: Recipe, kind: Value[str], threads: Value[int], ahead: Value[int], form: str
 ) -> None:
-    """Tf.data and DALI read with threads of the rank's own process."""
+    """Converts tf.data and DALI, which read with threads of the rank's process."""
     if form == "tfrecord":
-        recipe.set("loader.read_threads", 1, f"{kind.origin}: {kind.value} reads ahead in the rank's own process")
+        recipe.set("loader.read_threads", 1, f"{kind.origin}: {kind.value} reads ahead in the rank's process")
     else:
         recipe.set("loader.read_threads", max(1, threads.value), f"{threads.origin}: threads of {kind.value}")
     recipe.set("loader.prefetch_batches", max(1, ahead.value), ahead.origin)
     if work.take("reader.multiprocessing_context"):
         work.note("reader.multiprocessing_context", f"{kind.value} starts no worker processes")
     if work.take("reader.pin_memory"):
-        work.note("reader.pin_memory", "DLIO uses it with torch's DataLoader only")
+        work.note("reader.pin_memory", "DLIO uses this key with torch's DataLoader only")
 
 
 def _rest(work: WorkloadFile, recipe: Recipe, form: str) -> None:
@@ -178,24 +178,24 @@ def _rest(work: WorkloadFile, recipe: Recipe, form: str) -> None:
         recipe.set("loader.max_open_files", 1, "DLIO closes a file after each sample")
         if recipe.get("dataset.samples_per_file") > 1:
             recipe.differs(
-                "DLIO opens the file for each sample; here it stays open while samples of it follow each other"
+                "DLIO opens the file for each sample; here the file remains open while consecutive samples lie in it"
             )
     kind = work.choice("reader.read_type", choices=("on_demand", "memory"), default="on_demand")
     if kind.value == "memory":
         recipe.set("loader.in_memory", True, f"{kind.origin}: memory")
         for key in ("loader.num_workers", "loader.read_threads"):
             if recipe.get(key):
-                work.note("reader.read_threads", "reader.read_type=memory reads the share before training")
+                work.note("reader.read_threads", "reader.read_type=memory reads the rank's share before training")
         _drop_readers(recipe)
     access = work.text("reader.file_access", default="multi")
     if access.value not in ("multi", "shared"):
-        work.note(access.origin, f"files are read by each rank for itself, through POSIX, not by {access.value}")
+        work.note(access.origin, f"each rank reads files separately through POSIX, not by {access.value}")
     direct = work.flag("reader.odirect")
     if direct.value:
         work.note(direct.origin, "files are read through the page cache")
     helpers = work.integer("reader.computation_threads", default=1)
     if helpers.value > 1:
-        work.note(helpers.origin, "a sample is preprocessed where it is read")
+        work.note(helpers.origin, "samples are preprocessed in the thread or process that reads them")
 
 
 def _drop_readers(recipe: Recipe) -> None:

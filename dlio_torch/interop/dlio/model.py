@@ -1,4 +1,4 @@
-"""Sizes of DLIO's checkpoints, and the files in which each rank saves them.
+"""Sizes of DLIO's checkpoints, and the files that each rank saves.
 
 The formulas are those of ``dlio_benchmark/checkpointing/base_checkpointing.py``: a transformer of ``l`` layers
 has the layers 0 (embedding), 1 to l, l + 1 (output) and l + 2 (its norm); transformer layers are dealt to the
@@ -17,7 +17,7 @@ DATATYPES = tuple(_SIZES)
 
 @dataclass(frozen=True)
 class RankFile:
-    """One file of a checkpoint: name without ending, size in bytes."""
+    """One file of a checkpoint: its name without suffix, and its size in bytes."""
 
     name: str
     size: int
@@ -56,12 +56,12 @@ class ModelShape:
 
     @property
     def ranks(self) -> int:
-        """Ranks that share the model."""
+        """Number of ranks that share the model."""
         return self.tensor * self.pipeline * self.data
 
     @property
     def parameters(self) -> int:
-        """Parameters of the transformer (get_num_parameters)."""
+        """Number of parameters of the transformer (get_num_parameters)."""
         if not self.num_layers:
             return 0
         tensors = [self.hidden_size * self.vocab_size, *self._attention(), *self._mlp()]
@@ -102,8 +102,7 @@ class ModelShape:
         return 3 * (count + 5 * self.hidden_size) * _SIZES[self.optimizer_datatype] if count else 0
 
     def files(self, transformer: bool) -> list[RankFile]:
-        """Files of one rank, the same for each of :meth:`savers` ranks; their sum over those ranks is exact to
-        rounding.
+        """Files of one rank, the same for each rank that saves; their sum over these ranks is exact up to rounding.
 
         DLIO's ranks differ: pipeline stages hold different layers, and with ZeRO stages 1 and 2 only the first
         data-parallel group saves layers.  Here each rank saves its part of the mean.
@@ -114,11 +113,11 @@ class ModelShape:
         return [*parts, RankFile("optim_states", optimizer)] if optimizer else parts
 
     def savers(self) -> int:
-        """Ranks that save: without ZeRO the first data-parallel group."""
+        """Number of ranks that save: without ZeRO, those of the first data-parallel group."""
         return self.tensor * self.pipeline * (self.data if self.zero_stage else 1)
 
     def even(self) -> bool:
-        """Whether DLIO's ranks save equal files as well."""
+        """Whether DLIO's ranks save files of equal size as well."""
         return self.pipeline == 1 and (self.data == 1 or self.zero_stage in (0, 3))
 
     def _layer_files(self) -> Iterator[RankFile]:

@@ -1,4 +1,4 @@
-"""The text of a recipe, each line with a comment that says where its value came from."""
+"""The text of a recipe, with a comment in each line on the origin of its value."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _ORDER = ("description", "seed", "dataset", "generate", "access", "loader", "tra
 
 
 class Recipe:
-    """Settings and their origins."""
+    """Settings of a recipe and their origins."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
         self._origins: dict[str, str] = {}
         self.differences: list[str] = []
-        """Differences between DLIO and the recipe that belong to no single key."""
+        """Differences between DLIO and the recipe that do not belong to a single key."""
 
     def set(self, key: str, value: Value[Any] | Any, origin: str = "") -> None:
-        """Set a dotted key.
+        """Sets a dotted key.
 
         Args:
             key: option of the recipe; or ``scales.<scale>.<option>``.
@@ -42,15 +42,15 @@ class Recipe:
         return self.settings.get(key, default)
 
     def unset(self, key: str) -> None:
-        """Take a dotted key back."""
+        """Removes a dotted key."""
         del self.settings[key], self._origins[key]
 
     def differs(self, text: str) -> None:
-        """Note a difference between DLIO and the recipe."""
+        """Notes a difference between DLIO and the recipe."""
         self.differences.append(text)
 
     def body(self) -> str:
-        """The settings as YAML."""
+        """The settings as YAML text."""
         rank = {name: i for i, name in enumerate(_ORDER)}
         keys = sorted(self.settings, key=lambda key: rank.get(key.partition(".")[0], len(rank)))
         lines: list[str] = []
@@ -79,7 +79,7 @@ class Recipe:
 
 
 def comment(lines: Sequence[str]) -> str:
-    """Lines of text as comments, each on one line whatever it holds."""
+    """Lines of text as YAML comments, each on one line."""
     return "".join(f"# {_one_line(line)}".rstrip() + "\n" for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Scales of an imported recipe: enough samples for its batches, and not more bytes than a laptop holds."""
+"""Scales of an imported recipe: enough samples for its batches, and few enough bytes for a laptop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RANKS = 2  # both of two ranks find a batch
 
 
 def scales(recipe: Recipe, places: Resources) -> None:
-    """Add the options of ``laptop`` and ``tiny`` that have to differ from ``conf/scale/``."""
+    """Adds the options of ``laptop`` and ``tiny`` that must differ from ``conf/scale/``."""
     for name in _DATA:
         tree = places.fragment("scale", name, "import-dlio").tree
         if recipe.get("dataset.format") != "synthetic":  # nothing is written, so nothing need be small
@@ -55,7 +55,7 @@ def _samples(recipe: Recipe, name: str, tree: Tree) -> None:
     else:
         per = min(per_file, math.ceil(samples / most))
         most = min(most, math.ceil(samples / per))
-    why = "two ranks find a batch each, in not too many bytes"
+    why = "enough samples for a batch of two ranks, with few bytes"
     recipe.set(f"scales.{name}.max_samples", most * per, why)
     recipe.set(f"scales.{name}.max_files", most, why)
     recipe.set(f"scales.{name}.max_samples_per_file", per if per < per_file else 0, why)
@@ -69,18 +69,18 @@ def _evaluation(recipe: Recipe, name: str, limit: int) -> None:
     wanted = max(need, min(limit, max(1, int(_DATA[name] // _record(recipe)))))
     wanted = math.ceil(wanted / per_file) * per_file if wanted > per_file else wanted
     if wanted != limit:
-        recipe.set(f"scales.{name}.max_samples_eval", wanted, "two ranks find a batch each, in not too many bytes")
+        recipe.set(f"scales.{name}.max_samples_eval", wanted, "enough samples for a batch of two ranks, with few bytes")
 
 
 def _checkpoint(recipe: Recipe, name: str, factor: float) -> None:
     total = sum(file["bytes"] for file in recipe.get("checkpoint.files", [])) or recipe.get("checkpoint.state_bytes", 0)
     if total * factor > _CHECKPOINT[name]:
         small = float(f"{_CHECKPOINT[name] / total:.2g}")
-        recipe.set(f"scales.{name}.checkpoint_size", small, "a checkpoint of a rank in not too many bytes")
+        recipe.set(f"scales.{name}.checkpoint_size", small, "limits the bytes of a rank's checkpoint")
 
 
 def _record(recipe: Recipe) -> float:
-    """Bytes of a sample, at least 1."""
+    """Bytes of one sample, at least 1."""
     total = 0.0
     for field in recipe.get("dataset.fields"):
         bits = int("".join(char for char in field["dtype"] if char.isdecimal()))

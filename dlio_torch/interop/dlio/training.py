@@ -11,7 +11,7 @@ from dlio_torch.interop.dlio.workload import WorkloadFile
 
 @dataclass(frozen=True)
 class Duration:
-    """A time of DLIO: a number, or a distribution (docs/source/config.rst, "Time Configuration").
+    """A time in DLIO: a number, or a distribution (docs/source/config.rst, "Time Configuration").
 
     Attributes:
         mean: mean, in seconds.
@@ -31,14 +31,14 @@ class Duration:
 
 
 def duration(work: WorkloadFile, key: str) -> Duration:
-    """The time at ``key``, a number or a group, and ``<key>_stdev``."""
+    """Reads the time at ``key``, which is a number or a group, and ``<key>_stdev``."""
     parts = tuple(f"{key}.{part}" for part in ("type", "stdev", "mean", "min", "max", "shape", "scale", "lam"))
     if not work.is_group(key):
         time, spread = work.number(key), work.number(f"{key}_stdev")
         origin = f"{time.origin}, {spread.origin}" if spread.value else time.origin
         shown = "normal" if spread.value and time.value else "constant"
         if spread.value and not time.value:
-            work.note(spread.origin, "a spread without a mean")
+            work.note(spread.origin, "a standard deviation without a mean")
         wide = spread.value if shown == "normal" else 0.0
         return Duration(time.value, wide, shown, origin, time.given, (f"{key}_stdev",))
     kind = work.choice(
@@ -58,34 +58,37 @@ def duration(work: WorkloadFile, key: str) -> Duration:
     elif kind == "poisson":
         mean = work.number(f"{key}.lam").value
         stdev, kind = math.sqrt(mean), "normal"
-        work.note(f"{key}.type", "a normal distribution of the same mean and spread stands for poisson")
+        work.note(
+            f"{key}.type",
+            ("a normal distribution with the same mean and standard deviation replaces the Poisson distribution"),
+        )
     else:
         mean = work.number(f"{key}.mean").value
         stdev = work.number(f"{key}.stdev", f"{key}_stdev").value
         kind = "normal" if stdev else "constant"
     for part in parts:
-        work.dismiss(part, f"it does not belong to a distribution of type {kind}")
+        work.dismiss(part, f"this key does not belong to a distribution of type {kind}")
     if not mean:
         kind, stdev = "constant", 0.0
     return Duration(mean, stdev, kind, key, True, (*parts[:2], f"{key}_stdev"))
 
 
 def training(work: WorkloadFile, recipe: Recipe) -> None:
-    """Map the options of training, without checkpoints."""
+    """Converts the options of training, without checkpoints."""
     epochs = work.integer("train.epochs", default=1, minimum=1)
     recipe.set("train.epochs", epochs)
     steps = work.integer("train.total_training_steps", default=-1, minimum=-1)
     if steps.value > 0:
-        recipe.set("train.steps", steps, f"{steps.origin}: steps of an epoch, as DLIO counts them")
+        recipe.set("train.steps", steps, f"{steps.origin}: steps per epoch, as DLIO counts them")
     recipe.set("train.batch_size", work.integer("reader.batch_size", default=1, minimum=1))
-    recipe.set("train.batch_scope", "rank", "DLIO's batch is that of a rank")
+    recipe.set("train.batch_scope", "rank", "DLIO's batch is the batch of one rank")
     skipped = work.integer("output.metric.exclude_start_steps", default=1)
     if skipped.given:
         recipe.set("train.warmup_steps", skipped)
     goal = work.number("metric.au")
     if goal.given:
         if goal.value > 1:
-            raise work.wrong(goal.origin, f"{goal.value:g}", "a utilisation is 0 to 1", "write 0.9 for 90 %")
+            raise work.wrong(goal.origin, f"{goal.value:g}", "a utilisation is between 0 and 1", "write 0.9 for 90 %")
         recipe.set("train.min_au", goal)
     step = duration(work, "train.computation_time")
     recipe.set("compute.mode", "sleep", "DLIO sleeps")
@@ -99,12 +102,12 @@ def training(work: WorkloadFile, recipe: Recipe) -> None:
         recipe.set("compute.preprocess_s", each.mean, each.origin)
     if each.kind != "constant":
         for key in each.spread:
-            work.note(key, "every sample takes the mean time to preprocess")
+            work.note(key, "every sample takes the mean preprocessing time")
     _evaluation(work, recipe, epochs.value)
 
 
 def outputs(work: WorkloadFile, recipe: Recipe) -> None:
-    """Map folders of results and recordings."""
+    """Converts the folders of results and recordings."""
     folder = work.text("output.folder")
     if folder.given:
         recipe.set("output.root", folder)
@@ -113,10 +116,10 @@ def outputs(work: WorkloadFile, recipe: Recipe) -> None:
     if on.value and kind.value == "tensorboard":
         recipe.set("trace.profiler", True, f"{on.origin}, {kind.origin}")
     elif on.value:
-        work.note(kind.origin, f"run {kind.value} beside this tool")
-        work.note(on.origin, "this tool records its own spans")
+        work.note(kind.origin, f"run {kind.value} alongside dlio_torch")
+        work.note(on.origin, "dlio_torch records its own spans")
     elif kind.given and kind.value != "none":
-        work.note(kind.origin, "workflow.profiling is off, so DLIO does not start it")
+        work.note(kind.origin, "workflow.profiling is off, so DLIO does not start the profiler")
     makers = work.integer("generator.num_workers")
     if makers.given:
         recipe.set("generate.num_workers", makers)
@@ -143,7 +146,7 @@ def _evaluation(work: WorkloadFile, recipe: Recipe, epochs: int) -> None:
         work.dismiss("reader.batch_size_eval", "workflow.evaluation is off")
         return
     if not recipe.get("dataset.num_files_eval"):
-        work.note("workflow.evaluation", "dataset.num_files_eval is 0: there is nothing to evaluate on")
+        work.note("workflow.evaluation", "dataset.num_files_eval is 0: there are no data for an evaluation")
         work.dismiss("evaluation", "dataset.num_files_eval is 0")
         work.dismiss("reader.batch_size_eval", "dataset.num_files_eval is 0")
         return
@@ -152,7 +155,7 @@ def _evaluation(work: WorkloadFile, recipe: Recipe, epochs: int) -> None:
     every, same = interval(first.value, between.value, epochs)
     recipe.set("train.eval_every_epochs", every, f"{on.origin}, {between.origin}")
     if not same:
-        work.note(first.origin, f"evaluations come after every {every}. epoch, from epoch {every} on")
+        work.note(first.origin, f"evaluations follow every {every}. epoch, from epoch {every} on")
     recipe.set("train.eval_batch_size", work.integer("reader.batch_size_eval", default=1, minimum=1))
     step = duration(work, "evaluation.eval_time")
     recipe.set("compute.eval_step_s", step.mean, step.origin)

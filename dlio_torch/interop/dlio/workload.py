@@ -1,4 +1,4 @@
-"""A workload file, read key by key, with a report on each key."""
+"""Reads a workload file key by key, with a report on each key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Value(Generic[T]):
-    """A value and the key that it came from, in the words of a comment; ``given``: the file has that key."""
+    """A value and the key of its origin, as text for a comment; ``given``: the file contains the key."""
 
     value: T
     origin: str
@@ -34,7 +34,7 @@ class Value(Generic[T]):
 
 @dataclass(frozen=True)
 class UnusedKey:
-    """A key of the file that the recipe does not honour.
+    """A key of the file that the recipe does not reproduce.
 
     Attributes:
         key: dotted key.
@@ -80,13 +80,13 @@ class WorkloadFile:
             if value is not None and not isinstance(value, dict) and section not in ("model", "framework"):
                 raise ConfigError(
                     f"{section}={show(value)} ({self.location(section)}): expected a group of keys",
-                    hint=f"write '{section}:' and its keys below it",
+                    hint=f"write '{section}:' and the keys of the group below it",
                 )
         self._taken: set[str] = set()
         self._notes: dict[str, str] = {}
 
     def take(self, *keys: str) -> Value[Any] | None:
-        """The raw value of the first of ``keys`` that is given; None if none is.
+        """The raw value of the first of ``keys`` that the file contains; None if it contains none.
 
         A reference ``${...}`` is replaced by what it refers to; a key whose reference leads out of the file
         counts as not given and is noted.
@@ -98,12 +98,12 @@ class WorkloadFile:
                 continue
             self._taken.add(key)
             if entry is not None:
-                self.note(key, f"{entry.origin} is given too and wins")
+                self.note(key, f"{entry.origin} is given too and takes precedence")
                 continue
             if isinstance(value, str) and "${" in value:
                 resolved = self._resolve(value)
                 if resolved is None:
-                    self.note(key, "it refers to something that is not in this file")
+                    self.note(key, "the value refers to a key that is not in this file")
                     continue
                 value = resolved
             if value is not None:
@@ -135,12 +135,12 @@ class WorkloadFile:
         return Value(_BOOLEANS[word], entry.origin)
 
     def text(self, *keys: str, default: str = "") -> Value[str]:
-        """A text in one line."""
+        """A text of one line."""
         entry = self.take(*keys)
         if entry is None:
             return Value(default, _defaults(keys[0]), given=False)
         if not isinstance(entry.value, str):
-            raise self.wrong(entry.origin, entry.value, "expected a text", "write one value")
+            raise self.wrong(entry.origin, entry.value, "expected a text", "write a single text")
         return Value(entry.value, entry.origin)
 
     def choice(self, *keys: str, choices: Sequence[str], default: str) -> Value[str]:
@@ -150,7 +150,7 @@ class WorkloadFile:
         if word not in choices:
             close = nearest(word, choices)
             meant = f"did you mean {close[0]}? " if close else ""
-            raise self.wrong(entry.origin, entry.value, "unknown choice", f"{meant}choices are {', '.join(choices)}")
+            raise self.wrong(entry.origin, entry.value, "unknown choice", f"{meant}write one of {', '.join(choices)}")
         return Value(word, entry.origin, entry.given)
 
     def integers(self, *keys: str) -> Value[list[int]]:
@@ -159,10 +159,14 @@ class WorkloadFile:
         if entry is None:
             return Value([], _defaults(keys[0]), given=False)
         if not isinstance(entry.value, list):
-            raise self.wrong(entry.origin, entry.value, "expected a list of whole numbers", "write [1024, 2048]")
+            raise self.wrong(
+                entry.origin, entry.value, "expected a list of whole numbers", ("write a list such as [1024, 2048]")
+            )
         numbers = [self._number(item, entry.origin, 0) for item in entry.value]
         if any(number != math.floor(number) for number in numbers):
-            raise self.wrong(entry.origin, entry.value, "expected a list of whole numbers", "write [1024, 2048]")
+            raise self.wrong(
+                entry.origin, entry.value, "expected a list of whole numbers", ("write a list such as [1024, 2048]")
+            )
         return Value([int(number) for number in numbers], entry.origin)
 
     def items(self, key: str) -> Iterator[dict[str, Any]]:
@@ -175,23 +179,23 @@ class WorkloadFile:
         yield from entry.value
 
     def is_group(self, key: str) -> bool:
-        """Whether ``key`` holds keys of its own."""
+        """Whether ``key`` contains keys of its own."""
         return isinstance(self._find(key)[0], dict)
 
     def note(self, key: str, reason: str) -> None:
-        """``key`` is not honoured, or not as it stands; nothing where the file does not have it."""
+        """Notes that ``key`` is not reproduced, or not exactly; without effect if the file does not contain it."""
         if self._find(key)[1]:
             self._taken.add(key)
             self._notes.setdefault(key, reason)
 
     def dismiss(self, prefix: str, reason: str) -> None:
-        """Every known key at or below ``prefix`` that has not been used has no effect in DLIO either."""
+        """Notes that known keys at or below ``prefix`` that were not used have no effect in DLIO either."""
         for key, _ in self.leaves():
             if (key == prefix or key.startswith(f"{prefix}.")) and not self._used(key) and reason_of(key) is not None:
                 self.note(key, reason)
 
     def not_honoured(self) -> list[UnusedKey]:
-        """Known keys that the recipe does not hold, in the order of the file."""
+        """Known keys that the recipe does not contain, in the order of the file."""
         keys = []
         for key, value in self.leaves():
             reason = self._noted(key)
@@ -202,26 +206,26 @@ class WorkloadFile:
         return keys
 
     def unknown(self) -> list[UnusedKey]:
-        """Keys that DLIO does not have, in the order of the file."""
+        """Keys of the file that DLIO does not know, in the order of the file."""
         keys = []
         for key, value in self.leaves():
             if self._used(key) or self._noted(key) is not None or reason_of(key) is not None:
                 continue
             close = nearest(key, [name for name in KNOWN if "*" not in name], cutoff=0.8)
             meant = f"; did you mean {close[0]}?" if close else ""
-            keys.append(self._unused_key(key, value, f"DLIO does not read such a key{meant}"))
+            keys.append(self._unused_key(key, value, f"DLIO does not read this key{meant}"))
         return keys
 
     def mapped(self) -> int:
-        """Number of keys of the file that the recipe honours."""
+        """Number of keys of the file that the recipe reproduces."""
         return sum(1 for key, _ in self.leaves() if self._used(key) and self._noted(key) is None)
 
     def leaves(self) -> Iterator[tuple[str, Any]]:
-        """Every key of the file with its value; a list is a value, an empty group too."""
+        """Yields every key of the file with its value; lists and empty groups count as values."""
         yield from _leaves(self.tree, "")
 
     def location(self, key: str) -> str:
-        """``file:line`` of a key."""
+        """Location ``file:line`` of a key."""
         first, *rest = key.split(".")
         return self.document.location_of((*self._root, self._reader if first == "reader" else first, *rest))
 
@@ -254,7 +258,7 @@ class WorkloadFile:
             raise self.wrong(key, value, "expected a number", "write a plain number, without a unit")
         number = float(text) if re.search(r"[.eE]", text) else int(text)
         if not math.isfinite(number) or abs(number) > _LARGEST:
-            raise self.wrong(key, value, "too large", "write a number of at most 64 bits")
+            raise self.wrong(key, value, "the number is too large", "write a number of at most 64 bits")
         if number < minimum:
             raise self.wrong(key, value, f"must be at least {minimum:g}", f"write {minimum:g} or more")
         return number
@@ -277,7 +281,7 @@ class WorkloadFile:
 
 
 def plain_path(folder: str) -> str | None:
-    """A folder as DLIO names it -> a path; None for object storage."""
+    """Converts a folder name of DLIO to a path; None for object storage."""
     folder = folder.removeprefix("file://")
     if "://" in folder:
         return None

@@ -75,7 +75,7 @@ def test_ranks_on_targets_of_their_own_share_the_peak_evenly() -> None:
 def test_a_file_on_few_targets_gets_no_more_than_they_give() -> None:
     (row,) = rows(workload(), system(targets=10, stripe_count=1), 256)
     assert row.samples_per_s == near(20)
-    assert row.limited_by == "one target"
+    assert row.limited_by == "one storage target"
     (row,) = rows(workload(), system(targets=10, stripe_count=1), 256, files=1000)
     assert row.samples_per_s > 150
 
@@ -125,7 +125,7 @@ def test_the_link_of_a_node_is_shared_by_its_ranks() -> None:
     assert one.samples_per_s == near(10)
     assert (node.nodes, node.samples_per_s) == (1, near(20))
     assert (two.nodes, two.samples_per_s) == (2, near(40))
-    assert node.limited_by == "a node's link"
+    assert node.limited_by == "a node's network link"
 
 
 def test_makers_share_the_cores_of_a_node() -> None:

@@ -233,7 +233,7 @@ def test_no_key_is_dropped_silently() -> None:
         listed = {item.key for item in (*made.not_honoured, *made.unknown)}
         assert made.mapped + len(listed) == len(list(leaf_keys(document.tree)))
         for key in listed:
-            assert f"{key}" in made.text[made.text.index("# Not in this recipe:") :]
+            assert f"{key}" in made.text[made.text.index("# Keys of the workload that are not in this recipe:") :]
 
 
 def leaf_keys(node: dict[str, Any], prefix: str = "") -> Any:
@@ -285,7 +285,9 @@ def test_tfrecord_of_tensorflow_is_a_stream(tmp_path: Path) -> None:
     assert (config.access.order, config.access.shuffle_pool, config.access.interleave) == ("sequential", 0, 8)
     assert config.dataset.fields[0].shape == [114660]
     assert config.dataset.tfrecord.transfer_size == 262144
-    assert reasons(converted(RESNET50)) == {"reader.computation_threads": "a sample is preprocessed where it is read"}
+    assert reasons(converted(RESNET50)) == {
+        "reader.computation_threads": "samples are preprocessed in the thread or process that reads them"
+    }
     config = composed(RESNET50.replace("1024", "1"), tmp_path).config
     assert (config.access.partition, config.train.batch_size) == ("none", 400)  # every rank reads the one file
     torch = RESNET50.replace("tensorflow", "pytorch")
@@ -301,13 +303,13 @@ def test_steps_that_the_data_do_not_give_are_left_out(tmp_path: Path) -> None:
         "reader: {{data_loader: pytorch, batch_size: 4}}\ntrain: {{total_training_steps: {steps}}}\n"
     )
     found = reasons(converted(workload.format(steps=100)))
-    assert "the data give 4 steps an epoch to 1 rank(s)" in found["train.total_training_steps"]
+    assert "the data provide 4 steps per epoch for 1 rank(s)" in found["train.total_training_steps"]
     assert composed(workload.format(steps=100), tmp_path).config.train.steps == 0
     assert cli.main(["recipe=" + str(tmp_path / "recipe.yaml"), "scale=paper", "--dry-run"]) == 0
     assert "train.total_training_steps" not in reasons(converted(workload.format(steps=4)))
     assert composed(workload.format(steps=4), tmp_path).config.train.steps == 4
     few = reasons(converted(workload.format(steps=4), ranks=2))
-    assert "the data give 2 steps an epoch to 2 rank(s)" in few["train.total_training_steps"]
+    assert "the data provide 2 steps per epoch for 2 rank(s)" in few["train.total_training_steps"]
 
 
 @pytest.mark.parametrize(("written", "cycle"), [("", 1), (", read_threads: 1", 1), (", read_threads: 5", 5)])
@@ -389,7 +391,7 @@ def test_old_names_of_keys_are_read(tmp_path: Path) -> None:
 
 def test_both_names_of_a_key_are_a_note() -> None:
     made = converted(UNET3D.replace("  record_length_bytes: 146600628", "  record_length_bytes: 4\n  record_length: 5"))
-    assert reasons(made)["dataset.record_length"] == "dataset.record_length_bytes is given too and wins"
+    assert reasons(made)["dataset.record_length"] == "dataset.record_length_bytes is given too and takes precedence"
 
 
 def test_evaluation(tmp_path: Path) -> None:
@@ -398,7 +400,7 @@ def test_evaluation(tmp_path: Path) -> None:
     assert (config.train.eval_every_epochs, config.train.eval_batch_size, config.compute.eval_step_s) == (1, 1, 0.5)
     assert config.dataset.num_subfolders == 2
     none = converted(DEFAULT.replace("num_files_eval: 8, ", ""))
-    assert "there is nothing to evaluate on" in reasons(none)["workflow.evaluation"]
+    assert "there are no data for an evaluation" in reasons(none)["workflow.evaluation"]
     off = converted(DEFAULT.replace("evaluation: True", "evaluation: False"))
     assert reasons(off)["evaluation.eval_time"] == "workflow.evaluation is off"
     late = converted(DEFAULT.replace("epochs_between_evals: 1", "epochs_between_evals: 1, eval_after_epoch: 3"))
@@ -413,8 +415,10 @@ def test_columns_of_a_table(tmp_path: Path) -> None:
         ("timestamp", []),
     ]
     assert (data.parquet.row_group_samples, data.parquet.compression) == (96, "none")
-    assert "3 columns are kept, the 1 with read: false" in reasons(converted(FLUX))["dataset.parquet.columns"]
-    assert "DLIO reads by sample number" in reasons(converted(FLUX))["reader.file_shuffle"]
+    assert (
+        "3 columns are written; the 1 columns with read: false" in reasons(converted(FLUX))["dataset.parquet.columns"]
+    )
+    assert "DLIO reads samples by number" in reasons(converted(FLUX))["reader.file_shuffle"]
 
 
 def test_images_have_the_published_size(tmp_path: Path) -> None:
@@ -480,7 +484,7 @@ def test_times_and_their_distributions(time: str, kind: str, mean: float, stdev:
 def test_parts_of_a_time_that_have_no_place_are_listed() -> None:
     made = converted("train: {computation_time: {mean: 1, lam: 3, type: poisson, speed: 4}}\n")
     assert "does not belong to a distribution" in reasons(made)["train.computation_time.mean"]
-    assert "stands for poisson" in reasons(made)["train.computation_time.type"]
+    assert "replaces the Poisson distribution" in reasons(made)["train.computation_time.type"]
     assert [item.key for item in made.unknown] == ["train.computation_time.speed"]
     made = converted(reader(preprocess_time="{mean: 0.5, stdev: 0.1}", preprocess_time_stdev=2))
     assert "reader.preprocess_time.stdev" in reasons(made)
@@ -516,12 +520,12 @@ def test_orders(tmp_path: Path) -> None:
     assert composed(single, tmp_path).config.access.order == "shuffled"
     seeded = reader(sample_shuffle="seed") + "train: {seed: 7, seed_change_epoch: False}\n"
     assert composed(seeded, tmp_path).config.seed == 7
-    assert reasons(converted(seeded))["train.seed_change_epoch"] == "every epoch has an order of its own"
+    assert reasons(converted(seeded))["train.seed_change_epoch"] == "every epoch has its own order"
 
 
 def test_a_batch_of_more_samples_than_there_are(tmp_path: Path) -> None:
     assert composed(WORKLOADS["short"], tmp_path).config.access.tail == "pad"
-    assert any("DLIO makes no step" in text for text in converted(WORKLOADS["short"]).differences)
+    assert any("DLIO takes no step" in text for text in converted(WORKLOADS["short"]).differences)
 
 
 def test_results_and_profiles(tmp_path: Path) -> None:
@@ -541,7 +545,7 @@ def test_storage(tmp_path: Path) -> None:
     refers = "dataset: {data_folder: '${storage.storage_root}/train'}\nstorage: {storage_root: 'file:///mnt/a'}\n"
     assert composed(refers, tmp_path).config.dataset.root == "/mnt/a/train"
     made = converted(OBJECTS)
-    assert "s3 is reached through a file system" in reasons(made)["storage.storage_type"]
+    assert "s3 storage is read through a file system" in reasons(made)["storage.storage_type"]
     assert "object storage" in reasons(made)["dataset.data_folder"]
     assert composed(OBJECTS, tmp_path).config.dataset.root == "data"
 
@@ -572,7 +576,7 @@ def test_checkpoints_alone(tmp_path: Path) -> None:
     assert saved.keep == 0
     assert [item.name for item in saved.files] == ["model_states-{step}.pt", "optim_states-{step}.pt"]
     made = converted(WORKLOADS["llama_70b"], ranks=64)
-    assert "one checkpoint is read" in reasons(made)["checkpoint.num_checkpoints_read"]
+    assert "the recipe reads one checkpoint" in reasons(made)["checkpoint.num_checkpoints_read"]
     # The tiny scale saves some megabytes.
     small = composed(WORKLOADS["llama_70b"], tmp_path, "scale=tiny", ranks=64).config.checkpoint
     assert sum(item.bytes for item in small.files) < 8 << 20
@@ -599,7 +603,7 @@ def test_layers_are_dealt_to_stages_without_gaps() -> None:
 def test_ranks_of_a_model_that_does_not_say_how_many() -> None:
     assert any("--ranks=N" in text for text in converted(WORKLOADS["llama_8b"]).differences)
     assert not any("--ranks" in text for text in converted(WORKLOADS["llama_8b"], ranks=8).differences)
-    with pytest.raises(ConfigError, match="does not divide 12 ranks"):
+    with pytest.raises(ConfigError, match="does not divide the 12 ranks"):
         converted(WORKLOADS["llama_405b"], ranks=12)
 
 
@@ -623,7 +627,7 @@ def test_checkpoints_that_are_never_due_and_those_that_are_off(tmp_path: Path) -
 
 def test_data_alone(tmp_path: Path) -> None:
     made = converted(WORKLOADS["datagen"])
-    assert "`generate` writes the data only" in reasons(made)["workflow.train"]
+    assert "the verb `generate` only writes the data" in reasons(made)["workflow.train"]
     assert composed(WORKLOADS["datagen"], tmp_path).config.dataset.num_files == 168
 
 
@@ -656,23 +660,26 @@ WRONG = [
     ("dataset: {format: hdf5, record_dims: [3], hdf5: {num_dset_per_record: 2}}\n", ["must divide the first"]),
     ("dataset: {format: parquet, parquet: {columns: 5}}\n", ["expected a list of groups"]),
     ("dataset: {format: parquet, parquet: {columns: [{name: a, size: -1}]}}\n", ["expected a whole number of elem"]),
-    ("dataset: {format: parquet, parquet: {columns: [{name: a, dtype: x}]}}\n", ["types are uint8"]),
+    ("dataset: {format: parquet, parquet: {columns: [{name: a, dtype: x}]}}\n", ["write one of the types uint8"]),
     ("dataset: {format: parquet, parquet: {columns: [{name: a, read: no}]}}\n", ["no column is read"]),
-    ("dataset: {format: parquet, parquet: {columns: [{name: a, nam: b}]}}\n", ["unknown keys of a column"]),
+    ("dataset: {format: parquet, parquet: {columns: [{name: a, nam: b}]}}\n", ["a column has an unknown key"]),
     ("dataset: {format: parquet, parquet: {columns: [{name: a}, {name: a}]}}\n", ["names must be unique"]),
     ("framework: jax\n", ["framework=jax (workload.yaml:1): unknown choice", "pytorch, tensorflow"]),
-    ("reader: {data_loader: dataloader}\n", ["reader.data_loader=dataloader", "choices are tensorflow"]),
+    ("reader: {data_loader: dataloader}\n", ["reader.data_loader=dataloader", "write one of tensorflow"]),
     ("reader: {batch_size: 0}\n", ["reader.batch_size=0", "must be at least 1"]),
     ("reader: {read_threads: -1}\n", ["reader.read_threads=-1", "must be at least 0"]),
-    ("reader: {sample_shuffle: maybe}\n", ["choices are off, seed, random"]),
+    ("reader: {sample_shuffle: maybe}\n", ["write one of off, seed, random"]),
     ("workflow: {train: perhaps}\n", ["workflow.train=perhaps (workload.yaml:1): expected True or False"]),
     ("train: {computation_time: fast}\n", ["train.computation_time=fast", "expected a number"]),
     ("train: {computation_time: {type: weibull}}\n", ["train.computation_time.type=weibull", "unknown choice"]),
     ("train: {computation_time: {type: uniform, min: 3, max: 1}}\n", ["must be at least train.computation_time.min"]),
     ("metric: {au: 90}\n", ["metric.au=90", "write 0.9 for 90 %"]),
     ("workflow: {checkpoint: True}\nmodel: {num_layers: 99999999}\n", ["more layers or ranks than any model has"]),
-    ("workflow: {checkpoint: True}\nmodel: {num_layers: 2, parallelism: {pipeline: 4}}\n", ["a stage needs a layer"]),
-    ("workflow: {checkpoint: True}\nmodel: {num_layers: 2, model_datatype: fp12}\n", ["choices are int8"]),
+    (
+        "workflow: {checkpoint: True}\nmodel: {num_layers: 2, parallelism: {pipeline: 4}}\n",
+        ["a pipeline stage needs a layer"],
+    ),
+    ("workflow: {checkpoint: True}\nmodel: {num_layers: 2, model_datatype: fp12}\n", ["write one of int8"]),
     ("- a\n- b\n", ["workload.yaml: expected 'key: value' lines"]),
     ("a: b: c\n", ["workload.yaml:1: malformed YAML"]),
     ("dataset: {format: !!python/object/apply:os.system ['true']}\n", ["tag", "is not allowed"]),
@@ -710,7 +717,7 @@ def test_unknown_keys() -> None:
     ]
     assert "did you mean train.epochs?" in str(converted("train: {epoch: 5}\n").unknown[0])
     assert [item.key for item in converted("other: {a: 1, b: {c: [2]}}\n").unknown] == ["other.a", "other.b.c"]
-    with pytest.raises(ConfigError, match=r"unknown keys: workflow.do_eval \(line 3\), dataset.eval_num"):
+    with pytest.raises(ConfigError, match=r"does not know these keys: workflow.do_eval \(line 3\), dataset.eval_num"):
         converted(DLRM, strict=True)
     assert converted(UNET3D, strict=True).unknown == ()
 
@@ -781,7 +788,7 @@ def test_the_recipe_goes_to_the_terminal_and_the_list_to_stderr(
     out, err = capsys.readouterr()
     assert out == convert(parse_document(UNET3D, "unet3d_h100.yaml"), find(folder, {})).text
     assert err.startswith("dlio_torch: unet3d_h100.yaml: 23 keys mapped, 2 not honoured, 0 unknown\n")
-    assert "  not honoured: dataset.record_length_bytes_resize=2097152 (line 11): the tensors hold" in err
+    assert "  not honoured: dataset.record_length_bytes_resize=2097152 (line 11): tensors contain" in err
 
 
 @pytest.mark.parametrize("flags", [["--output", "mine.yaml"], ["--output=mine.yaml"]])
@@ -803,13 +810,13 @@ def test_an_imported_recipe_is_shown_and_planned(
     [
         (["import-dlio"], 2, "expected one file; import-dlio FILE.yaml"),
         (["import-dlio", "a.yaml", "b.yaml"], 2, "expected one file"),
-        (["import-dlio", "nope.yaml"], 2, "import-dlio nope.yaml (command line): no such file"),
+        (["import-dlio", "nope.yaml"], 2, "import-dlio nope.yaml (command line): there is no such file"),
         (["import-dlio", "."], 2, "is a folder"),
-        (["import-dlio", "~nobody-of-this-name/a.yaml"], 2, "not a usable path"),
+        (["import-dlio", "~nobody-of-this-name/a.yaml"], 2, "the path is not usable"),
         (["import-dlio", "unet3d_h100.yaml", "--output"], 2, "--output (command line): no value"),
         (["import-dlio", "unet3d_h100.yaml", "--output="], 2, "--output (command line): no value"),
         (["import-dlio", "unet3d_h100.yaml", "--output", "."], 2, "is a folder"),
-        (["import-dlio", "unet3d_h100.yaml", "--output", "recipe"], 2, "a recipe ends in .yaml"),
+        (["import-dlio", "unet3d_h100.yaml", "--output", "recipe"], 2, "the name of a recipe must end in .yaml"),
         (["import-dlio", "unet3d_h100.yaml", "--output", "./unet3d_h100.yaml"], 2, "is the workload file itself"),
         (["import-dlio", "unet3d_h100.yaml", "--output", "no/such.yaml"], 3, "cannot be written"),
         (["import-dlio", "unet3d_h100.yaml", "--ranks", "many"], 2, "--ranks many (command line)"),
@@ -831,9 +838,9 @@ def test_mistakes_on_the_command_line(
 def test_strict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "dlrm.yaml").write_text(DLRM, encoding="utf-8")
     assert cli.main(["import-dlio", "--strict", "dlrm.yaml"]) == 2
-    assert "dlrm.yaml: unknown keys: workflow.do_eval (line 3)" in capsys.readouterr().err
+    assert "dlrm.yaml: DLIO does not know these keys: workflow.do_eval (line 3)" in capsys.readouterr().err
     assert cli.main(["import-dlio", "dlrm.yaml"]) == 0
-    assert "  unknown: workflow.do_eval=True (line 3): DLIO does not read such a key" in capsys.readouterr().err
+    assert "  unknown: workflow.do_eval=True (line 3): DLIO does not read this key" in capsys.readouterr().err
 
 
 def test_torch_is_not_imported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
