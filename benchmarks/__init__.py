@@ -1,1 +1,1 @@
-"""Measurements that back the figures in the documentation: ``python -m benchmarks``, or ``--help`` of it."""
+"""Benchmarks behind the figures in the documentation; run ``python -m benchmarks --help``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: see :mod:`benchmarks.harness.command`."""
+"""Entry point of ``python -m benchmarks``: see :mod:`benchmarks.harness.command`."""
 
 from benchmarks.harness.command import main
 

@@ -1,4 +1,4 @@
-"""Runs that are limited by one thing, by construction, for :mod:`benchmarks.advice_check`."""
+"""Runs with one known bottleneck, by construction, for :mod:`benchmarks.advice_check`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEMORY = "dataset=synthetic"
 
 @dataclass(frozen=True)
 class Case:
-    """What is run.
+    """One emulated run: its options and its bottleneck.
 
     Attributes:
         name: of the case.
@@ -46,7 +46,7 @@ class Case:
 
 
 def naps(*seconds: float) -> AbstractContextManager[object]:
-    """Preprocessing of a batch that waits instead of working, these times in turns."""
+    """Preprocessing of a batch that sleeps instead of working, for the given times in turn."""
     times = itertools.cycle(seconds)
 
     def burn(self: Preprocess, samples: int) -> int:
@@ -57,7 +57,7 @@ def naps(*seconds: float) -> AbstractContextManager[object]:
 
 
 def slow_device(seconds_per_sample: float) -> AbstractContextManager[object]:
-    """Reads of samples from a device that serves one at a time."""
+    """Emulates reads of samples from a device that serves one request at a time."""
     device, read = multiprocessing.Lock(), hdf5_reader.Hdf5Reader.read
 
     def slow(self: Any, first: int, count: int, *where: Any) -> None:

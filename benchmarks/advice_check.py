@@ -1,4 +1,4 @@
-"""Whether following the advice of a run brings what it predicts.
+"""Measures whether following the advice of a run gives the predicted gain.
 
 Each case is limited by one thing, by construction.  Runs of it give advice; it runs with the advised setting and
 without it, in turns, and the medians are set against the prediction: the share of the time in which steps wait
@@ -42,7 +42,7 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Run:
-    """Figures of one run: shares of its time and of the making of batches; None: not recorded."""
+    """Figures of one run: shares of its time and of batch production; None: not recorded."""
 
     waits: float
     samples_per_s: float
@@ -52,7 +52,7 @@ class Run:
 
 @dataclass
 class Outcome:
-    """What came of a case.
+    """Result of one case: its runs before and after following the advice.
 
     Attributes:
         case: its name.
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def measure(case: Case, folder: Path, repeats: int) -> Outcome:
-    """Runs as it is and as advised, in turns; where the first runs give no advice, as it is alone."""
+    """Runs a case as it is and as advised, in turn; only as it is if the first runs give no advice."""
     outcome = Outcome(case.name)
     numbers = itertools.count()
 
@@ -90,7 +90,7 @@ def measure(case: Case, folder: Path, repeats: int) -> Outcome:
 
 
 def take(outcome: Outcome, advice: dict[str, Any]) -> None:
-    """Add the advice of a run: that which was taken before, else its first on the loader or the data."""
+    """Adds the advice of a run: the advice followed before, else the run's first on loader or data."""
     found = {settings(item): item for item in advice["items"] if item["key"] and item["rule"] != "cold_cache"}
     if not outcome.advised:
         outcome.advised = next(iter(found), ())
@@ -124,7 +124,7 @@ def figures(summary: dict[str, Any]) -> Run:
 
 
 def emulate(arguments: list[str], directory: Path) -> dict[str, Any]:
-    """The summary of a run."""
+    """Runs dlio_torch and returns the summary of the run."""
     said = io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         warnings.filterwarnings("ignore", "This DataLoader will create")
@@ -147,7 +147,7 @@ def deviation(values: list[float]) -> float:
 
 
 def verdict(outcome: Outcome) -> tuple[float, float, str]:
-    """Measured factor of samples per second, its noise, and what that says of the prediction."""
+    """Measured factor of samples per second, its noise, and whether the prediction agrees."""
     before, after = ([one.samples_per_s for one in runs] for runs in (outcome.before, outcome.after))
     factor = statistics.median(after) / statistics.median(before)
     noise = deviation(before) + deviation(after)
@@ -162,7 +162,7 @@ def verdict(outcome: Outcome) -> tuple[float, float, str]:
 
 
 def row(outcome: Outcome) -> Row:
-    """What the table says of a case; every row has all the columns."""
+    """A row of the table on one case; every row has all columns."""
     error, delay = (median(getattr(one, name) for one in outcome.before) for name in ("model_error", "run_delay"))
     cells: dict[str, str] = {
         "case": outcome.case,
@@ -201,7 +201,7 @@ def share(value: float | None) -> str:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--only", metavar="TEXT", default="", help="cases whose names hold this")
+    parser.add_argument("--only", metavar="TEXT", default="", help="run only cases whose names contain this text")
 
 
 def run(arguments: Namespace) -> Iterator[Table]:
@@ -217,7 +217,7 @@ def run(arguments: Namespace) -> Iterator[Table]:
 
 
 def runs(outcome: Outcome) -> Iterator[Row]:
-    """Every run of a case: the figures, and what its advice said."""
+    """Yields every run of a case: its figures and the text of its advice."""
     for advised, of in ((False, outcome.before), (True, outcome.after)):
         for number, one in enumerate(of):
             said = "" if advised else outcome.texts[number]

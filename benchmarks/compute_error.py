@@ -1,4 +1,4 @@
-"""How exact emulated compute is, and what it costs the loader's threads.
+"""Measures the error of emulated compute, and how much it slows down the loader's threads.
 
 Two questions, two tables:
 
@@ -47,7 +47,7 @@ Wait = Callable[[int], int]
 
 
 class Loaders:
-    """Threads that read items from a cached file and do some Python work on each, as loaders do."""
+    """Threads that read items from a cached file and do some Python work on each, as loader threads do."""
 
     def __init__(self, path: Path, count: int) -> None:
         self._file = os.open(path, os.O_RDONLY)
@@ -156,7 +156,7 @@ def measure_rates(waits: dict[str, Wait], loaders: Loaders, rounds: int, window_
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """It has no options of its own."""
+    """Adds no options: this benchmark has none of its own."""
 
 
 def run(arguments: Namespace) -> Iterator[Table]:
@@ -182,7 +182,7 @@ def run(arguments: Namespace) -> Iterator[Table]:
                     rates += measure_rates(waits | {CONTROL: control}, loaders, rounds, 0.05 if quick else 0.25)
             finally:
                 loaders.close()
-    yield Table("errors", errors, "What a step takes beyond what was asked.")
+    yield Table("errors", errors, "Time of a step beyond the requested compute time.")
     yield Table("rates", rates, "Items per second of the busy threads while the main thread waits.")
 
 

@@ -1,4 +1,4 @@
-"""Command lines, recipes and DLIO files with anything in them: a run, or one line that says what is wrong.
+"""Fuzzes the command line, recipes and DLIO files: each case must run or end with one line of error.
 
 Each case is one call of the command line in a fork of this process, in an empty folder, with a limit of time and
 of memory.  What is accepted is run whole at a tiny scale.  A fault is anything but success, or exit code 2, 3 or 4
@@ -36,11 +36,11 @@ _VARIANTS = 6
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--cases", type=int, default=CASES, metavar="N", help=f"of all kinds together [{CASES}]")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="draws other cases")
+    parser.add_argument("--cases", type=int, default=CASES, metavar="N", help=f"number of cases of all kinds [{CASES}]")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the cases")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"kinds of cases [{','.join(KINDS)}]")
-    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="longest time of a case")
-    parser.add_argument("--minutes", type=float, default=1e9, metavar="MIN", help="end after this time")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="time limit of a case")
+    parser.add_argument("--minutes", type=float, default=1e9, metavar="MIN", help="end the benchmark after this time")
 
 
 def run(arguments: Namespace) -> Iterator[Table]:
@@ -75,7 +75,7 @@ def run(arguments: Namespace) -> Iterator[Table]:
 
 
 def drawn(kind: str, number: int, seed: int) -> list[Case]:
-    """Cases of a kind; the same ones for the same seed."""
+    """Draws cases of a kind; the same cases for the same seed."""
     import hypothesis
 
     found: list[Case] = []
@@ -99,7 +99,7 @@ def drawn(kind: str, number: int, seed: int) -> list[Case]:
 
 
 def alike(a: Case, b: Case) -> float:
-    """Share of the words of ``a`` that ``b`` has, too."""
+    """Share of the words of ``a`` that ``b`` contains, too."""
 
     def words(case: Case) -> set[str]:
         texts = [content.decode("utf-8", "replace") for content in case.files.values()]
@@ -110,7 +110,7 @@ def alike(a: Case, b: Case) -> float:
 
 
 def in_a_folder(case: Case, folder: Path, limit_s: float) -> Outcome:
-    """Run a case in a new folder, which is removed."""
+    """Runs a case in a new folder, which is then removed."""
     folder.mkdir()
     try:
         return run_case(case, folder, limit_s)
@@ -119,7 +119,7 @@ def in_a_folder(case: Case, folder: Path, limit_s: float) -> Outcome:
 
 
 def told(case: Case) -> str:
-    """A case as one would type it, shortened."""
+    """A case as a user would type it, shortened."""
     words = [*(f"{name}={value}" for name, value in case.environ.items()), *map(shlex.quote, case.argv)]
     words += [f"<{name}: {content[:300]!r}>" for name, content in case.files.items()]
     text = " ".join(word if len(word) < 400 else f"{word[:200]}...({len(word)})" for word in words)
@@ -127,7 +127,7 @@ def told(case: Case) -> str:
 
 
 def last_line(outcome: Outcome) -> str:
-    """The end of what it said."""
+    """The last line that a case printed."""
     lines = outcome.err.rstrip("\n").split("\n")
     return lines[-1][:600].encode("unicode_escape").decode("ascii")
 

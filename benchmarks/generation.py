@@ -1,4 +1,4 @@
-"""Generation against the storage: bytes a second of each format, of fio and of plain writes of as many equal files.
+"""Measures the generation of data: bytes per second of each format, of fio, and of plain writes of equal files.
 
 Every way writes the same number of files of about the same size into a fresh folder on the same file system, on as
 many threads, and flushes each file to the device (or, in rows without a flush, none).  The plain writes are open,
@@ -65,7 +65,7 @@ COMPRESSED = ("hdf5, gzip", "npz, deflated", "jpeg")
 
 @dataclass(frozen=True)
 class Amount:
-    """What is written: files, samples of each, bytes of a sample."""
+    """Amount of data to write: files, samples per file, bytes per sample."""
 
     files: int
     samples: int
@@ -73,7 +73,7 @@ class Amount:
 
     @property
     def bytes(self) -> int:
-        """Of all samples."""
+        """Bytes of all samples."""
         return self.files * self.samples * self.size
 
 
@@ -123,7 +123,7 @@ Written = tuple[int, float | None]
 
 
 def _fresh(folder: Path, write: Callable[[Path], Written]) -> Figures:
-    """Write into a folder that is made before and removed behind, neither of which counts."""
+    """Writes into a new folder; creating and removing the folder is not timed."""
     target = folder / "data"
     target.mkdir()
     found: list[Written] = []
@@ -136,7 +136,7 @@ def _fresh(folder: Path, write: Callable[[Path], Written]) -> Figures:
 
 
 def _ours(name: str, amount: Amount, fsync: bool) -> Callable[[Path], Written]:
-    """The generation, as the verb does it."""
+    """Generates data as the verb ``generate`` does."""
     options, share = FORMATS[name], 1.0
     field = FieldConfig(dtype="uint8", shape=[amount.size])
     if name == "csv":
@@ -198,7 +198,7 @@ def _fio(amount: Amount, fsync: bool, folder: Path) -> Written:
 
 
 def _deflate(folder: Path) -> Written:
-    """Deflate content as that of the compressed formats, which lies in memory."""
+    """Deflates content like that of the compressed formats, from memory."""
     memory = np.empty(4 << 20, np.uint8)
     payload.fill(memory, 1, 0, 0, np.array([memory.size]), 0.5)
     chunks = [memory[low : low + (1 << 16)].data for low in range(0, memory.size, 1 << 16)]

@@ -1,4 +1,4 @@
-"""Reading HDF5 samples: the format's readers beside plain h5py slicing of the same samples into the same batches.
+"""Measures HDF5 reads: this package's readers compared with plain h5py slicing of the same samples and batches.
 
 Warm page cache; ratios are to plain slicing in the same round.
 """
@@ -73,7 +73,7 @@ def ours(fmt: Format, path: Path, *, block: bool) -> Reader:
 
 
 def plain(config: DatasetConfig, path: Path) -> Reader:
-    """A Dataset as tutorials show it, arrays kept open: slice each sample, stack or concatenate."""
+    """A Dataset as in tutorials, with open arrays: slices each sample, then stacks or concatenates."""
     file = h5py.File(path, "r")
     if config.format == "larcv3":
         return plain_larcv3(config, file), file.close
@@ -120,7 +120,7 @@ def rate(make: Callable[[], Reader], batches: list[list[int]]) -> Figures:
 
 
 def compare(layout: str, config: DatasetConfig, folder: Path, samples: int, rounds: int) -> Table:
-    """Samples a second of plain h5py, and what our readers reach of it by sample and by block."""
+    """Measures samples per second of plain h5py, and of this package's readers relative to it."""
     fmt, path = create(config, 1), folder / "benchmark.h5"
     with ThreadPoolExecutor() as pool:
         fmt.write(path, 0, samples, pool)
@@ -149,7 +149,7 @@ def compare(layout: str, config: DatasetConfig, folder: Path, samples: int, roun
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--samples", type=int, help="samples of a file, 1024; a sixteenth for larcv3")
+    parser.add_argument("--samples", type=int, help="samples per file, 1024; a sixteenth of it for larcv3")
 
 
 def run(arguments: Namespace) -> Iterator[Table]:

@@ -1,4 +1,4 @@
-"""Damaged and hostile files: whether every parser reads or refuses them, with a limit of memory and of time.
+"""Checks that every parser reads or refuses damaged and hostile files, within a memory and a time limit.
 
 One sound file of each format, log and run directory is made, and damaged in ways that a seed determines: flipped bits,
 lengths out of all proportion, cuts, moved pieces, JSON values of other types.  Each case is read in a process of its
@@ -30,14 +30,22 @@ _SLOW = 10  # cases of reading a file that cost as much as one of a run director
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """See ``harness.command``."""
-    parser.add_argument("--cases", type=int, default=500, metavar="N", help="cases of each kind of file (500)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the damage (1)")
-    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="kinds with this in their name")
+    """Adds the options of this benchmark; see ``harness.command``."""
+    parser.add_argument(
+        "--cases", type=int, default=500, metavar="N", help=("number of cases of each kind of file (500)")
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the damage (1)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help=("run only kinds of files with this text in their name"),
+    )
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
-    """See ``harness.command``."""
+    """Runs this benchmark; see ``harness.command``."""
     cases = 20 if arguments.quick else arguments.cases
     with tempfile.TemporaryDirectory(prefix="hostile-", dir=arguments.directory) as name:
         folder = Path(name)

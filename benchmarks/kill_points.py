@@ -1,4 +1,4 @@
-"""Whether a command that is killed at any moment loses, leaves or breaks something.
+"""Checks that a command killed at any moment loses no data, leaves no files behind, and can be repeated.
 
 Each case of ``benchmarks/kills/cases.py`` is a command that writes or reads.  It is done once to count its calls on
 files (open, write, rename, unlink, ftruncate, mmap ... of all its processes, by a preloaded library).  Then, for each
@@ -37,18 +37,20 @@ _SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signa
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--points", type=int, default=200, metavar="N", help="how many points [%(default)s]")
-    parser.add_argument("--seed", type=int, default=1, help="of the draw [%(default)s]")
-    parser.add_argument("--cases", default="", metavar="TEXT", help="only cases whose name holds one of these, A,B")
-    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="only these points of the draw")
+    parser.add_argument("--points", type=int, default=200, metavar="N", help="number of kill points [%(default)s]")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the drawn kill points [%(default)s]")
+    parser.add_argument(
+        "--cases", default="", metavar="TEXT", help=("run only cases whose names contain one of these texts, A,B")
+    )
+    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="run only these of the drawn kill points")
     parser.add_argument(
         "--forked", action="store_true", help="start commands as forks of a process that has all imports"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="points at once [%(default)s]")
+    parser.add_argument("--jobs", type=int, default=2, help="number of kill points that run concurrently [%(default)s]")
 
 
 def draw(cases: Sequence[Case], calls: dict[str, tuple[int, int]], points: int, seed: int) -> list[Draw]:
-    """Points, spread over the cases by their weights; the same for the same arguments.
+    """Draws kill points, distributed over the cases by their weights; the same for the same arguments.
 
     Args:
         cases: what is struck.
@@ -90,11 +92,13 @@ def run(arguments: Namespace) -> Iterator[Part]:
         calls: dict[str, tuple[int, int]] = {}
         start = _start(counter, arguments.forked)
         for case in cases:
-            say(f"counting: {case.name}")
+            say(f"counting the calls of {case.name}")
             template = _template(place, case)
             prepare(case, template, start)
             calls[case.name] = count(case, template, Folder(place / "counted"), counter, start)
-        yield Table("cases", [_counted(case, calls) for case in cases], "Calls of each case, all processes together.")
+        yield Table(
+            "cases", [_counted(case, calls) for case in cases], ("System calls of each case, all processes together.")
+        )
         drawn = draw(cases, calls, points, arguments.seed)
         numbers = [number for number in arguments.only or range(points) if number < points]
         say(f"{len(numbers)} points, --points {points} --seed {arguments.seed}")
@@ -105,7 +109,9 @@ def run(arguments: Namespace) -> Iterator[Part]:
             say(" ".join(str(cell) for cell in rows[-1].values()))
         yield Table("points", rows, f"--points {points} --seed {arguments.seed}")
         yield Table(
-            "outcomes", list(_outcomes([(drawn[int(str(row["point"]))], row) for row in rows])), "By case and signal."
+            "outcomes",
+            list(_outcomes([(drawn[int(str(row["point"]))], row) for row in rows])),
+            ("Results by case and signal."),
         )
 
 
@@ -121,7 +127,7 @@ def _strike(
 
 
 def _one(point: Draw, number: int, place: Path, counter: Path, forked: bool) -> Outcome:
-    """In a process of the pool."""
+    """Runs one kill point in a process of the pool."""
     template = _template(place, point.case)
     return strike(point, template, Folder(place / str(number)), counter, _start(counter, forked))
 
@@ -130,7 +136,7 @@ _NURSERIES: list[Nursery] = []
 
 
 def _start(counter: Path, fork: bool) -> Start:
-    """How commands are started; a process that is forked is kept until this one ends."""
+    """How commands are started; a process that is forked runs until this one ends."""
     if not fork:
         return anew
     if not _NURSERIES:

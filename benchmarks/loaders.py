@@ -1,4 +1,4 @@
-"""Loaders against the storage: what each reaches of the bytes a second of two threads that only read.
+"""Measures loaders against the storage: their byte rate relative to that of two threads that only read.
 
 Samples of every size, in order and shuffled, warm or cold, out of each layout: our loaders, the library of the layout
 in a loop, and what torch drives it by; then loaders of others, each over equal samples in its own native format,
@@ -39,20 +39,24 @@ ANCHORS = ("ours, decoupled", "ours, dataloader", plain.DATALOADER)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--sizes", default="", help=f"bytes of a sample: {SIZES}")
+    parser.add_argument("--sizes", default="", help=f"sizes of samples in bytes: {SIZES}")
     parser.add_argument("--layouts", default="", help=f"of {','.join([*ours.LAYOUTS, PEERS])}; default: all")
     parser.add_argument("--orders", default="", help=f"orders of samples: {ORDERS}")
     parser.add_argument(
-        "--ways", default="", help="only the baseline and ways whose names hold one of these, separated by ;"
+        "--ways",
+        default="",
+        help=("run only the baseline and variants whose names contain one of these texts, separated by ;"),
     )
     parser.add_argument(
         "--bytes",
         type=int,
         default=0,
-        help="bytes of an epoch, about; 0: 1 GiB, at most 131,072 samples; 2 MiB with --quick",
+        help="approximate bytes of an epoch; 0: 1 GiB, at most 131,072 samples; 2 MiB with --quick",
     )
-    parser.add_argument("--cold", action="store_true", help="each measurement begins with an empty page cache")
-    parser.add_argument("--peers-python", metavar="PATH", help="interpreters that have peers, separated by commas")
+    parser.add_argument("--cold", action="store_true", help="evict the page cache before each measurement")
+    parser.add_argument(
+        "--peers-python", metavar="PATH", help=("Python interpreters that have the other loaders, separated by commas")
+    )
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
@@ -119,7 +123,7 @@ def _measure(way: Way, work: Work) -> Callable[[], Figures]:
 
 
 def rows(found: Rounds, layout: str, work: Work) -> Iterator[Row]:
-    """One row a way, the baseline first."""
+    """Table rows, one per variant, the baseline first."""
     workers = plain.DATALOADER
     for name in found.figures:
         yield {

@@ -1,4 +1,4 @@
-"""The tool's own cost: starting, memory before the first sample and of an index, and steps in which nothing is done.
+"""Measures the tool's overhead: start, memory before the first sample, the index, and empty steps.
 
 Every verb and the beginning of a run are processes of their own; verbs take turns.  A step in which nothing is done
 takes batches that lie in memory (``loader.replay=batches``), and no compute is emulated: what is left is the tool.
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> Iterator[Part]:
     steps = 300 if arguments.quick else arguments.steps
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         yield from _starting(Path(folder), rounds_of(arguments))
-        yield Table("index", list(_indexes()), f"Memory of what says where {SAMPLES:,} samples lie, and their order.")
+        yield Table("index", list(_indexes()), f"Memory of the index and the order of {SAMPLES:,} samples.")
         yield from _steps(Path(folder), rounds_of(arguments), steps)
 
 
@@ -71,7 +71,7 @@ def _starting(folder: Path, rounds: int) -> Iterator[Part]:
                 "peak memory (MB)": at_end["peak_bytes"] * 1e-6,
             }
         )
-    yield Table("starting", rows, "A verb from its start to its end, and a run up to its first batch.")
+    yield Table("starting", rows, "Time of a verb from its start to its end, and of a run up to its first batch.")
 
 
 def _indexes() -> Iterator[Row]:
@@ -105,7 +105,7 @@ def _steps(folder: Path, rounds: int, steps: int) -> Iterator[Part]:
                 "system calls": None if calls is None else sum(calls.values()) / steps,
             }
         )
-    yield Table("steps", rows, f"Each of {steps:,} steps in which nothing is done.")
+    yield Table("steps", rows, f"Overhead per step, mean of {steps:,} steps in which nothing is done.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The DLIO benchmark of the package index beside this tool: samples a second, start-up and generation.
+"""Compares this tool with the DLIO benchmark from PyPI: samples per second, start-up and generation.
 
 Equal settings: files, samples, bytes of a sample, batch, epochs, order, worker processes, no compute, warm page
 cache; each tool reads the files that it generated.  Its TFRecord reader is TensorFlow's, so NPZ, HDF5 and indexed
@@ -57,10 +57,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dlio-python", metavar="PATH", help="interpreter that has dlio-benchmark")
+    parser.add_argument("--dlio-python", metavar="PATH", help="Python interpreter that has dlio-benchmark installed")
     parser.add_argument("--formats", default=",".join(FORMATS), help="separated by commas")
     parser.add_argument("--workers", default="", help="numbers of worker processes: 0,2")
-    parser.add_argument("--ways", default="", help="only ways whose names hold one of these, separated by ;")
+    parser.add_argument(
+        "--ways", default="", help=("run only variants whose names contain one of these texts, separated by ;")
+    )
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
@@ -85,14 +87,14 @@ def run(arguments: Namespace) -> Iterator[Part]:
             say(f"generating {setting.format}")
             found = interleave(_chosen(_generation(setting, folder, peer), wanted), rounds, warmups=0)
             yield from (Missing(name, why, setting.format) for name, why in found.dropped.items())
-            title = f"Generating {setting.files} files of {setting.samples} samples of {setting.size} bytes."
+            title = f"Generation of {setting.files} files of {setting.samples} samples of {setting.size} bytes."
             yield Table("generation", list(_rows(found, {"format": setting.format}, GENERATION)), title)
         for setting in settings:
             where = f"{setting.format}, {setting.workers} workers"
             say(where)
             found = interleave(_chosen(_training(setting, folder, peer), wanted), rounds, warmups=0 if quick else 1)
             yield from (Missing(name, why, where) for name, why in found.dropped.items())
-            title = f"Training of {setting.epochs} epochs, batches of {setting.batch}, no compute."
+            title = f"Training of {setting.epochs} epochs with batches of {setting.batch} and no compute."
             which = {"format": setting.format, "workers": setting.workers}
             yield Table(NAME, list(_rows(found, which, TRAINING)), title)
 
@@ -113,7 +115,7 @@ def _words(setting: Setting, folder: Path, *more: str) -> list[str]:
 
 
 def _ours(setting: Setting, folder: Path) -> Path:
-    """Where our files of one format are."""
+    """Folder of this tool's files of one format."""
     return folder / "ours" / setting.format
 
 
@@ -123,7 +125,7 @@ def _loaders(setting: Setting) -> dict[str, list[str]]:
 
 
 def _generation(setting: Setting, folder: Path, peer: Dlio | None) -> Ways:
-    """Equal files, written anew each time; those of the last one are trained on."""
+    """Generates equal files again in each round; the last ones are used for training."""
 
     def theirs(tool: Dlio) -> Figures:
         shutil.rmtree(tool.data(setting), ignore_errors=True)
@@ -156,14 +158,14 @@ def _training(setting: Setting, folder: Path, peer: Dlio | None) -> Ways:
 
 
 def _command(verb: str, words: list[str]) -> Figures:
-    """A verb of this tool in a process of its own."""
+    """Runs a verb of this tool in a new process."""
     watch = Stopwatch()
     done = subprocess.run(
         [sys.executable, "-m", "dlio_torch", verb, *words], capture_output=True, text=True, check=False, cwd=ROOT
     )
     seconds, cpu_s = watch.stop()
     if done.returncode:
-        raise Unavailable(f"it failed: {(done.stderr.strip().splitlines() or [''])[-1]}")
+        raise Unavailable(f"the command failed: {(done.stderr.strip().splitlines() or [''])[-1]}")
     return {"s": seconds, "cpu_s": cpu_s}
 
 
@@ -180,7 +182,7 @@ def _train(words: list[str], results: Path, setting: Setting) -> Figures:
 
 
 def _load(words: list[str], setting: Setting) -> Figures:
-    """The loader in this process, and nothing else."""
+    """Runs only the loader, in this process."""
     config = compose(words).config
     fmt = registry.create(config.dataset, config.seed, layout=config.loader.engine == "decoupled")
     manifests = generated_manifests(config, fmt)
@@ -198,7 +200,7 @@ def _load(words: list[str], setting: Setting) -> Figures:
 
 
 def _rows(found: Rounds, which: dict[str, Any], shown: dict[str, tuple[str, bool]]) -> Iterator[Row]:
-    """A row a way, with ratios to the peer where it is here; a way may lack a figure."""
+    """Table rows, one per variant, with ratios to DLIO if it is available; figures may be missing."""
     for name, rounds in found.figures.items():
         cells: dict[str, Any] = {**which, "way": name}
         for column, (figure, compared) in shown.items():

@@ -1,4 +1,4 @@
-"""A native loop of preads, so that no interpreter hides what each of them costs."""
+"""A native loop of preads, which measures their cost without an interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the verb predict foretells what more ranks do: on this machine, and in the trends that are published.
+"""Compares predictions of the verb predict with runs on this machine and with published trends.
 
 ``predict_check``: of each case a run of one rank is measured, two and four ranks are predicted from it, and then
 measured, in turns.  Ranks of one machine share its cores and its storage, as ranks of a cluster share that of theirs:
@@ -54,7 +54,7 @@ ALONE = ("checkpoint=none", "train.allreduce_bytes=0", "train.eval_every_steps=0
 
 @dataclass(frozen=True)
 class Case:
-    """What is run: its name, arguments, steps, seconds of the emulated device for a sample, and whether it is cold."""
+    """A run: its name, arguments, steps, seconds of the emulated device per sample, and whether its cache is cold."""
 
     name: str
     options: tuple[str, ...]
@@ -65,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Published:
-    """A workload of figures 14 and 15: its recipe, changes, and the files and samples of the paper."""
+    """A workload of figures 14 and 15 of the paper: its recipe, changes, and the paper's files and samples."""
 
     name: str
     figure: int
@@ -99,7 +99,7 @@ def published() -> Iterator[Published]:
 
 
 def emulate(case: Case, ranks: int, folder: Path, number: int) -> Path:
-    """A run of so many ranks; its folder."""
+    """Runs a number of ranks; returns the run's folder."""
     output = folder / f"{ranks}-{number}"
     samples = 4 * case.steps * max(RANKS)
     arguments = [
@@ -131,7 +131,7 @@ def summary_of(run: Path) -> dict[str, Any]:
 
 
 def predicted(run: Path, *arguments: str) -> dict[str, Any]:
-    """What the verb says."""
+    """Figures that the verb predict prints."""
     done = subprocess.run(
         [sys.executable, "-m", "dlio_torch", "predict", str(run), *arguments, "--json"],
         capture_output=True,
@@ -145,7 +145,7 @@ def predicted(run: Path, *arguments: str) -> dict[str, Any]:
 
 
 def system_of(case: Case, run: Path) -> list[str]:
-    """The machine here, as predict is told of it."""
+    """Options that describe this machine to the verb predict."""
     told = [f"system.cores_per_node={whole_cores()}", f"system.ranks_per_node={max(RANKS)}", "system.targets=1"]
     if case.device_s:
         return [*told, f"system.read_bytes_per_s={4 * EDGE * EDGE / case.device_s:.0f}"]
@@ -155,7 +155,7 @@ def system_of(case: Case, run: Path) -> list[str]:
 
 
 def check(case: Case, folder: Path, repeats: int) -> tuple[list[Row], list[Row]]:
-    """A row for each number of ranks, and one for each run."""
+    """A table row for each number of ranks, and one for each run."""
     foretold: dict[int, list[dict[str, Any]]] = {ranks: [] for ranks in RANKS}
     measured: dict[int, list[dict[str, Any]]] = {ranks: [] for ranks in RANKS}
     for number in range(repeats):
@@ -193,7 +193,7 @@ def check(case: Case, folder: Path, repeats: int) -> tuple[list[Row], list[Row]]
 
 
 def trend(work: Published, folder: Path) -> list[Row]:
-    """Strong scaling on Theta from a run of one rank here."""
+    """Strong scaling on Theta, predicted from a run of one rank on this machine."""
     output = folder / work.name.replace(" ", "_")
     arguments = [*ALONE, *work.options, f"dataset.root={folder / 'data'}", f"output.dir={output}"]
     done = subprocess.run([sys.executable, "-m", "dlio_torch", *arguments], capture_output=True, text=True, check=False)
@@ -218,7 +218,9 @@ def trend(work: Published, folder: Path) -> list[Row]:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--only", metavar="TEXT", default="", help="cases and applications whose names hold this")
+    parser.add_argument(
+        "--only", metavar="TEXT", default="", help=("run only cases and applications whose names contain this text")
+    )
 
 
 def run(arguments: Namespace) -> Iterator[Table]:

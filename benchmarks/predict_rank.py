@@ -1,4 +1,4 @@
-"""One rank of a run whose storage is emulated: ``python -m benchmarks.predict_rank SECONDS LOCK argument ...``.
+"""Runs one rank with emulated storage: ``python -m benchmarks.predict_rank SECONDS LOCK argument ...``.
 
 Each sample that is read out of an HDF5 file keeps the device busy for so many seconds; all processes that name the
 same lock file share the device, which serves one sample at a time.

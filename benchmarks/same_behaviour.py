@@ -1,4 +1,4 @@
-"""Two checkouts do the same: order of samples, bytes of the data, keys of the summary, calls on files.
+"""Checks that two checkouts behave alike: order of samples, bytes of the data, keys of the summary, calls on files.
 
 Each recipe runs at ``scale=tiny`` by the command line of both checkouts, with the workers and ranks that are asked for,
 each into folders of its own.  Compared are
@@ -48,7 +48,7 @@ Calls = Mapping[str, list[tuple[Any, ...]] | Counter[tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run.
+    """A variant of a run.
 
     Attributes:
         recipe: its name.
@@ -63,7 +63,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left behind.
+    """The files and messages that a run left.
 
     Attributes:
         refusal: the line of the error with which it ended; empty: it did not.
@@ -75,16 +75,16 @@ class Outcome:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="another checkout, which this one is held to")
-    parser.add_argument("--after", type=Path, metavar="CHECKOUT", default=_ROOT, help="the one that is tested")
-    parser.add_argument("--recipes", metavar="A,B", help="names; all where it is not given")
-    parser.add_argument("--workers", metavar="N,N", default="0,2", help="loader workers of a rank")
-    parser.add_argument("--ranks", metavar="N,N", default="1,2", help="ranks of a run")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="checkout with the expected behaviour")
+    parser.add_argument("--after", type=Path, metavar="CHECKOUT", default=_ROOT, help="checkout under test")
+    parser.add_argument("--recipes", metavar="A,B", help="names of the variants; all by default")
+    parser.add_argument("--workers", metavar="N,N", default="0,2", help="number of loader workers per rank")
+    parser.add_argument("--ranks", metavar="N,N", default="1,2", help="number of ranks of a run")
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
     if arguments.before is None:
-        yield Missing("two checkouts", "--before names the other one")
+        yield Missing("two checkouts are needed", "set --before to the other checkout")
         return
     names = (
         arguments.recipes.split(",")
@@ -116,7 +116,7 @@ def _row(way: Way, before: Path, after: Path, folder: Path) -> dict[str, str | i
 
 
 def outcome(way: Way, checkout: Path, folder: Path) -> Outcome:
-    """Run a checkout's command line in an empty folder.
+    """Runs a checkout's command line in an empty folder.
 
     Args:
         way: what is run.
@@ -151,7 +151,7 @@ def outcome(way: Way, checkout: Path, folder: Path) -> Outcome:
 
 
 def left_behind(directory: Path, folder: Path) -> Outcome:
-    """What a run directory and the data beside it tell.
+    """Content of a run directory and of its data, for the comparison.
 
     Args:
         directory: of the run.
@@ -176,7 +176,7 @@ def _keys(value: Any, prefix: str = "") -> list[str]:
 
 
 def _calls(directory: Path, folder: Path) -> Calls:
-    """Calls on data and checkpoints, by rank and role; a list where their order says something."""
+    """Calls on data and checkpoints, by rank and role; a list if their order is deterministic."""
     table = read_events(directory / "events")
     roles = {(process.rank, process.pid): process.role for process in table.processes}
     frame = table.frame[table.frame["layer"] != "app"]
@@ -194,7 +194,7 @@ def _calls(directory: Path, folder: Path) -> Calls:
 
 
 def different(one: Outcome, other: Outcome) -> dict[str, str]:
-    """What differs between two outcomes: name of the part, and how."""
+    """Differences between two outcomes: the name of the part, and a description."""
     if one.refusal or other.refusal:
         same = _TIME.sub("TIME", one.refusal) == _TIME.sub("TIME", other.refusal)
         return {} if same else dict.fromkeys(PARTS, f"{one.refusal or 'no refusal'} / {other.refusal or 'no refusal'}")
@@ -206,7 +206,7 @@ def different(one: Outcome, other: Outcome) -> dict[str, str]:
 
 
 def _first(one: Any, other: Any) -> str:
-    """The first thing that differs, in a few words."""
+    """The first difference, in a few words."""
     if isinstance(one, Counter) and isinstance(other, Counter):
         gone, new = one - other, other - one
         return f"{gone.total()} less, {new.total()} more, as {next(iter((gone or new).items()))}"

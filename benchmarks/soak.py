@@ -1,4 +1,4 @@
-"""Whether memory, descriptors, threads, shared memory or the files of events grow in runs that go on for an hour.
+"""Checks that memory, descriptors, threads, shared memory and event files do not grow in runs of an hour.
 
 Each way of running is one run of the tool at small scale, with more epochs than the time allows; all of them go on side
 by side and are interrupted when the time is over, as by Ctrl-C.  When all of them are training, each is looked at
@@ -45,11 +45,21 @@ _STARTING_S = 600.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--time", type=parse_duration, default=HOUR, metavar="TIME", help="of all runs; 1h")
-    parser.add_argument("--every", type=parse_duration, default=5.0, metavar="TIME", help="between two looks; 5s")
-    parser.add_argument("--warm-up", type=float, default=0.2, metavar="SHARE", help="share that is left out; 0.2")
-    parser.add_argument("--ways", default="", metavar="NAME;...", help="these only, with ; between them")
-    parser.add_argument("--step", type=parse_duration, default=0.05, metavar="TIME", help="compute of a step; 50ms")
+    parser.add_argument("--time", type=parse_duration, default=HOUR, metavar="TIME", help="duration of all runs; 1h")
+    parser.add_argument(
+        "--every", type=parse_duration, default=5.0, metavar="TIME", help=("interval between two measurements; 5s")
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=float,
+        default=0.2,
+        metavar="SHARE",
+        help=("share of the run that is left out at its start; 0.2"),
+    )
+    parser.add_argument("--ways", default="", metavar="NAME;...", help="run only these variants, separated by ;")
+    parser.add_argument(
+        "--step", type=parse_duration, default=0.05, metavar="TIME", help=("compute time of a step; 50ms")
+    )
     parser.add_argument("--limit", default="8MiB", metavar="SIZE", help="trace.limit_bytes of the runs; 8MiB")
 
 
@@ -66,7 +76,7 @@ def run(arguments: Namespace) -> Iterator[Part]:
     wanted = [name.strip() for name in arguments.ways.split(";") if name.strip()] or list(CASES)
     unknown = [name for name in wanted if name not in CASES]
     if unknown:
-        raise SystemExit(f"there is no way {unknown[0]!r}: {'; '.join(CASES)}")
+        raise SystemExit(f"there is no variant {unknown[0]!r}; name one of {'; '.join(CASES)}")
     seconds = min(arguments.time, 30.0) if arguments.quick else arguments.time
     folder = Path(tempfile.mkdtemp(dir=arguments.directory))
     running: list[_Running] = []
@@ -90,7 +100,9 @@ def run(arguments: Namespace) -> Iterator[Part]:
                 one.process.wait()
         shutil.rmtree(folder, ignore_errors=True)
     if bad:
-        raise RunFailed("; ".join(bad), hint="look for what is kept from step to step or from epoch to epoch")
+        raise RunFailed(
+            "; ".join(bad), hint=("find what is kept from step to step or from epoch to epoch, and release it")
+        )
 
 
 def _start(name: str, folder: Path, step_s: float, limit: str) -> _Running:
@@ -108,7 +120,7 @@ def _heed_interrupts() -> None:
 
 
 def _train(running: Sequence[_Running]) -> None:
-    """Wait until all runs have written records of steps, or have ended."""
+    """Waits until all runs have written records of steps, or have ended."""
     end = time.monotonic() + _STARTING_S
     for one in running:
         journal = RunDir(one.run).steps(0)
@@ -142,12 +154,18 @@ def _ended(one: _Running, warm_up: float) -> tuple[list[Row], Missing | None]:
         one.process.send_signal(signal.SIGINT)
         try:
             code = one.process.wait(_ENDING_S)
-            missing = None if code == 130 else Missing(one.name, f"it ended with {code} when it was interrupted", "end")
+            missing = (
+                None
+                if code == 130
+                else Missing(one.name, (f"the run ended with exit code {code} when it was interrupted"), "end")
+            )
         except subprocess.TimeoutExpired:
-            missing = Missing(one.name, f"it went on for {_ENDING_S:.0f} s after it was interrupted", "end")
+            missing = Missing(one.name, f"the run continued for {_ENDING_S:.0f} s after it was interrupted", "end")
     else:
         tail = (one.run.parent / "said.txt").read_text(errors="replace").strip().splitlines()[-1:]
-        missing = Missing(one.name, f"it ended by itself with {early}: {' '.join(tail)}", "end")
+        missing = Missing(
+            one.name, (f"the run ended before its interruption with exit code {early}: {' '.join(tail)}"), "end"
+        )
     first = next((i for i, at in enumerate(one.times) if at >= warm_up * one.times[-1]), 0) if one.times else 0
     rows: list[Row] = []
     for key, title in FIGURES.items():

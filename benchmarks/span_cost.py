@@ -1,4 +1,4 @@
-"""What one span costs: nanoseconds per call, recorder off and on, the loop itself subtracted.
+"""Measures the cost of one span: nanoseconds per call, recorder off and on, without the cost of the loop.
 
 The least is shown beside the median, since other work on the machine only ever adds time.
 """
@@ -23,8 +23,8 @@ LOOP = "empty loop"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--count", type=int, default=100_000, help="spans of a round")
-    parser.add_argument("--threads", type=int, default=4, help="threads of the last row")
+    parser.add_argument("--count", type=int, default=100_000, help="number of spans per round")
+    parser.add_argument("--threads", type=int, default=4, help="number of threads in the last row")
 
 
 def empty(recorder: Recorder, count: int) -> None:
@@ -45,7 +45,7 @@ def span(recorder: Recorder, count: int) -> None:
 
 
 def timed(body: Callable[[Recorder, int], None], recorder: Recorder, count: int, threads: int = 1) -> Figures:
-    """Nanoseconds a turn of all threads together, which share one interpreter lock."""
+    """Nanoseconds per iteration of all threads together, which share one interpreter lock."""
     share = count // threads
     workers = [threading.Thread(target=body, args=(recorder, share)) for _ in range(threads)]
     start = time.perf_counter_ns()

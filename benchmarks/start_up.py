@@ -1,4 +1,4 @@
-"""Start-up at the published size: time to the first batch and memory of one rank of many, and how both grow.
+"""Measures the start at the published size: time to the first batch and memory of one rank of many, and their growth.
 
 Every rank is a process of its own and is alone: it makes the calls of a training up to its first batch, with the
 number and the world size that it would have (:mod:`benchmarks.starting`).  All files of the published data set exist
@@ -39,8 +39,13 @@ _RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--recipes", metavar="NAME,...", default="", help="these only; - for none")
-    parser.add_argument("--ranks", type=int, default=RANKS, help="ranks, beside the published number of each recipe")
+    parser.add_argument("--recipes", metavar="NAME,...", default="", help="run only these recipes; - for none")
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        default=RANKS,
+        help=("numbers of ranks, in addition to the published number of each recipe"),
+    )
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
@@ -54,7 +59,11 @@ def run(arguments: Namespace) -> Iterator[Part]:
     yield from _growth(quick=arguments.quick)
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         counts = (8,) if arguments.quick else (arguments.ranks // 8, arguments.ranks)
-        yield Table("results", [_results(ranks, Path(folder)) for ranks in counts], "Rank 0 with all results.")
+        yield Table(
+            "results",
+            [_results(ranks, Path(folder)) for ranks in counts],
+            ("Time and memory of rank 0 for the results of all ranks."),
+        )
 
 
 def _recipe(name: str, folder: Path, many: int) -> Iterator[Part]:
@@ -68,11 +77,13 @@ def _recipe(name: str, folder: Path, many: int) -> Iterator[Part]:
             if "error" in found:
                 yield Missing(f"{name} on {world_size:,} ranks", found["error"], "recipes")
                 break
-            yield Table("recipes", [_row(name, rank, world_size, found)], "One rank up to its first batch.")
+            yield Table(
+                "recipes", [_row(name, rank, world_size, found)], ("Time and memory of one rank up to its first batch.")
+            )
 
 
 def start(name: str, folder: Path, rank: int, world_size: int) -> dict[str, Any]:
-    """Figures of one rank of a recipe whose data lie below ``folder``; rank 0 goes first."""
+    """Figures of one rank of a recipe whose data lie below ``folder``; rank 0 is started first."""
     out = folder / "found.json"
     words = [str(time.perf_counter_ns()), str(rank), str(world_size), str(folder / f"sent{world_size}"), str(out)]
     done = subprocess.run(
@@ -123,8 +134,14 @@ def _growth(*, quick: bool) -> Iterator[Part]:
     for sweep, (points, kinds) in sweeps.items():
         some = list(growth.rows(sweep, points, kinds))
         found += some
-        yield Table("growth", some, f"The index of the last rank; its share is {growth.SHARE} samples everywhere.")
-    yield Table("fits", list(growth.fits(found)), "What one more adds, by straight lines through the points.")
+        yield Table(
+            "growth", some, (f"Size of the index of the last rank; its share is {growth.SHARE} samples in every row.")
+        )
+    yield Table(
+        "fits",
+        list(growth.fits(found)),
+        ("Growth of the index per additional sample, file or rank, by straight lines through the points."),
+    )
 
 
 def _results(ranks: int, folder: Path) -> Row:

@@ -1,4 +1,4 @@
-"""What recording costs the program that is recorded.
+"""Measures the cost of recording for the recorded program.
 
 Two questions, two tables:
 
@@ -51,13 +51,13 @@ COMMON = ("scale=tiny", "compute.mode=none", "checkpoint=none", "output.dir=run"
 
 
 def children_cpu_s() -> float:
-    """Processor time of all children so far, and of theirs."""
+    """Processor time of all children and their descendants until now, s."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 class Runner:
-    """Runs commands under tools, in a folder of its own."""
+    """Runs commands under recording tools, in a new folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -161,7 +161,9 @@ def measure_recipe(recipe: str, tools: Sequence[Tool], runner: Runner, rounds: i
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--recipe", action="append", choices=list(RECIPES), help="this recipe only; may be repeated")
+    parser.add_argument(
+        "--recipe", action="append", choices=list(RECIPES), help=("run only this recipe; may be repeated")
+    )
     parser.add_argument("--dftracer", metavar="LIB", type=Path, help="libdftracer_preload.so")
     parser.add_argument("--darshan", metavar="LIB", type=Path, help="libdarshan.so")
 
@@ -173,7 +175,9 @@ def run(arguments: Namespace) -> Iterator[Part]:
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         runner = Runner(Path(folder).resolve())
         if find_compiler() is None:
-            yield Missing("the loop of preads", "it needs a C compiler: set CC, or install cc, gcc or clang")
+            yield Missing(
+                ("the loop of preads cannot be compiled"), "install a C compiler (cc, gcc or clang), or set CC"
+            )
         else:
             yield Table("calls", measure_calls(tools, runner, 2 * rounds, 10_000 if quick else 500_000))
         for recipe in arguments.recipe or list(RECIPES)[: 1 if quick else None]:

@@ -1,4 +1,4 @@
-"""Tools that record the I/O calls of a program, as :mod:`benchmarks.trace_cost` compares them."""
+"""Tools that record the I/O calls of a program, compared by :mod:`benchmarks.trace_cost`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BARE = "none"
 
 @dataclass(frozen=True)
 class Tool:
-    """A way to record a program.
+    """A tool that records a program.
 
     Args:
         name: in the tables.
@@ -41,7 +41,7 @@ class Tool:
 
 
 def find_tools(dftracer: Path | None, darshan: Path | None) -> tuple[list[Tool], dict[str, str]]:
-    """The tools that are here, the bare run first, and for the others how to get them."""
+    """The available tools, the unrecorded run first, and for the others how to install them."""
     tools = [
         Tool(BARE),
         Tool(
@@ -95,7 +95,7 @@ def _reads_of_table(folder: Path) -> int:
 
 
 def _matching_lines(folder: Path, pattern: str) -> int:
-    """Number of lines of the logs, packed or not, that hold the pattern."""
+    """Number of lines of the logs, compressed or not, that contain the pattern."""
     found, count = re.compile(pattern), 0
     for path in folder.iterdir():
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
@@ -116,7 +116,7 @@ def _dftracer_library() -> Path | None:
 
 
 def _darshan(library: Path, folder: Path) -> dict[str, str]:
-    """Darshan without MPI, with room for the records that its defaults would drop."""
+    """Darshan without MPI, with enough memory for records that its defaults would drop."""
     settings = folder.parent / "darshan.conf"
     settings.write_text("MOD_ENABLE DXT_POSIX\nMODMEM 1024\nMAX_RECORDS 4096 POSIX,DXT_POSIX\n", encoding="utf-8")
     return {
@@ -128,7 +128,7 @@ def _darshan(library: Path, folder: Path) -> dict[str, str]:
 
 
 def _dftracer(library: Path, folder: Path, data: Path) -> dict[str, str]:
-    """DFTracer with offset and size of each call, as a trace for analysis needs them."""
+    """DFTracer with offset and size of each call, which analyses of the trace need."""
     return {
         "LD_PRELOAD": str(library),
         "DFTRACER_ENABLE": "1",

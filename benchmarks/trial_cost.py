@@ -1,4 +1,4 @@
-"""Cost of a trial of a study: its time beside the training that it measures, started fresh and warm.
+"""Measures the overhead of a trial of a study over the training that it measures, started fresh and warm.
 
 Both starts run the same command line on the same data, in turns.  The cost of a trial is the time from its start to its
 end less that of its training (``train.elapsed_s``); the ratio compares a fresh trial with the warm one of its round.
@@ -29,7 +29,9 @@ _TIMEOUT_S = 600.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--recipes", metavar="NAME,...", default="minimal,cosmic_tagger", help="run at scale=tiny")
+    parser.add_argument(
+        "--recipes", metavar="NAME,...", default="minimal,cosmic_tagger", help=("recipe to run at scale=tiny")
+    )
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
@@ -57,7 +59,7 @@ def run(arguments: Namespace) -> Iterator[Part]:
             }
             for start in rounds.figures
         ]
-        yield Table(NAME, rows, "One trial after another, as a study runs them.")
+        yield Table(NAME, rows, "Trials one after another, as a study runs them.")
 
 
 class Trials:
@@ -76,7 +78,7 @@ class Trials:
         self._numbers = count(1)
 
     def run(self, start: str) -> Figures:
-        """Run one trial, started ``fresh`` or ``warm``.
+        """Runs one trial, started ``fresh`` or ``warm``.
 
         Raises:
             Unavailable: it failed, or cannot be started so.
@@ -88,7 +90,7 @@ class Trials:
         else:
             ended = run_process(emulator(arguments), log, timeout_s=_TIMEOUT_S)
         if ended is None:
-            raise Unavailable("no server can fork trials here")
+            raise Unavailable("no trial server can fork trials here")
         if ended.exit_code:
             raise Unavailable(ended.error)
         training = json.loads((directory / "summary.json").read_text(encoding="utf-8"))["train"]

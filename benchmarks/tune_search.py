@@ -1,4 +1,4 @@
-"""How many trials `tune` needs to find the best setting, compared with samplers of Optuna.
+"""Measures how many trials `tune` needs to find the best setting, compared with samplers of Optuna.
 
 Every case is a finite set of loader settings whose true throughput is known; a trial adds noise.  ``planted`` are the
 cases of the tests and of a DataLoader on few and many cores; ``--study DIR`` adds the points of a real sweep, whose
@@ -56,7 +56,7 @@ class Case:
 
 
 class Sampler(Protocol):
-    """Proposes settings; ``None``: stop."""
+    """A sampler that proposes settings; ``None``: it stops."""
 
     def ask(self) -> int | None: ...
 
@@ -83,7 +83,7 @@ class Surrogate:
 
 
 class Optuna:
-    """A sampler of Optuna over the tree of settings; ``flat``: options without meaning are drawn, too."""
+    """A sampler of Optuna over the tree of settings; ``flat`` also draws options that do not apply."""
 
     def __init__(self, settings: Sequence[Setting], make: Callable[[], Any], *, flat: bool) -> None:
         import optuna
@@ -182,7 +182,7 @@ def planted() -> Iterator[Case]:
 
 
 def _three_loaders(setting: Setting, read: float, transfer: float, compute: float) -> float:
-    """Samples a second of a loader whose read, transfer and compute take so long; as in the tests."""
+    """Samples per second of a loader with given read, transfer and compute times, as in the tests."""
     if setting["loader"] == "main_process":
         return 1 / (compute + read)
     if setting["loader"] == "workers":
@@ -193,7 +193,7 @@ def _three_loaders(setting: Setting, read: float, transfer: float, compute: floa
 
 
 def _dataloader(setting: Setting, read: float, transfer: float, compute: float, start: float, cores: int) -> float:
-    """Workers help up to the number of cores, and each takes time to start unless it persists."""
+    """Throughput of a DataLoader: workers help up to the number of cores, and take time to start unless persistent."""
     count = int(setting["loader.num_workers"])
     if not count:
         return 1 / (compute + read)
@@ -204,7 +204,7 @@ def _dataloader(setting: Setting, read: float, transfer: float, compute: float, 
 
 
 def measured(folder: Path) -> Case:
-    """The points of a real sweep; a trial is drawn from theirs."""
+    """The points of a real sweep; a trial is drawn from the trials of its point."""
     with Store.open(folder, write=False) as store:
         trials = [trial for trial in store.trials() if trial.figures.get("train.samples_per_s")]
         title = store.study.title
@@ -232,10 +232,10 @@ def run(arguments: Namespace) -> Iterator[Part]:
         for noise in (0.02, 0.06):
             row = {"search": name, "noise of a trial (%)": 100 * noise, **_figures(cases, make, seeds, noise)}
             row["false gains (%)"] = 100 * _false_gains(cases, make, seeds, noise)
-            yield Table("planted", [row], "Planted cases; regret in percent after so many trials.")
+            yield Table("planted", [row], "Synthetic cases: regret in percent after a number of trials.")
         for case in real:
             row = {"case": case.name, "search": name, **_figures([case], make, range(4 * len(seeds)), 0.0)}
-            yield Table("measured", [row], "Points of real sweeps, their trials drawn again.")
+            yield Table("measured", [row], "Points of real sweeps, with their trials drawn again.")
 
 
 def _figures(
@@ -273,7 +273,7 @@ def _false_gains(
 
 
 def search(case: Case, sampler: Sampler, measure: Measure) -> tuple[list[int], list[int]]:
-    """Settings that were tried, and the recommended one after each trial."""
+    """Settings that were tried, and the recommended setting after each trial."""
     tried: list[int] = []
     chosen: list[int] = []
     while len(tried) < BUDGET and (index := sampler.ask()) is not None:

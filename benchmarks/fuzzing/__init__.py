@@ -1,1 +1,1 @@
-"""Parts of the benchmark ``fuzz``: what is drawn, how a case is run, and what is wrong with its outcome."""
+"""Parts of the benchmark ``fuzz``: drawing cases, running them, and judging their outcome."""

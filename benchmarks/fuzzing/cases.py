@@ -1,4 +1,4 @@
-"""Command lines that a case of the benchmark ``fuzz`` consists of, each kind a strategy of its own."""
+"""Strategies that draw the command lines of the benchmark ``fuzz``, one for each kind of case."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _usable(prefixes: tuple[str, ...] = ()) -> list[values.Option]:
 
 @st.composite
 def plausible(draw: st.DrawFn) -> Case:
-    """What someone who knows the options might try: a recipe at a tiny scale, fragments, some options changed."""
+    """Draws plausible command lines: a recipe at a tiny scale, fragments, some options changed."""
     argv = [f"recipe={draw(st.sampled_from(('minimal', 'minimal', *values.recipes())))}", *_SHORT]
     argv += draw(st.lists(values.picks(), max_size=2))
     if draw(st.booleans()):
@@ -67,7 +67,7 @@ def plausible(draw: st.DrawFn) -> Case:
 
 @st.composite
 def huge(draw: st.DrawFn) -> Case:
-    """Valid numbers that no machine can do, one or two, at the scale of the paper."""
+    """Draws command lines with one or two valid numbers that exceed any machine, at the scale of the paper."""
     base = draw(st.sampled_from(("minimal", "minimal", *values.recipes())))
     options = [o for o in _usable() if o.kind in ("int", "float", "values")]
     argv = [f"recipe={base}", "scale=tiny", "storage.limits=off"]
@@ -79,7 +79,7 @@ def huge(draw: st.DrawFn) -> Case:
 
 @st.composite
 def broken(draw: st.DrawFn) -> Case:
-    """Keys and values with mistakes of every sort, one to four."""
+    """Draws command lines with one to four wrong keys or values."""
     argv = [f"recipe={draw(st.sampled_from(('minimal', *values.recipes())) | values.wrong())}"]
     keys = st.sampled_from(values.every_key())
     for _ in range(draw(st.integers(1, 4))):
@@ -98,7 +98,7 @@ _FLAGS = ("--dry-run", "--dryrun", "-n", "--json", "--yes=1", "--output", "--res
 
 @st.composite
 def other_verbs(draw: st.DrawFn) -> Case:
-    """Studies, predictions, job scripts, comparisons and reports with odd arguments."""
+    """Draws studies, predictions, job scripts, comparisons and reports with unusual arguments."""
     odd = values.wrong()
     axes = st.sampled_from(
         ("0..1e9:1", "1..1e30:x1", "1..8:x0", "0..4:0", "8..1:x2", "1..", "..", "a..b", "0..1e-9:1e-30", "1,,2", "1,1",

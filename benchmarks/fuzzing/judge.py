@@ -1,4 +1,4 @@
-"""What is wrong with the outcome of a case: a traceback, a hang, a message of several lines, data before a refusal."""
+"""Finds faults in the outcome of a case: a traceback, a hang, a message of several lines, data before an error."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _ERROR = "dlio_torch: error: "
 
 
 def faults(case: Case, outcome: Outcome, limit_s: float) -> list[str]:
-    """Everything that is wrong with it, each in a few words; empty: nothing."""
+    """All faults of an outcome, each in a few words; empty if it has none."""
     found = []
     err = outcome.err
     if outcome.code is None and case.kind == "huge" and _is_long(err):
         return []
     if outcome.code is None:
-        found.append(f"not at its end after {limit_s:.0f} s")
+        found.append(f"did not end within {limit_s:.0f} s")
     elif outcome.code == FORKED_TOO_OFTEN:
-        found.append("it starts processes without end")
+        found.append("started processes without limit")
     elif outcome.code == 1 and any(text in err for text in _OF_THE_LIMITS):
         pass
     elif outcome.code not in (0, 2, 3, 4):
@@ -47,12 +47,12 @@ def faults(case: Case, outcome: Outcome, limit_s: float) -> list[str]:
 
 
 def _is_long(err: str) -> bool:
-    """Whether it is at work, and says so, on something that is possible and takes long."""
+    """Whether the case reports that it works on something that is valid and takes long."""
     return err.rstrip("\n").split("\n")[-1].startswith(("training: ", "generating: "))
 
 
 def _is_data(name: str) -> bool:
-    """Whether a file tells that the work had begun."""
+    """Whether a file shows that the work had begun."""
     return not name.endswith("/.lock")
 
 
@@ -65,7 +65,7 @@ def _message(err: str) -> list[str]:
     if err.rstrip("\n").split("\n")[-1] != line:
         found.append("more lines follow the error")
     if "; " not in line:
-        found.append("no way out is told")
+        found.append("the error gives no hint")
     if len(line) > LONGEST_LINE:
         found.append(f"a line of {len(line)} characters")
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e]", line):

@@ -1,4 +1,4 @@
-"""The kinds of cases, by name."""
+"""The kinds of fuzzing cases, by name."""
 
 from __future__ import annotations
 

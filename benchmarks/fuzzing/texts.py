@@ -1,4 +1,4 @@
-"""Cases that are files: recipes, workload files of DLIO, study files; and cases that are a strange environment."""
+"""Strategies for fuzzing cases with files (recipes, DLIO workloads, studies) or an unusual environment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _GOOD = "dataset: {format: npy, num_files: 2, samples_per_file: 4, fields: [{nam
 
 @st.composite
 def recipe(draw: st.DrawFn) -> Case:
-    """A recipe file: options of the schema in the right and the wrong places, and lines of all sorts."""
+    """Draws recipe files: options of the schema in right and wrong places, and lines of all kinds."""
     if draw(st.booleans()):
         begin = draw(st.sampled_from(("", _GOOD)))
         text = begin + "\n".join(draw(st.lists(_LINES | st.text(max_size=30), max_size=6)))
@@ -70,7 +70,7 @@ _DLIO = tuple(key for key in KNOWN if "*" not in key)
 
 @st.composite
 def workload(draw: st.DrawFn) -> Case:
-    """A workload file of DLIO: its keys with likely and impossible values, and Hydra's ways of writing."""
+    """Draws workload files of DLIO: its keys with likely and impossible values, and Hydra's notations."""
     tree: dict[str, Any] = {}
     if draw(st.booleans()):
         tree = {
@@ -147,7 +147,7 @@ _LAUNCHERS: tuple[tuple[str, ...], ...] = (
 
 @st.composite
 def environment(draw: st.DrawFn) -> Case:
-    """A small run, or a look, with variables of the environment that say something strange."""
+    """Draws a small run, or a verb that only reads, with unusual environment variables."""
     names = draw(st.lists(st.sampled_from(_VARIABLES), min_size=1, max_size=3, unique=True))
     names += draw(st.sampled_from(_LAUNCHERS))
     environ = {name: draw(st.sampled_from(_STRANGE) | st.none()) for name in names}

@@ -1,4 +1,4 @@
-"""Values of options, drawn by what the schema says of them: usual, at the limits, absurd, and wrong."""
+"""Strategies that draw values of options from the schema: usual, at the limits, absurd, and wrong."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WRONG = (
 
 @cache
 def scalars() -> tuple[Option, ...]:
-    """Options that have a value, elements of lists left out."""
+    """Options that have a value, without elements of lists."""
     return tuple(o for o in walk() if o.kind not in ("group", "list") and "*" not in o.path)
 
 
@@ -67,18 +67,18 @@ def choices(group: str) -> tuple[str, ...]:
 
 @cache
 def recipes() -> tuple[str, ...]:
-    """Names of the shipped recipes, but for those whose samples have so many bytes that a case takes minutes."""
+    """Names of the shipped recipes, without those whose samples are so large that a case takes minutes."""
     return tuple(name for name in find(shipped(), {}).recipes() if name not in ("dlrm", "unet3d", "deepcam"))
 
 
 def picks() -> st.SearchStrategy[str]:
-    """``group=choice`` of a shipped fragment."""
+    """Draws ``group=choice`` of a shipped fragment."""
     there = [f"{group}={name}" for group in groups() if group not in ("scale", "system") for name in choices(group)]
     return st.sampled_from(there)
 
 
 def usual(option: Option) -> st.SearchStrategy[str]:
-    """Values that a run of seconds may have."""
+    """Draws values with which a run takes seconds."""
     if option.kind == "choice":
         found = st.sampled_from(option.choices)
     elif option.kind == "bool":
@@ -110,7 +110,7 @@ def _of_kind(kind: str, option: Option) -> tuple[str, ...]:
 
 
 def absurd(option: Option) -> st.SearchStrategy[str]:
-    """Values that the type permits and no machine can do."""
+    """Draws values that the type permits, but that exceed any machine."""
     if option.unit == "s":
         return st.sampled_from(HUGE_TIMES)
     if option.unit == "B":
@@ -124,12 +124,12 @@ def absurd(option: Option) -> st.SearchStrategy[str]:
 
 
 def wrong() -> st.SearchStrategy[str]:
-    """Anything else that may stand behind a ``=``."""
+    """Draws any other text that may follow a ``=``."""
     return st.sampled_from(WRONG) | st.text(max_size=20) | st.integers().map(str) | st.floats().map(str)
 
 
 def misspelt(key: str) -> st.SearchStrategy[str]:
-    """A key with a slip of the pen."""
+    """Draws a key with a typing mistake."""
     last = key[-1]
     return st.sampled_from(
         (key[:-1], key + last, key.upper(), f"+{key}", f"~{key}", f"++{key}", f" {key} ", f"--{key}", f"-{key}",
@@ -139,7 +139,7 @@ def misspelt(key: str) -> st.SearchStrategy[str]:
 
 
 def fields_of(draw: st.DrawFn) -> str:
-    """``dataset.fields`` of one to three small arrays."""
+    """Draws ``dataset.fields`` of one to three small arrays."""
     made = []
     for number in range(draw(st.integers(1, 3))):
         shape = draw(st.lists(st.sampled_from((1, 2, 3, 8, 16, 64)), max_size=3))
@@ -157,7 +157,7 @@ def fields_of(draw: st.DrawFn) -> str:
 
 
 def option_of(key: str) -> Option:
-    """The option of a key that there is."""
+    """The option of an existing key."""
     found = lookup(tuple(key.split(".")))
     assert found is not None, key
     return found

@@ -1,4 +1,4 @@
-"""Runs a case in a process of its own: a fork of this one, which has imported what every case needs.
+"""Runs each case in a fork of this process, which has imported what every case needs.
 
 The child leads a process group, which is killed where it takes too long; it may use a bounded amount of memory
 beyond what it began with, write files of a bounded size, and fork a bounded number of times.
@@ -29,7 +29,7 @@ AFTERWARDS = 97
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case.
+    """Outcome of a case: exit code, output, time and memory.
 
     Attributes:
         code: exit code; None: it was killed, as it took too long.
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def prepare() -> None:
-    """Import what every case needs, once."""
+    """Imports the modules that every case needs, once."""
     for name in ("run", "explain", "upkeep", "sweep", "tune", "headspace", "launch", "predict", "record",
                  "inspect", "import_dlio"):  # fmt: skip
         importlib.import_module(f"dlio_torch.commands.{name}")
@@ -60,7 +60,7 @@ def prepare() -> None:
 
 
 def run(case: Case, folder: Path, limit_s: float) -> Outcome:
-    """Run a case in ``folder``, which is there and empty."""
+    """Runs a case in the existing, empty folder ``folder``."""
     for name, content in case.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def run(case: Case, folder: Path, limit_s: float) -> Outcome:
 
 
 def _wait(child: int, limit_s: float) -> tuple[int | None, int]:
-    """Exit code (None: it took too long) and peak of the memory of a child."""
+    """Waits for a child; returns its exit code (None: it took too long) and its peak memory."""
     until = time.monotonic() + limit_s
     late = False
     while True:

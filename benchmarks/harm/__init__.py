@@ -1,1 +1,1 @@
-"""Damaged and hostile input for the parsers of the package: how it is made, and what comes of reading it."""
+"""Damaged and hostile input for the package's parsers, and the outcome of reading it."""

@@ -1,4 +1,4 @@
-"""Runs cases in a process of its own, with a limit of memory and of time, and says how each of them ended.
+"""Runs cases in a child process with a memory and a time limit, and reports how each case ended.
 
 The child is forked from a process that has imported everything, and does one case after another: a case that kills it
 is the last one of that child, and the next child goes on behind it.
@@ -34,7 +34,7 @@ SOUND = (READ, REFUSED)
 
 @dataclass(frozen=True)
 class Ended:
-    """How a case ended.
+    """End of a case: its outcome and its text.
 
     Attributes:
         case: its number.
@@ -49,7 +49,7 @@ class Ended:
 
 
 def run_cases(cases: range, one: Callable[[int], str], seconds: float = SECONDS) -> Iterator[Ended]:
-    """Each case's end, in their order.
+    """Runs the cases in their order and yields the end of each.
 
     Args:
         cases: numbers of the cases.
@@ -80,7 +80,7 @@ def _child(cases: range, one: Callable[[int], str], seconds: float) -> Iterator[
         while True:
             if not select.select([reading], [], [], seconds)[0]:
                 os.kill(pid, signal.SIGKILL)
-                yield Ended(current, "hang", f"more than {seconds:g} s")
+                yield Ended(current, "hang", f"took more than {seconds:g} s")
                 return
             data = os.read(reading, 1 << 16)
             text += data
@@ -105,7 +105,7 @@ def _child(cases: range, one: Callable[[int], str], seconds: float) -> Iterator[
 
 
 def _work(cases: range, one: Callable[[int], str], writing: int) -> None:
-    """In the child: do the cases, and end early once it has grown."""
+    """Runs the cases in the child, which ends early when its memory has grown."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     faulthandler.disable()
     null = os.open(os.devnull, os.O_RDWR)
@@ -136,7 +136,7 @@ def _work(cases: range, one: Callable[[int], str], writing: int) -> None:
             outcome, text = "traceback", _where(error)
         grown = _peak() - before
         if grown > MEMORY and outcome in SOUND:
-            outcome, text = "memory", f"grew by {grown >> 20} MiB; {text}"
+            outcome, text = "memory", f"memory grew by {grown >> 20} MiB; {text}"
         line = json.dumps({"case": case, "outcome": outcome, "text": text[:_MOST_LINE]})
         os.write(writing, line.encode() + b"\n")
         if grown > MEMORY // 2:
@@ -148,7 +148,7 @@ def _peak() -> int:
 
 
 def _where(error: BaseException) -> str:
-    """Type, message, and the innermost place in the package."""
+    """Type and message of an error, and its innermost location in the package."""
     frames = traceback.extract_tb(error.__traceback__)
     inner = [frame for frame in frames if "dlio_torch" in frame.filename] or list(frames)
     at = f"{inner[-1].filename.rpartition('dlio_torch/')[2]}:{inner[-1].lineno}" if inner else "?"
@@ -156,5 +156,5 @@ def _where(error: BaseException) -> str:
 
 
 def now() -> float:
-    """Seconds of a clock that only grows."""
+    """Seconds of a monotonic clock."""
     return time.monotonic()

@@ -1,4 +1,4 @@
-"""Data files: one small file of each format and variant, and reading it in both ways, whatever it has become."""
+"""Creates one small data file of each format and variant, damages it, and reads it with both engines."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class DataTarget:
-    """Reading the files of a layout, damaged.
+    """A target that damages the files of a layout and reads them.
 
     Attributes:
         name: in :data:`LAYOUTS`.
@@ -129,13 +129,13 @@ class DataTarget:
 
     @cached_property
     def options(self) -> DatasetConfig:
-        """Of the data set."""
+        """Options of the data set."""
         alone = LAYOUTS[self.name]["format"] in ("png", "jpeg")
         return DatasetConfig(num_files=1, samples_per_file=1 if alone else SAMPLES, **LAYOUTS[self.name])
 
     @cached_property
     def format(self) -> Format:
-        """Reads them.
+        """The format that reads the files.
 
         Raises:
             MissingPackageError: its package is not there.
@@ -144,7 +144,7 @@ class DataTarget:
 
     @cached_property
     def sound(self) -> Mapping[str, bytes]:
-        """The files of a sound one, by their names below its folder."""
+        """The files of an undamaged data set, by their names below its folder."""
         home = self.folder / "sound"
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
@@ -152,7 +152,7 @@ class DataTarget:
         return {str(path.relative_to(home)): path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file()}
 
     def __call__(self, case: int) -> str:
-        """Damage the files and read them."""
+        """Damages the files and reads them."""
         rng = random.Random(f"{self.name}/{self.seed}/{case}")
         home = self.folder / f"case-{case}"
         home.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _kinds(name: str, content: bytes) -> tuple[Damage, ...]:
 
 
 def read_all(fmt: Format, options: DatasetConfig, path: Path, rng: random.Random) -> None:
-    """Look at a file as one that the user named or as one that was generated, and read its samples.
+    """Inspects a file as an existing or a generated one, and reads its samples.
 
     Raises:
         DataError: it is refused.
@@ -220,7 +220,7 @@ def _decoupled(fmt: Format, manifest: Manifest) -> None:
 
 
 def targets(folder: Path, seed: int) -> tuple[dict[str, DataTarget], dict[str, str]]:
-    """The targets whose packages are there, and why the others are not."""
+    """The targets whose packages are installed, and why the others are not available."""
     found: dict[str, DataTarget] = {}
     missing: dict[str, str] = {}
     for name in LAYOUTS:

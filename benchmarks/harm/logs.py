@@ -1,4 +1,4 @@
-"""Run directories and logs of other tools: one sound example of each, and reading it, whatever it has become."""
+"""Creates one sound run directory and log of each kind, damages it, and reads it."""
 
 # ruff: noqa: E501 - lines of logs are long
 
@@ -34,7 +34,7 @@ _OTHERS: tuple[Any, ...] = (
 
 
 def other_value(rng: random.Random, content: bytes) -> bytes:
-    """JSON in which one or a few values are of another type, out of all proportion, or gone."""
+    """JSON in which one or a few values have another type, are far too large, or are missing."""
     value = json.loads(content)
     for _ in range(rng.choice((1, 1, 2, 4))):
         places: list[tuple[Any, Any]] = []
@@ -58,7 +58,7 @@ def _places(value: Any, found: list[tuple[Any, Any]]) -> None:
 
 @dataclass(frozen=True)
 class LogTarget:
-    """Reading damaged files of one kind.
+    """A target that damages files of one kind and reads them.
 
     Attributes:
         name: of the kind.
@@ -77,7 +77,7 @@ class LogTarget:
     victims: Callable[[str], bool] | None = None
 
     def __call__(self, case: int) -> str:
-        """Damage the files and read them."""
+        """Damages the files and reads them."""
         rng = random.Random(f"{self.name}/{self.seed}/{case}")
         home = self.folder / f"case-{case}"
         home.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def _spoiled(rng: random.Random, name: str, content: bytes) -> bytes:
 
 
 def command(*words: str) -> None:
-    """A command of the tool, which must do its work, or say in a line why not.
+    """Runs a command of the tool, which must do its work or end with one line of error.
 
     Raises:
         DlioError: it ended with 2, 3 or 4 and one line.
@@ -149,7 +149,7 @@ def run_files(folder: Path) -> dict[str, bytes]:
 
 
 def read_run(folder: Path, rng: random.Random) -> None:
-    """One of the verbs that look at a run afterwards."""
+    """Runs one of the verbs that read a finished run."""
     way = rng.choice(("json", "html", "html", "compare", "predict", "open"))
     if way == "json":
         command("report", str(folder), "--json")
@@ -164,7 +164,7 @@ def read_run(folder: Path, rng: random.Random) -> None:
 
 
 def read_log(folder: Path, rng: random.Random) -> None:
-    """A log, as report, compare or the reader alone see it."""
+    """Reads a log as the verbs report and compare, or the reader alone, do."""
     path = next(path for path in sorted(folder.iterdir()))
     if rng.random() < 0.2:
         command("report", str(path), "--json")
@@ -173,7 +173,7 @@ def read_log(folder: Path, rng: random.Random) -> None:
 
 
 def recorded_files(folder: Path) -> dict[str, bytes]:
-    """What the verb ``trace`` leaves of a program that reads a file."""
+    """The files that the verb ``trace`` writes about a program that reads a file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "data.bin").write_bytes(bytes(5000))
     out = folder / "sound"
@@ -231,7 +231,7 @@ QUICK = ("strace log", "DFTracer log", "DFTracer log, gzip")
 
 
 def targets(folder: Path, seed: int) -> dict[str, LogTarget]:
-    """The kinds that need nothing but the package itself."""
+    """The targets that need only the package itself."""
     found = {}
 
     def add(name: str, sound: Mapping[str, bytes], read: Callable[[Path, random.Random], None], **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""Damage: changes of a file's bytes that a seed determines.
+"""Damages the bytes of a file; the seed determines the damage.
 
 Blind changes seldom reach what is behind a checksum or a strict header, so some know what they do: numbers become
 lengths that no memory has, words become other words, pieces of the file change places.
@@ -27,7 +27,7 @@ _WORDS = (
 
 
 def _at(rng: random.Random, data: bytearray) -> int:
-    """A place; headers and tables stand at the begin or at the end as often as not."""
+    """Draws an offset; about half of them lie in the headers and tables at the begin or the end."""
     size = len(data)
     where = rng.random()
     if where < 0.3:
@@ -55,7 +55,7 @@ def _length(rng: random.Random, data: bytearray) -> None:
 
 
 def _near(rng: random.Random, data: bytearray) -> None:
-    """A little more or less than what stands there: the hardest to see."""
+    """Draws a value a little larger or smaller than the present one, which is hardest to detect."""
     form = rng.choice(_FORMS[1:])
     width = struct.calcsize(form)
     if len(data) >= width:
@@ -126,7 +126,7 @@ TEXT: tuple[Damage, ...] = (_flip, _byte, _cut, _take_out, _twice, _move, _noise
 
 
 def damaged(rng: random.Random, content: bytes, kinds: tuple[Damage, ...] = BINARY) -> bytes:
-    """The content with one to four changes."""
+    """Damages content by one to four changes."""
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         if not data:

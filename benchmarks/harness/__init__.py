@@ -1,1 +1,1 @@
-"""What all benchmarks share: interleaved rounds, tables, the record of the machine, the command."""
+"""Parts that all benchmarks share: interleaved rounds, tables, the record of the machine, the command."""

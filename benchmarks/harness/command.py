@@ -1,4 +1,4 @@
-"""The command: ``python -m benchmarks [NAME ...] [options]``.
+"""The command line of the benchmarks: ``python -m benchmarks [NAME ...] [options]``.
 
 A benchmark is a module of this package that is named in :data:`MEMBERS` and has
 
@@ -48,7 +48,7 @@ MEMBERS = (
 
 
 class Benchmark(Protocol):
-    """What a module of a benchmark has; see above."""
+    """Interface of a benchmark's module; see above."""
 
     NAME: str
     __doc__: str | None
@@ -59,36 +59,38 @@ class Benchmark(Protocol):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses options in one line, without the usage that argparse puts before it."""
+    """Argument parser that reports an error in one line, without argparse's usage text."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; --help shows the options\n")
 
 
 def load(name: str) -> Benchmark:
-    """The module of a benchmark."""
+    """Imports the module of a benchmark."""
     module: Benchmark = importlib.import_module(f"benchmarks.{name}")
     return module
 
 
 def title(benchmark: Benchmark) -> str:
-    """What it measures, in a line."""
+    """First line of a benchmark's docstring: what it measures."""
     return (benchmark.__doc__ or "").strip().splitlines()[0]
 
 
 def common() -> argparse.ArgumentParser:
-    """Options that every benchmark has."""
+    """Adds the options that every benchmark has."""
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("options of every benchmark")
-    group.add_argument("--rounds", type=_positive, metavar="N", help="rounds of each way that count")
-    group.add_argument("--quick", action="store_true", help="one short round, for a look only")
-    group.add_argument("--directory", type=_folder, metavar="DIR", help="folder on the file system to be used")
-    group.add_argument("--output", type=Path, metavar="DIR", help="write NAME.md, NAME.csv and NAME.json here, too")
+    group.add_argument("--rounds", type=_positive, metavar="N", help="number of measured rounds of each variant")
+    group.add_argument("--quick", action="store_true", help="run one short round, as a test of the benchmark")
+    group.add_argument("--directory", type=_folder, metavar="DIR", help="folder on the file system to measure")
+    group.add_argument(
+        "--output", type=Path, metavar="DIR", help=("write NAME.md, NAME.csv and NAME.json to this folder, too")
+    )
     return parser
 
 
 def measure(name: str, arguments: Sequence[str]) -> Record:
-    """Run one benchmark with these arguments; prints its tables."""
+    """Runs one benchmark with these arguments and prints its tables."""
     benchmark = load(name)
     parser = _Parser(
         prog=f"python -m benchmarks {name}",
@@ -113,27 +115,27 @@ def measure(name: str, arguments: Sequence[str]) -> Record:
     record.write()
     if record.missing:
         print(f"\n{record.left_out()}")
-    print(f"\nLoad {record.environment['load_after'][0]:.1f} at the end.\n", flush=True)
+    print(f"\nSystem load at the end: {record.environment['load_after'][0]:.1f}\n", flush=True)
     return record
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the named benchmarks, or all; returns an exit code."""
+    """Runs the named benchmarks, or all; returns an exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     names = words[: _leading(words)]
     rest = words[len(names) :]
     unknown = [name for name in names if name not in MEMBERS]
     if unknown:
-        print(f"there is no benchmark {unknown[0]!r}: one of {', '.join(MEMBERS)}", file=sys.stderr)
+        print(f"there is no benchmark {unknown[0]!r}; name one of {', '.join(MEMBERS)}", file=sys.stderr)
         return 2
     if len(names) != 1:
         parser = _Parser(
             prog="python -m benchmarks",
-            usage="python -m benchmarks [NAME ...] [options]; all benchmarks where none is named",
+            usage="python -m benchmarks [NAME ...] [options]; without NAME, all benchmarks run",
             epilog="python -m benchmarks NAME --help shows the options of one benchmark.",
             parents=[common()],
         )
-        parser.add_argument("--list", action="store_true", help="name the benchmarks and what they measure")
+        parser.add_argument("--list", action="store_true", help="list the benchmarks and what they measure")
         if parser.parse_args(rest).list:
             print("\n".join(f"{name:14} {title(load(name))}" for name in MEMBERS))
             return 0
@@ -150,21 +152,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def alone(name: str) -> NoReturn:
-    """End this process with the result of one benchmark, which was started as a module of its own."""
+    """Ends this process with the result of one benchmark, which was started as a module."""
     raise SystemExit(main([name, *sys.argv[1:]]))
 
 
 def _leading(words: Sequence[str]) -> int:
-    """How many words stand before the first option."""
+    """Number of words before the first option."""
     return next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
 
 
 def _folder(text: str) -> Path:
-    """A folder that is there and can be written to."""
+    """Checks that a folder exists and can be written to."""
     if not os.path.isdir(text):  # which is False for a name that no file system takes, too
-        raise argparse.ArgumentTypeError(f"there is no folder {text!r}; make it first")
+        raise argparse.ArgumentTypeError(f"there is no folder {text!r}; create it first")
     if not os.access(text, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f"folder {text!r} cannot be written to; get the rights to it")
+        raise argparse.ArgumentTypeError(f"the folder {text!r} is not writable; choose another folder")
     return Path(text)
 
 

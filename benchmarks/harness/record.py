@@ -1,4 +1,4 @@
-"""What stands beside the figures of a benchmark: the machine, the versions, the load, and the files of results."""
+"""Record of a benchmark's results: the machine, the versions, the load, and the result files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlio_torch.units import format_size
 
 
 class Record:
-    """Results of one benchmark, written anew after each part so that one that is killed leaves what it had.
+    """Results of one benchmark, written again after each part, so that a killed benchmark leaves its results.
 
     Args:
         name: of the benchmark; its files begin with it.
@@ -42,15 +42,17 @@ class Record:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise refused(f"--output {folder} cannot be made", error, elsewhere="choose another folder") from error
+                raise refused(
+                    (f"the folder --output {folder} cannot be created"), error, elsewhere="choose another folder"
+                ) from error
 
     @property
     def rows(self) -> dict[str, list[Row]]:
-        """Rows so far by table."""
+        """Rows by table, of the parts finished until now."""
         return {name: rows for name, (_, rows) in self._tables.items()}
 
     def add(self, part: Part) -> None:
-        """Take a part, and write the files."""
+        """Adds the results of a part, and writes the files."""
         if isinstance(part, Missing):
             self.missing.append(part)
         else:
@@ -59,7 +61,7 @@ class Record:
         self.write()
 
     def write(self) -> None:
-        """Write the files as of now: ``NAME.md``, ``NAME.json`` and a CSV file a table."""
+        """Writes ``NAME.md``, ``NAME.json`` and one CSV file per table with the present results."""
         self.environment |= {"ended_at": _now(), "load_after": os.getloadavg()}
         if self._folder is None:
             return
@@ -78,7 +80,7 @@ class Record:
         (self._folder / f"{self.name}.json").write_text(text, encoding="utf-8")
 
     def text(self) -> str:
-        """Everything as Markdown."""
+        """All results as Markdown text."""
         lines = [f"## {self.name}", self._title, self.machine()]
         for title, rows in self._tables.values():
             lines += [title] if title else []
@@ -87,14 +89,14 @@ class Record:
         return "\n\n".join(lines) + "\n"
 
     def left_out(self) -> str:
-        """What was not measured, and why."""
+        """Text on the figures that were not measured, and the reasons."""
         places: dict[tuple[str, str], list[str]] = {}
         for way, why, where in self.missing:
             places.setdefault((way, why), []).extend([where] if where else [])
         return "\n".join(f"- {way}{_where(parts)}: not measured; {why}." for (way, why), parts in places.items())
 
     def machine(self) -> str:
-        """The environment in two lines; all of it is in ``NAME.json``."""
+        """The machine and its software in two lines; ``NAME.json`` contains all details."""
         of = self.environment
         cpu, mount, versions = of["cpu"], of["mounts"]["directory"], of["versions"]
         loads = " to ".join(f"{of[key][0]:.1f}" for key in ("load_before", "load_after") if key in of)
@@ -109,10 +111,10 @@ class Record:
 
 
 def _where(parts: Sequence[str]) -> str:
-    """The first few, and how many others."""
+    """The first few parts, and the number of others."""
     if not parts:
         return ""
-    more = [f"and {len(parts) - 2} more"] if len(parts) > 3 else parts[2:]
+    more = [f"and {len(parts) - 2} more parts"] if len(parts) > 3 else parts[2:]
     return f" ({'; '.join([*parts[:2], *more])})"
 
 

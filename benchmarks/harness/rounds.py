@@ -1,4 +1,4 @@
-"""Interleaved rounds: every way once a round, each round beginning with another one.
+"""Interleaved rounds: each round runs every variant once and begins with another variant than the last.
 
 Load on the machine that lasts longer than a round slows all ways of that round, so that the ratio of two of them,
 taken within the round, hardly changes.
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 class Unavailable(Exception):
-    """A way that cannot be measured here; the message says why, or what to install."""
+    """Raised if a variant cannot be measured here; the message gives the reason, or what to install."""
 
 
 class Rounds:
-    """What some rounds gave.
+    """Results of some rounds.
 
     Attributes:
         figures: by way, one entry a round.
@@ -43,22 +43,22 @@ class Rounds:
         self.dropped: dict[str, str] = {}
 
     def drop(self, way: str, why: str) -> None:
-        """Leave a way out, with what was measured of it."""
+        """Removes a variant and its results."""
         del self.figures[way]
         self.dropped[way] = why
 
     def values(self, way: str, figure: str) -> list[float]:
-        """One figure of a way, one a round."""
+        """Values of one figure of a variant, one per round."""
         return [round_[figure] for round_ in self.figures[way]]
 
     def ratios(self, way: str, figure: str, baseline: str) -> list[float]:
-        """One figure of a way over that of the baseline in the same round.
+        """Ratios of one figure of a variant to the baseline's figure in the same round.
 
         Raises:
             Unavailable: the baseline could not be measured.
         """
         if baseline not in self.figures:
-            raise Unavailable(f"{baseline}, the baseline: {self.dropped.get(baseline, 'not measured')}")
+            raise Unavailable(f"no ratio to the baseline {baseline}: {self.dropped.get(baseline, 'not measured')}")
         return [one / base for one, base in zip(self.values(way, figure), self.values(baseline, figure), strict=True)]
 
     def spread(self, way: str, figure: str) -> Spread:
@@ -71,7 +71,7 @@ class Rounds:
 
 
 def interleave(ways: Mapping[str, Measure], rounds: int, *, warmups: int = 1) -> Rounds:
-    """Measure every way once a round.
+    """Measures every variant once per round.
 
     Args:
         ways: by name; one that raises :class:`Unavailable` is left out from then on.
@@ -94,18 +94,18 @@ def interleave(ways: Mapping[str, Measure], rounds: int, *, warmups: int = 1) ->
 
 
 def rotated(items: Sequence[T], turn: int) -> list[T]:
-    """All items, beginning with another one each turn."""
+    """All items, rotated so that each round begins with another one."""
     first = turn % len(items) if items else 0
     return [*items[first:], *items[:first]]
 
 
 def rounds_of(arguments: Namespace, usual: int = 7) -> int:
-    """How many rounds were asked for: ``--rounds``, or one with ``--quick``, or the usual number."""
+    """Number of rounds: ``--rounds``, one with ``--quick``, or the usual number."""
     return int(arguments.rounds or (1 if arguments.quick else usual))
 
 
 class Stopwatch:
-    """Time on the wall and of processors from now on; neither contains what asking costs."""
+    """Measures wall-clock time and processor time from its creation, without its own cost."""
 
     def __init__(self) -> None:
         self._children = _children_s(os.getpid())
@@ -113,13 +113,13 @@ class Stopwatch:
         self._began = time.perf_counter()
 
     def stop(self) -> tuple[float, float]:
-        """Seconds since the beginning, and processor time of this process and its children, living and ended."""
+        """Seconds since the start, and processor time of this process and its children, living and ended."""
         seconds, own = time.perf_counter() - self._began, _own_s() - self._own
         return seconds, own + _children_s(os.getpid()) - self._children
 
 
 def _own_s() -> float:
-    """Of this process and of its children that have ended."""
+    """Processor time of this process and of its children that have ended, s."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -131,14 +131,14 @@ def _children_s(pid: int) -> float:
 
 
 def processor_s(pid: int) -> float:
-    """Processor time of another process and its children so far, in seconds; counted in ticks of 10 ms."""
+    """Processor time of another process and its children until now, in seconds; counted in ticks of 10 ms."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return float(sum(psutil.Process(pid).cpu_times()[:4])) + _children_s(pid)
     return 0.0
 
 
 def timed(work: Callable[[], object]) -> dict[str, float]:
-    """Seconds on the wall, ``s``, and of processors, ``cpu_s``, of one call."""
+    """Wall-clock seconds ``s`` and processor seconds ``cpu_s`` of one call."""
     watch = Stopwatch()
     work()
     seconds, cpu_s = watch.stop()
@@ -146,5 +146,5 @@ def timed(work: Callable[[], object]) -> dict[str, float]:
 
 
 def say(text: str) -> None:
-    """Progress, for whoever waits: one line on standard error."""
+    """Prints one line of progress on standard error."""
     print(f"[{time.strftime('%H:%M:%S')}, load {os.getloadavg()[0]:.1f}] {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Results as data: tables of rows, and how they are written as Markdown, CSV and JSON."""
+"""Results of benchmarks as tables of rows, and their output as Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Of at least one value; the quartiles are values that were measured."""
+        """Median and quartiles of at least one value; the quartiles are measured values."""
         ordered = sorted(values)
         low, high = (ordered[round(part * (len(ordered) - 1))] for part in (0.25, 0.75))
         return cls(statistics.median(ordered), low, high)
 
     def scaled(self, factor: float) -> Spread:
-        """In another unit."""
+        """The same spread in another unit."""
         return Spread(*(factor * value for value in self))
 
 
@@ -51,7 +51,7 @@ class Table:
 
 
 class Missing(NamedTuple):
-    """What is not measured here.
+    """A figure that was not measured, and the reason.
 
     Attributes:
         way: its name.
@@ -69,7 +69,7 @@ Part = Table | Missing
 
 
 def text(cell: Cell) -> str:
-    """A cell for people: three significant digits, ``-`` for what was not measured."""
+    """Text of a table cell: three significant digits, ``-`` for a value that was not measured."""
     if cell is None:
         return "-"
     if isinstance(cell, Spread):
@@ -82,7 +82,7 @@ def text(cell: Cell) -> str:
 
 
 def markdown(rows: Sequence[Row], *, head: bool = True) -> str:
-    """A Markdown table, or more rows of one."""
+    """Rows as a Markdown table, with or without its heading."""
     lines = []
     if rows and head:
         numbers = [name for name in rows[0] if not isinstance(rows[0][name], str)]
@@ -93,7 +93,7 @@ def markdown(rows: Sequence[Row], *, head: bool = True) -> str:
 
 
 def comma_separated(rows: Sequence[Row]) -> str:
-    """CSV with all digits; a spread takes three columns, what was not measured is empty."""
+    """Rows as CSV with all digits; a spread takes three columns, missing values are empty."""
     out = io.StringIO()
     flat = [_flat(row) for row in rows]
     columns = list(dict.fromkeys(name for row in flat for name in row))

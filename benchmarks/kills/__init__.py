@@ -1,1 +1,1 @@
-"""Runs that are killed at a drawn call, and what they must leave."""
+"""Runs that are killed at a drawn system call, and checks of what they leave."""

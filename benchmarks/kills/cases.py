@@ -1,4 +1,4 @@
-"""What is killed: a command for each kind of work that writes, in a folder with what it needs."""
+"""Commands to kill: one for each kind of work that writes, with the data that it needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for file in files:
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of work.
+    """A command to kill, and its preparation.
 
     Attributes:
         name: of the case.
@@ -46,14 +46,14 @@ class Case:
 
 
 def _writing(name: str, *options: str, weight: int = 2, before: bool = False) -> Case:
-    """A generation, whose files are read and compared afterwards."""
+    """A case that generates data, whose files are then read and compared."""
     made = ("generate", *SMALL, *options)
     earlier = tuple(one for one in made if not one.startswith("generate.overwrite"))
     return Case(name, made, (earlier,) if before else (), ((*_READ, *options),), weight=weight)
 
 
 def _reading(name: str, *options: str, weight: int = 2, ranks: int = 1, others: bool = False) -> Case:
-    """A run on data that are there, each sample compared."""
+    """A case that reads existing data and compares each sample."""
     data = tuple(one for one in options if one.startswith("dataset"))
     return Case(name, (*_RUN, *options), (("generate", *SMALL, *data),), ranks=ranks, weight=weight, others=others)
 

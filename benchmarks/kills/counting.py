@@ -1,4 +1,4 @@
-"""The page that a process tree shares: counts its calls, and says when which signal is to be sent to whom.
+"""Shared page of a process tree that counts its calls, and determines when a signal is sent to which process.
 
 The library is ``count_calls.c``, compiled at first use; its ``struct page`` is :class:`Page`.
 """
@@ -20,7 +20,7 @@ _SHARED_MEMORY = "/dev/shm/"
 
 
 class Page(ctypes.Structure):
-    """As ``struct page``."""
+    """Memory layout of the shared page, as ``struct page`` in C."""
 
     _fields_ = (
         ("count", ctypes.c_int64 * 2),
@@ -60,7 +60,7 @@ class Counting:
         """Of the environment of the tree's first process."""
 
     def strike(self, call: int, number: int, victim: Victim, *, changes: bool) -> None:
-        """Send the signal ``number`` before the ``call``-th call (from 1).
+        """Sets that the signal ``number`` is sent before the ``call``-th call (from 1).
 
         Args:
             call: of the calls that change files, or of all.
@@ -73,16 +73,16 @@ class Counting:
 
     @property
     def calls(self) -> tuple[int, int]:
-        """Calls so far: all, and those that change files."""
+        """Number of calls until now: all, and those that change files."""
         return int(self._page.count[0]), int(self._page.count[1])
 
     @property
     def struck(self) -> str:
-        """The call before which the signal was sent; empty: it was not."""
+        """The call before which the signal was sent; empty if it was not sent."""
         return self._page.what.decode(errors="replace") if self._page.killed else ""
 
     def shared_memory(self) -> list[Path]:
-        """What the tree has made in /dev/shm and is still there."""
+        """Files that the process tree created in /dev/shm and that still exist."""
         made = {Path(_SHARED_MEMORY + name) for name in self._page.shared.decode(errors="replace").split("\n") if name}
         return sorted(path for path in made if path.exists())
 
@@ -103,7 +103,7 @@ class Counting:
 
 
 def library(folder: Path) -> Path:
-    """The compiled library, made in ``folder``.
+    """Compiles the library in ``folder``; returns its path.
 
     Raises:
         OSError: there is no compiler.

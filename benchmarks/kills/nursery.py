@@ -1,4 +1,4 @@
-"""Starts commands of the tool as forks of a process that has imported everything, some seconds quicker than anew.
+"""Starts commands as forks of a process that has imported everything, which saves seconds per command.
 
 What such a process does is the same from the first argument on: it has its own session, its own standard streams, and
 begins with ``dlio_torch.__main__.main``.  The library that counts calls is there, and wakes up in the fork.
@@ -39,7 +39,7 @@ _MODULES = (
 
 
 class Nursery:
-    """The process that is forked; one command at a time.
+    """The process that is forked; runs one command at a time.
 
     Args:
         library: counts calls.
@@ -58,7 +58,7 @@ class Nursery:
     def run(
         self, arguments: Sequence[str], home: Path, said: Path, variables: Mapping[str, str], patience_s: float
     ) -> int | None:
-        """Run a command to its end; returns its exit code (negative: the signal), ``None``: there is no end.
+        """Runs a command to its end; returns its exit code (negative: the signal), or ``None`` if it does not end.
 
         Args:
             arguments: of ``python -m dlio_torch``.
@@ -80,7 +80,7 @@ class Nursery:
         return None if late else code
 
     def close(self) -> None:
-        """End it."""
+        """Ends the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -103,7 +103,7 @@ def _serve() -> None:
 
 
 def _become(order: dict[str, Any]) -> None:
-    """In the fork: be the command; never returns."""
+    """Runs the command in the fork; never returns."""
     import ctypes
 
     code = 1

@@ -1,4 +1,4 @@
-"""One point: a command is struck at a drawn call; what it left, and whether the same command can be done then."""
+"""Runs one kill point: kills a command at a drawn call, checks what it leaves, and repeats the command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTLE_S = 60.0  # for workers and ranks that end by themselves when their paren
 
 @dataclass(frozen=True)
 class Draw:
-    """A point that was drawn.
+    """A drawn kill point.
 
     Attributes:
         case: what is struck.
@@ -53,7 +53,7 @@ class Draw:
 
 @dataclass
 class Outcome:
-    """What became of it.
+    """Outcome of a kill point.
 
     Attributes:
         struck: the call before which the signal was sent; empty: the command was done before.
@@ -68,7 +68,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of a point: everything that the command leaves lies in it, but for /dev/shm.
+    """The folder of a kill point, which contains all files of the command except those in /dev/shm.
 
     Args:
         path: the folder.
@@ -83,11 +83,11 @@ class Folder:
 
     @property
     def temporary(self) -> Path:
-        """For temporary files."""
+        """The folder for temporary files."""
         return self.path / "tmp"
 
     def make(self, template: Folder | None = None) -> None:
-        """Make it, with what another one holds."""
+        """Creates the folder, with a copy of the content of another one."""
         if template is not None:
             shutil.copytree(template.path, self.path, symlinks=True)
         for folder in (self.home, self.temporary, self.path / "cache"):
@@ -99,7 +99,7 @@ class Folder:
             libraries.parent.chmod(0o700)
 
     def variables(self) -> dict[str, str]:
-        """Of the environment of commands in it."""
+        """Environment variables of the commands in the folder."""
         return {
             **package(),
             "TMPDIR": str(self.temporary),
@@ -110,7 +110,7 @@ class Folder:
     def run(
         self, case: Case, arguments: Sequence[str], start: Start, more: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in it to its end; what it printed is in ``stdout``, -1000 its code where it has no end."""
+        """Runs a command to its end; its output is in ``stdout``, its exit code is -1000 if it does not end."""
         said = self.path / "said"  # a file: processes that are left would keep a pipe open
         variables = self.variables() | dict(more or {})
         ranks = case.ranks if arguments is case.command else 1
@@ -128,7 +128,7 @@ class Start(Protocol):
 
 
 def anew(arguments: Sequence[str], ranks: int, home: Path, said: Path, variables: Mapping[str, str]) -> int | None:
-    """As a user starts it."""
+    """Starts a command as a user does."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     with said.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
@@ -150,7 +150,7 @@ def anew(arguments: Sequence[str], ranks: int, home: Path, said: Path, variables
 
 
 def forked(nursery: Nursery) -> Start:
-    """As a fork of a process that has imported everything; ranks are started anew."""
+    """Starts a command as a fork of a process that has imported everything; ranks are started as new processes."""
 
     def start(arguments: Sequence[str], ranks: int, home: Path, said: Path, variables: Mapping[str, str]) -> int | None:
         if ranks > 1:
@@ -166,7 +166,7 @@ def _deaf_to_nothing() -> None:
 
 
 def prepare(case: Case, folder: Folder, start: Start) -> None:
-    """Do what comes before the case.
+    """Runs the commands that prepare the case.
 
     Raises:
         RuntimeError: it cannot be done.
@@ -179,7 +179,7 @@ def prepare(case: Case, folder: Folder, start: Start) -> None:
 
 
 def count(case: Case, template: Folder, folder: Folder, library: Path, start: Start) -> tuple[int, int]:
-    """Calls of the case that nobody strikes: all, and those that change files.
+    """Counts the calls of the case without a signal: all, and those that change files.
 
     Raises:
         RuntimeError: it fails.
@@ -194,7 +194,7 @@ def count(case: Case, template: Folder, folder: Folder, library: Path, start: St
 
 
 def strike(draw: Draw, template: Folder, folder: Folder, library: Path, start: Start = anew) -> Outcome:
-    """Do a point, and look at all that it left; the folder is removed where it is as it must be."""
+    """Runs a kill point and checks all that it left; removes the folder if everything is correct."""
     case = draw.case
     folder.make(template)
     counting = _counting(folder, library)
@@ -202,7 +202,7 @@ def strike(draw: Draw, template: Folder, folder: Folder, library: Path, start: S
     done = folder.run(case, case.command, start, counting.variables)
     outcome = Outcome(counting.struck, done.returncode)
     problems = outcome.problems
-    problems += [f"orphan: {line}" for line in _orphans(counting)]
+    problems += [f"orphaned process: {line}" for line in _orphans(counting)]
     problems += _said(draw, outcome, done.stdout)
     problems += [f"half-written: {one}" for one in broken(folder.home)]
     problems += _looked_at(folder, counting.shared_memory(), killed=draw.number == signal.SIGKILL)
@@ -213,11 +213,11 @@ def strike(draw: Draw, template: Folder, folder: Folder, library: Path, start: S
     for arguments in again:
         repeated = folder.run(case, arguments, start)
         if repeated.returncode:
-            last = repeated.stdout.strip().splitlines()[-1:] or ["nothing said"]
-            problems.append(f"again: {' '.join(arguments[:1])} ended with {repeated.returncode}: {last[0]}")
-    problems += [f"half-written after all: {one}" for one in broken(folder.home)]
+            last = repeated.stdout.strip().splitlines()[-1:] or ["no message was printed"]
+            problems.append(f"repeated command: {' '.join(arguments[:1])} ended with {repeated.returncode}: {last[0]}")
+    problems += [f"half-written after the repeated command: {one}" for one in broken(folder.home)]
     problems += _left(folder)
-    problems += [f"shared memory: {path}" for path in counting.shared_memory()]
+    problems += [f"left in shared memory: {path}" for path in counting.shared_memory()]
     if not problems:
         shutil.rmtree(folder.path)
     else:
@@ -230,7 +230,7 @@ def _counting(folder: Folder, library: Path) -> Counting:
 
 
 def _orphans(counting: Counting) -> list[str]:
-    """Processes that do not end; they are killed then."""
+    """Finds processes that do not end, and kills them."""
     end = time.monotonic() + SETTLE_S
     while (left := counting.processes()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -241,7 +241,7 @@ def _orphans(counting: Counting) -> list[str]:
 
 
 def _said(draw: Draw, outcome: Outcome, text: str) -> Iterator[str]:
-    """Exit code and messages."""
+    """Checks the exit code and the messages of the killed command."""
     if outcome.exit_code == -1000:
         yield f"hang: no end after {PATIENCE_S:.0f} s"
     others = draw.case.ranks > 1 or draw.case.name == "trace"  # a launcher, and the program that is recorded, may
@@ -259,7 +259,7 @@ def _said(draw: Draw, outcome: Outcome, text: str) -> Iterator[str]:
 
 
 def _looked_at(folder: Folder, shared: Sequence[Path], *, killed: bool) -> Iterator[str]:
-    """``report`` and ``compare`` read what there is of a run or say why not; ``doctor`` names what is left."""
+    """Checks that ``report`` and ``compare`` read the run or give a reason, and that ``doctor`` names what is left."""
     runs = sorted({path.parent for path in folder.home.rglob("config.yaml")} | set(folder.home.glob("runs/*/*")))
     for run in runs:
         if run.is_dir():
@@ -290,7 +290,7 @@ def _verb(folder: Folder, *words: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _user(folder: Folder) -> Iterator[None]:
-    """In this process be in the folder of the point, with its temporary and cache folders."""
+    """Context in which this process uses the working, temporary and cache folders of the kill point."""
     before, home = {name: os.environ.get(name) for name in ("TMPDIR", "XDG_CACHE_HOME")}, Path.cwd()
     os.environ.update({name: folder.variables()[name] for name in before})
     tempfile.tempdir = None
@@ -307,7 +307,7 @@ def _user(folder: Folder) -> Iterator[None]:
 
 
 def _temporary(folder: Folder) -> Iterator[Path]:
-    """What lies there under no final name, or is a folder of one process."""
+    """Files without a final name, or in a folder of one process."""
     yield from sorted(path for path in folder.temporary.iterdir() if not path.name.startswith(_OTHERS))
     yield from sorted(path for path in (folder.path / "cache").rglob(".*.tmp"))
     for path in sorted(folder.home.rglob(".*")):
@@ -319,7 +319,7 @@ def _temporary(folder: Folder) -> Iterator[Path]:
 
 
 def _left(folder: Folder) -> Iterator[str]:
-    """Temporary files that nobody has removed, but those of a broken run; then what ``clean`` leaves."""
+    """Temporary files that were not removed, except those of a broken run; then the files that ``clean`` leaves."""
     runs = folder.home / "runs"
     for path in (*_temporary(folder), *(folder.home / RECORDED).glob(".*"), *(folder.home / STUDY).glob(".*.tmp")):
         if runs not in path.parents and folder.path / "cache" not in path.parents:

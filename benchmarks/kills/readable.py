@@ -1,4 +1,4 @@
-"""Whether what bears a final name is whole: data sets, checkpoints, results."""
+"""Checks that files with a final name are complete: data sets, checkpoints, results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _READERS: dict[str, Callable[[Path], object]] = {
 
 
 def broken(folder: Path) -> Iterator[str]:
-    """Every file below ``folder`` that has its final name and is not whole.
+    """Every file below ``folder`` that has its final name and is not complete.
 
     Files of a data set are looked at by the run that comes later and compares each sample.
     """
@@ -55,14 +55,14 @@ def broken(folder: Path) -> Iterator[str]:
 
 
 def hidden(path: Path, folder: Path) -> bool:
-    """Whether it, or a folder that it lies in, bears no final name."""
+    """Whether a file, or a folder above it, does not have its final name yet."""
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _look(path: Path) -> str:
     if path.suffix == ".html":
         whole = path.read_text(encoding="utf-8").rstrip().endswith("</html>")
-        return "" if whole else "it has no end"
+        return "" if whole else "the file has no end mark"
     if "checkpoints" in path.parts and path.suffix != ".pt":
         config = yaml.safe_load((path.parent.parent / "config.yaml").read_text(encoding="utf-8"))
         sizes = {file["name"]: file["bytes"] for file in config["checkpoint"]["files"]}

@@ -1,1 +1,1 @@
-"""The ways to load samples that :mod:`benchmarks.loaders` compares, and the data that they read."""
+"""The loaders that :mod:`benchmarks.loaders` compares, and the data that they read."""

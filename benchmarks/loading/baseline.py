@@ -1,4 +1,4 @@
-"""What the storage gives: two fio threads, or our own in C where fio is not installed; and the reads alone."""
+"""Measures the rate of the storage: two threads that only read, of fio or of this package's C code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = 16 << 20
 
 
 def ways(raw: Path, work: Work) -> list[Way]:
-    """The baseline, the same by requests of ``loader.transfer_size``, and the limit of any loader.
+    """The baseline, the same with requests of ``loader.transfer_size``, and the upper limit of any loader.
 
     The limit is what is left when only the loader is left out: two threads that read the same batches by the same
     requests into the memory of two batches each, in turn: a loader needs one to be filled by each thread, one that is
@@ -44,7 +44,7 @@ def ways(raw: Path, work: Work) -> list[Way]:
 
 
 def reader() -> str:
-    """Who is the baseline."""
+    """Name of the program that reads for the baseline."""
     return fio_version() or "own threads, no fio"
 
 
@@ -62,11 +62,11 @@ def _baseline(raw: Path, work: Work, request: int) -> Figures:
 
 
 def _reads(raw: Path, work: Work, memory: int, request: int, pool: Blocks, each: int = 2) -> Iterator[Any]:
-    """Reads of the batches, each thread into ``each`` blocks of so many bytes in turn; gives as many nothings."""
+    """Reads the batches, each thread into its blocks in turn; yields one empty item per batch."""
     try:
         mover = NativeMover()
     except NativeUnavailable as error:
-        raise Unavailable(f"it is in C: {error}") from error
+        raise Unavailable(f"the reader is written in C and is not available: {error}") from error
     batches = [np.sort(np.array(batch, np.int64)) for batch in work.sampler()]
     blocks = [pool.take(memory) for _ in range(THREADS * each)]
     batch = work.batch

@@ -1,4 +1,4 @@
-"""Our own loaders over generated data of one layout, put together as a run does it."""
+"""Loaders of this package over generated data of one layout, assembled as in a run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Data:
         self.files = [path for path in self.fmt.files(self.path) if path.exists()]
 
     def ways(self) -> Iterator[Way | Missing]:
-        """Each of our loaders, or why it cannot read this layout."""
+        """Each loader of this package, or the reason why it cannot read this layout."""
         for name, options in LOADERS.items():
             try:
                 yield self._way(name, options)

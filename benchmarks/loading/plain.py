@@ -1,4 +1,4 @@
-"""Loaders as a PyTorch user writes them: a Dataset over the layout's library, and what torch offers to drive it."""
+"""Loaders as a PyTorch user writes them: a Dataset over the layout's library, driven by torch's loaders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATALOADER = "torch DataLoader, 2 workers"
 
 
 class Samples(Dataset[torch.Tensor]):
-    """Opens its file with the first sample, in the process that asks for it; subclasses say how."""
+    """Dataset that opens its file with the first sample, in the process that requests it; subclasses read."""
 
     def __init__(self, path: Path, work: Work) -> None:
         self.path, self.work = path, work
@@ -43,7 +43,7 @@ class Samples(Dataset[torch.Tensor]):
 
 
 class Raw(Samples):
-    """One read a sample, out of a file that is nothing but samples."""
+    """Reads one sample per call from a file that contains only samples."""
 
     def open(self) -> int:
         return os.open(self.path, os.O_RDONLY)
@@ -59,7 +59,7 @@ class Raw(Samples):
 
 
 class Npy(Samples):
-    """The array mapped, a sample copied out of it."""
+    """Copies samples out of a memory-mapped array."""
 
     def open(self) -> Any:
         return np.load(self.path, mmap_mode="r")
@@ -69,7 +69,7 @@ class Npy(Samples):
 
 
 class Npz(Samples):
-    """numpy reads a member whole, so that it is kept."""
+    """Copies samples out of a member that numpy reads as a whole and keeps."""
 
     def open(self) -> Any:
         with np.load(self.path) as archive:
@@ -77,7 +77,7 @@ class Npz(Samples):
 
 
 class Hdf5(Samples):
-    """A slice a sample."""
+    """Reads samples as slices of an HDF5 array."""
 
     def open(self) -> Any:
         return h5py.File(self.path, "r")["data"]
@@ -115,7 +115,7 @@ def _way(name: str, start: Callable[[], Iterable[Any]], path: Path, work: Work) 
 
 
 def _with_workers(made: Callable[[], Samples], path: Path, work: Work) -> Way:
-    """DataLoader with workers that stay; for cold data new ones, since the old ones may have the file mapped."""
+    """DataLoader with persistent workers; for cold data with new ones, since the old may have the file mapped."""
 
     def loader() -> DataLoader[torch.Tensor]:
         return DataLoader(

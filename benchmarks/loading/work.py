@@ -1,4 +1,4 @@
-"""What every loader reads: samples of one size, so many a batch, in one order."""
+"""The samples that every loader reads: their size, batch size and order."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Work:
 
     @classmethod
     def of(cls, size: int, total: int, order: str, *, cold: bool) -> Work:
-        """About ``total`` bytes, at least two batches a thread, batches of 32 samples or 64 MiB."""
+        """An epoch of about ``total`` bytes, at least two batches per thread, batches of 32 samples or 64 MiB."""
         batch = max(1, min(32, LARGEST_BATCH // size))
         return cls(size, batch, max(2 * THREADS, total // size // batch) * batch, order, cold)
 
     @property
     def bytes(self) -> int:
-        """Of all samples."""
+        """Bytes of all samples."""
         return self.samples * self.size
 
     @property
@@ -59,13 +59,13 @@ class Work:
         return self.samples // self.batch
 
     def sampler(self) -> BatchSampler:
-        """Gives the numbers of the samples of each batch."""
+        """Yields the sample numbers of each batch."""
         order: Any = self.order
         return BatchSampler(SamplerSpec(batch_size=self.batch, order=order, seed=1), num_samples=self.samples)
 
 
 def write_raw(path: Path, work: Work) -> None:
-    """All samples one after the other, noise."""
+    """Writes all samples, random bytes, one after the other."""
     rng = np.random.default_rng(1)
     with path.open("wb") as file:
         for first in range(0, work.samples, work.batch):
@@ -73,12 +73,12 @@ def write_raw(path: Path, work: Work) -> None:
 
 
 def _nothing() -> None:
-    """There is nothing to end."""
+    """Does nothing, for loaders that need no end."""
 
 
 @dataclass
 class Way:
-    """A loader.
+    """A variant of the benchmark: a loader.
 
     Attributes:
         name: in the tables.
@@ -94,12 +94,12 @@ class Way:
 
 
 def figures(size: int, seconds: float, cpu_s: float) -> Figures:
-    """What is kept of reading so many bytes."""
+    """Figures of reading this number of bytes."""
     return {"bytes_per_s": size / seconds, "cpu_s_per_byte": cpu_s / size}
 
 
 def epoch(start: Callable[[], Iterable[Any]], work: Work) -> Figures:
-    """Take all batches of one epoch in this process; each is dropped when the next one is asked for.
+    """Takes all batches of one epoch in this process; drops each when the next one is requested.
 
     Raises:
         Unavailable: there were fewer or more batches than there are.
@@ -115,7 +115,7 @@ def epoch(start: Callable[[], Iterable[Any]], work: Work) -> Figures:
 
 
 def make_cold(files: Iterable[Path]) -> None:
-    """Take files out of the page cache, and make sure that they are.
+    """Evicts files from the page cache and checks that they are evicted.
 
     Raises:
         Unavailable: one cannot be taken out.
@@ -128,5 +128,9 @@ def make_cold(files: Iterable[Path]) -> None:
             if share is not None and share <= _STILL_CACHED:
                 break
         else:
-            told = "whether it lies in the page cache cannot be told" if share is None else why_cached(path)
-            raise Unavailable(f"{path.name} cannot be read cold: {told}")
+            told = (
+                ("the file system does not tell whether the file is in the page cache")
+                if share is None
+                else why_cached(path)
+            )
+            raise Unavailable(f"{path.name} cannot be read with a cold cache: {told}")

@@ -1,1 +1,1 @@
-"""What the tool itself costs: starting, holding an index, going through a step in which nothing is done."""
+"""Measures the overhead of the tool: its start, its index, and steps in which nothing is done."""

@@ -1,4 +1,4 @@
-"""Memory of what says where samples lie and in which order they come: bytes for each sample or file."""
+"""Measures the memory of the sample index and the sample order: bytes per sample or file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 32
 
 
 def memory(make: Callable[[], Any]) -> tuple[int, int]:
-    """Bytes of Python's memory and NumPy's that the result keeps, and the most while it was made."""
+    """Bytes of Python's and NumPy's memory that the result keeps, and the peak while it was created."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -59,7 +59,7 @@ def stream(count: int) -> StreamPlan:
 
 
 def located(count: int) -> Any:
-    """Files and rows of the samples of a shuffled epoch, a batch at a time."""
+    """Files and rows of the samples of a shuffled epoch, one batch at a time."""
     manifest, (_, batches) = generated(count), epoch("shuffled", count)
     for _ in range(2):
         found = manifest.locate_all(np.asarray(next(batches), np.int64))

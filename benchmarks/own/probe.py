@@ -1,4 +1,4 @@
-"""Runs the command line in this process and looks at it from inside, at steps of the training.
+"""Runs the command line in this process and measures it from inside, at steps of the training.
 
     python -m benchmarks.own.probe STARTED WHAT,... FIRST STEPS OUTPUT ARGUMENTS...
 
@@ -47,13 +47,13 @@ _Show = Callable[[int, int], None]
 
 
 class _Look:
-    """What is looked at: ``begin`` before the first step, ``end`` behind the last one."""
+    """A measurement: ``begin`` before the first step, ``end`` after the last one."""
 
     def begin(self) -> None:
-        """Start."""
+        """Starts the measurement."""
 
     def end(self) -> Figures | None:
-        """What was found; ``None``: it could not be looked at."""
+        """Result of the measurement; ``None`` if it is not possible."""
         raise NotImplementedError
 
 
@@ -137,7 +137,7 @@ class _First(_Look):
 
 
 def main(started_ns: int, what: list[str], first: int, steps: int, output: Path, arguments: list[str]) -> int:
-    """See the module; returns the exit code of the command line."""
+    """Runs the command line; returns its exit code."""
     from dlio_torch.report.progress import Progress
 
     looks: dict[str, _Look] = {"time": _Time(), "memory": _Memory(), "calls": _Calls(output.with_suffix(".strace"))}

@@ -1,4 +1,4 @@
-"""Starts the tool in processes of their own, and tells what they cost."""
+"""Starts the tool in processes and measures their time and memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EMPTY = (
 
 
 def command(arguments: Sequence[str], folder: Path | None = None) -> dict[str, float]:
-    """Run ``python -m dlio_torch``: seconds on the wall and of processors.
+    """Runs ``python -m dlio_torch``; returns wall-clock and processor seconds.
 
     Raises:
         Unavailable: it failed.
@@ -59,7 +59,7 @@ def command(arguments: Sequence[str], folder: Path | None = None) -> dict[str, f
 
 
 def look(arguments: Sequence[str], folder: Path) -> dict[str, Any]:
-    """What a verb holds when it ends: ``modules``, their names, and ``peak_bytes`` of memory.
+    """Modules (``modules``) and peak memory (``peak_bytes``) of a verb at its end.
 
     Raises:
         Unavailable: it failed.
@@ -71,12 +71,12 @@ def look(arguments: Sequence[str], folder: Path) -> dict[str, Any]:
 
 
 def heavy(names: Sequence[str]) -> list[str]:
-    """Those packages of :data:`HEAVY` that are among the modules."""
+    """The packages of :data:`HEAVY` that are among the modules."""
     return [name for name in HEAVY if name in set(names)]
 
 
 def probe(what: Sequence[str], first: int, steps: int, arguments: Sequence[str], folder: Path) -> dict[str, Any]:
-    """Run :mod:`benchmarks.own.probe`; ``train.steps`` and ``output.dir`` are added.
+    """Runs :mod:`benchmarks.own.probe`; adds ``train.steps`` and ``output.dir``.
 
     Args:
         what: to look at.
@@ -110,7 +110,7 @@ def _do(words: Sequence[str], folder: Path) -> None:
 
 
 def _last(text: str) -> str:
-    return (text.strip().splitlines() or ["without a word"])[-1]
+    return (text.strip().splitlines() or ["no message"])[-1]
 
 
 def _environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Loaders of others, each over equal samples in its own native format.
+"""Loaders of other projects, each over equal samples in its own native format.
 
 A peer is a module of this package, named in :data:`benchmarks.peers.names.PEERS`, with
 

@@ -1,4 +1,4 @@
-"""The DLIO benchmark of the package index, ``dlio-benchmark``: what it needs to start, and what a run of it tells.
+"""The DLIO benchmark from PyPI, ``dlio-benchmark``: how to start it, and the figures of its runs.
 
 Version 2.0.0 asks for TensorFlow and DALI, which its PyTorch path does not use, and for an MPI library; so it goes
 into an environment of its own, without what it asks for, and beside it what it uses:
@@ -34,7 +34,7 @@ _IMPORT = "import importlib.metadata, dlio_benchmark.main; print(importlib.metad
 
 @dataclass(frozen=True)
 class Setting:
-    """What is generated and read, by any of the tools.
+    """Data and training settings that every compared tool uses.
 
     Attributes:
         format: ``npz``, ``hdf5`` or ``indexed_binary``.
@@ -66,14 +66,14 @@ class Setting:
 
 
 def stub(folder: Path) -> Path:
-    """A folder for ``PYTHONPATH`` with a ``tensorflow`` that has nothing in it."""
+    """Creates a folder for ``PYTHONPATH`` with an empty ``tensorflow`` module."""
     (folder / "tensorflow").mkdir(parents=True, exist_ok=True)
     (folder / "tensorflow" / "__init__.py").write_text("", encoding="ascii")
     return folder
 
 
 class Dlio:
-    """Runs it.
+    """Runs the DLIO benchmark.
 
     Args:
         python: an interpreter that has it.
@@ -99,13 +99,13 @@ class Dlio:
         self.version = done.stdout.strip().splitlines()[-1]
 
     def generate(self, setting: Setting) -> Figures:
-        """``writing_s`` by its own log, ``s`` and ``cpu_s`` of the command; writes into a folder of its own."""
+        """Generates data in DLIO's own folder: ``writing_s`` by its log, ``s`` and ``cpu_s`` of the command."""
         _, figures, log = self._run(setting, generate=True)
         began, ended = (_moment(log, what) for what in ("Starting data generation", "Generation done"))
         return {**figures, "writing_s": ended - began}
 
     def train(self, setting: Setting) -> Figures:
-        """``samples_per_s`` and ``startup_s`` by its own statistics, ``s`` and ``cpu_s`` of the command."""
+        """Runs a training: ``samples_per_s``, ``startup_s`` by DLIO's statistics, ``s``, ``cpu_s`` of the command."""
         launched, figures, _ = self._run(setting, generate=False)
         text = (self._folder / "results" / "per_epoch_stats.json").read_text(encoding="utf-8")
         epochs = [(_seconds(one["start"]), _seconds(one["end"])) for one in json.loads(text).values()]
@@ -113,7 +113,7 @@ class Dlio:
         return {**figures, "samples_per_s": setting.trained / trained, "startup_s": epochs[0][0] - launched}
 
     def data(self, setting: Setting) -> Path:
-        """Where it keeps the files of one format."""
+        """Folder of DLIO's files of one format."""
         return self._folder / setting.format
 
     def _run(self, setting: Setting, *, generate: bool) -> tuple[float, Figures, str]:
@@ -150,7 +150,7 @@ class Dlio:
         seconds, cpu_s = watch.stop()
         said = done.stdout + done.stderr
         if done.returncode:
-            raise Unavailable(f"it failed: {(said.strip().splitlines() or [''])[-1]}")
+            raise Unavailable(f"DLIO failed: {(said.strip().splitlines() or [''])[-1]}")
         return launched, {"s": seconds, "cpu_s": cpu_s}, said
 
 
@@ -159,12 +159,12 @@ def _seconds(text: str) -> float:
 
 
 def _moment(log: str, what: str) -> float:
-    """When a line was logged.
+    """Time at which a line was logged.
 
     Raises:
         Unavailable: it was not.
     """
     found = re.search(rf"(\d{{4}}-\d\d-\d\dT[\d:.]+) {what}", log)
     if found is None:
-        raise Unavailable(f"its log has no {what!r}")
+        raise Unavailable(f"DLIO's log does not contain {what!r}")
     return _seconds(found[1])

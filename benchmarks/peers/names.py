@@ -1,4 +1,4 @@
-"""The peers: what each is called, what is installed for it, and the ways in which it is run."""
+"""The loaders of other projects: their names, packages, and variants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Peer:
-    """A loader of others.
+    """A loader of another project.
 
     Attributes:
         name: in the tables.

@@ -1,4 +1,4 @@
-"""Our side of :mod:`benchmarks.peers.worker`: processes that run peers, and what they are asked."""
+"""Starts processes that run other loaders, and sends them requests; see :mod:`benchmarks.peers.worker`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for name in sys.argv[1:]:
 
 
 class Process:
-    """A process that runs one way of a peer.
+    """A process that runs one variant of another loader.
 
     Args:
         python: its interpreter.
@@ -46,7 +46,7 @@ class Process:
         self.pid = self._process.pid
 
     def ask(self, do: str, options: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The answer to one line.
+        """Sends one line and returns the answer.
 
         Raises:
             Unavailable: it failed, or the process has ended.
@@ -61,10 +61,10 @@ class Process:
         except BrokenPipeError:
             pass
         if not line:
-            raise Unavailable(f"its process ended: {self._last_line()}")
+            raise Unavailable(f"the process of the loader ended: {self._last_line()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise Unavailable(f"it failed: {answer['error']}")
+            raise Unavailable(f"the loader failed: {answer['error']}")
         return answer
 
     def _last_line(self) -> str:
@@ -73,7 +73,7 @@ class Process:
         return lines[-1] if lines else f"exit code {self._process.poll()}"
 
     def close(self) -> None:
-        """End it."""
+        """Ends the process."""
         self._process.stdin and self._process.stdin.close()
         try:
             self._process.wait(10)
@@ -85,7 +85,7 @@ class Process:
 
 
 class Peers:
-    """The peers that are installed, in this or other environments.
+    """The installed loaders of other projects, in this or other environments.
 
     Args:
         pythons: interpreters; each peer runs by the first one that can import it.
@@ -107,7 +107,7 @@ class Peers:
         self._processes: dict[str, Process] = {}
 
     def ways(self, folder: Path, raw: Path, work: Work, wanted: Wanted) -> Iterator[Way | Missing]:
-        """Each peer in each of its ways whose name is wanted, or why it cannot be run."""
+        """Each loader in each wanted variant, or the reason why it cannot run."""
         for peer in PEERS:
             if peer.name in self._pythons:
                 for more, variant in peer.variants.items():
@@ -141,18 +141,18 @@ class Peers:
             self._processes.pop(name).close()
 
     def close(self) -> None:
-        """End all processes."""
+        """Ends all processes."""
         for name in list(self._processes):
             self._end(name)
 
 
 def interpreters(given: str | None) -> list[str]:
-    """Those that were given, separated by commas, and our own."""
+    """The given interpreters, separated by commas, and this one."""
     return [*(given.split(",") if given else []), sys.executable]
 
 
 def _importable(python: str) -> set[str]:
-    """Which of the modules that peers are imported by this interpreter has."""
+    """Modules of other loaders that this interpreter can import."""
     names = [name for peer in PEERS for name in peer.imports]
     done = subprocess.run([python, "-c", _LOOK, *names], capture_output=True, text=True, check=True)
     return {name for name, found in zip(names, done.stdout.split(), strict=True) if int(found)}

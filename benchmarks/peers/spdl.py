@@ -1,4 +1,4 @@
-"""SPDL: a pipeline of threads over a Python function; it has no format of its own for arrays, so that reads a file."""
+"""SPDL: a pipeline of threads over a Python function, which reads the raw file, as SPDL has no array format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREADS = 2
 
 
 def write(folder: Path, raw: Path, work: PeerWork) -> None:
-    """The raw file is what is read."""
+    """Returns the raw file, which needs no conversion."""
 
 
 def start(folder: Path, raw: Path, work: PeerWork, variant: dict[str, Any]) -> Start:

@@ -1,4 +1,4 @@
-"""webdataset: shards that are tar files, one member a sample, read from start to end."""
+"""webdataset: shards are tar files with one member per sample, read from start to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer reads, as far as it needs to know; :mod:`benchmarks.loading.work` without this project's packages."""
+"""The data that other loaders read: as :mod:`benchmarks.loading.work`, without this project's packages."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class PeerWork:
 
 
 def each_sample(raw: Path, work: PeerWork) -> Iterator[Any]:
-    """The samples of the raw file, arrays of float32."""
+    """Yields the samples of the raw file as float32 arrays."""
     with raw.open("rb") as file:
         for _ in range(work.samples):
             yield np.frombuffer(file.read(work.size), np.float32)
 
 
 def order(work: PeerWork) -> list[list[int]]:
-    """Numbers of the samples of each batch."""
+    """Yields the sample numbers of each batch."""
     numbers = np.random.default_rng(1).permutation(work.samples) if work.shuffled else np.arange(work.samples)
     return [part.tolist() for part in np.split(numbers, range(work.batch, work.samples, work.batch))]
 
 
 def content(batch: Any) -> torch.Tensor:
-    """The samples of a batch, whatever it is packed in."""
+    """The samples of a batch, without the container that a loader uses."""
     while isinstance(batch, list | tuple | Mapping):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return torch.as_tensor(batch).contiguous()
 
 
 def checksum(data: torch.Tensor) -> int:
-    """Sum of all words, whatever their order; modulo 2**64."""
+    """Sum of all words modulo 2**64, which does not depend on their order."""
     return int(data.reshape(-1).view(torch.int32).sum(dtype=torch.int64))

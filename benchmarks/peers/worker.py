@@ -1,4 +1,4 @@
-"""Runs one peer: ``python -m benchmarks.peers.worker``, told what to do by lines of JSON on standard input.
+"""Runs one other loader, ``python -m benchmarks.peers.worker``, by JSON lines from standard input.
 
 ``{"do": "open", "module", "folder", "raw", "work", "variant"}``  writes the data where they are not there; a first
 epoch is read and compared with the raw file
@@ -23,14 +23,14 @@ from benchmarks.peers.work import PeerWork, Start, checksum, content, each_sampl
 
 
 class Worker:
-    """The peer that is open."""
+    """The loader that is open."""
 
     def __init__(self) -> None:
         self._start: Start | None = None
         self._size = 0
 
     def open(self, module: str, folder: str, raw: str, work: dict[str, Any], variant: dict[str, Any]) -> Any:
-        """Write, prepare and check."""
+        """Writes and prepares the data, and checks that the loader reads them correctly."""
         self._start = None
         peer = importlib.import_module(f"benchmarks.peers.{module}")
         wanted, place, source = PeerWork(**work), Path(folder), Path(raw)
@@ -57,7 +57,7 @@ class Worker:
             raise ValueError(f"it gave {size} bytes of {self._size}, or others than were written")
 
     def epoch(self) -> Any:
-        """Take all batches; each is dropped when the next one is asked for."""
+        """Takes all batches; drops each when the next one is requested."""
         assert self._start is not None
         began, size = time.perf_counter(), 0
         for batch in self._start():
@@ -70,7 +70,7 @@ class Worker:
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serves requests until standard input ends."""
     warnings.simplefilter("ignore")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

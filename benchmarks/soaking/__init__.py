@@ -1,1 +1,1 @@
-"""What ``benchmarks/soak.py`` is made of: the ways of running, what is looked at, and the lines through it."""
+"""Parts of ``benchmarks/soak.py``: the variants of runs, the measured figures, and their slopes."""

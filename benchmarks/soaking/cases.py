@@ -1,4 +1,4 @@
-"""The ways of running that a soak keeps up: small data, and everything that lives as long as a run."""
+"""The variants of runs that a soak test keeps running, on small data, with every long-lived component."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASES: dict[str, Sequence[str]] = {
 
 
 def arguments(name: str, folder: str, epochs: int, step_s: float, limit: str) -> list[str]:
-    """The command line of a way whose files lie below ``folder``."""
+    """The command line of a variant whose files lie below ``folder``."""
     return [
         *(word.replace("{stage}", f"{folder}/stage") for word in CASES[name]),
         "scale=tiny",

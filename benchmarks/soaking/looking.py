@@ -1,4 +1,4 @@
-"""What one look at a run shows: memory, descriptors, threads, shared memory and files of all its processes."""
+"""Measures a run once: memory, descriptors, threads, shared memory and files of all its processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Look:
-    """Figures of one moment; those of processes are sums over the run and all below it.
+    """Figures at one moment; those of processes are sums over the run and its descendants.
 
     A page that processes share counts in the RSS of each of them, and once in all in the PSS.
     """
@@ -48,7 +48,7 @@ class Look:
 
 
 def look(process: psutil.Process, run: Path) -> Look | None:
-    """Look at a run that goes on; ``None`` once it has ended."""
+    """Measures a run that is in progress; ``None`` once it has ended."""
     try:
         everyone = [process, *process.children(recursive=True)]
     except psutil.Error:
@@ -101,7 +101,7 @@ def _process(pid: int) -> dict[str, int] | None:
 
 
 def _files(folder: Path, without: str = "") -> tuple[int, int]:
-    """Files below a folder, and the bytes that they take on the disk."""
+    """Number of files below a folder, and the bytes that they occupy on the disk."""
     count = size = 0
     for path, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != without]

@@ -1,4 +1,4 @@
-"""Whether a figure grows: the Theil-Sen slope of its samples, and how sure that is.
+"""Tests whether a figure grows: the Theil-Sen slope of its samples, and its confidence interval.
 
 The slope is the median of the slopes of all pairs of samples, which a few odd samples do not move.  Its interval of
 95 % is Sen's: the slopes at the ranks that Kendall's statistic leaves open.  (P. K. Sen, "Estimates of the regression
@@ -37,7 +37,7 @@ class Slope:
 
 
 def slope(times: Sequence[float], values: Sequence[float]) -> Slope | None:
-    """The line through the samples; ``None`` of fewer than eight."""
+    """The line through the samples; ``None`` for fewer than eight samples."""
     if len(times) < 8:
         return None
     some = np.unique(np.linspace(0, len(times) - 1, min(len(times), _MOST)).round().astype(int))

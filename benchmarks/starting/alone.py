@@ -1,4 +1,4 @@
-"""One rank of many without the others: what rank 0 sends is kept, and given to a rank that is started later.
+"""One rank of many without the others: messages of rank 0 are stored and given to a rank that starts later.
 
 All ranks make the same calls in the same order, so what rank 0 broadcasts is what any other rank gets.  Rank 0 gets
 as many values as there are ranks where it gathers them: copies of its own, so that they take the memory that they
@@ -19,7 +19,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Alone:
-    """A Communicator of one rank.
+    """A Communicator for one rank without the others.
 
     Args:
         rank: this rank.
@@ -32,7 +32,7 @@ class Alone:
     """
 
     name = "alone"
-    detail = "one rank of many, the others are not there"
+    detail = "this process runs one rank of many; the other ranks do not exist"
     local_rank = 0
 
     def __init__(self, rank: int, world_size: int, sent: Path) -> None:
@@ -42,10 +42,10 @@ class Alone:
         self._sent = sent.open("wb" if rank == 0 else "rb")
 
     def barrier(self) -> None:
-        """Nobody is waited for."""
+        """Returns at once, without waiting for other ranks."""
 
     def broadcast_object(self, value: ValueT, root: int = 0) -> ValueT:
-        """What rank 0 has sent in this place."""
+        """The object that rank 0 has sent at this point."""
         if self.rank == 0:
             blob = pickle.dumps(value)
             self._sent.write(len(blob).to_bytes(8, "little") + blob)
@@ -56,22 +56,22 @@ class Alone:
         return value
 
     def gather_objects(self, value: ValueT, root: int = 0) -> list[ValueT] | None:
-        """A copy for each rank on rank 0; ``None`` elsewhere."""
+        """A copy of the object for each rank on rank 0; ``None`` on other ranks."""
         blob = pickle.dumps(value)
         self.gathered_bytes += len(blob)
         return [pickle.loads(blob) for _ in range(self.world_size)] if self.rank == 0 else None
 
     def allreduce(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor itself."""
+        """Returns the tensor unchanged."""
         return tensor
 
     def gradient_reducer(self, size_bytes: int) -> GradientReducer:
-        """One that does nothing."""
+        """A gradient reducer that does nothing."""
         return SingleReducer(size_bytes)
 
     def fail(self, message: str, exit_code: int) -> None:
-        """Nobody is told."""
+        """Does nothing, as there are no other ranks."""
 
     def close(self) -> None:
-        """No more calls."""
+        """Does nothing."""
         self._sent.close()

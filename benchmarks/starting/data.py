@@ -1,4 +1,4 @@
-"""A published data set without its terabytes: one real file of each kind, and all names of the others for it.
+"""A published data set without its terabytes: one real file of each kind, under the names of all its files.
 
 Every file of the data set exists under its name, so that everything which looks for files finds them: the first of a
 split is written by the format itself, the others are symbolic links to it.  Flat binary records are a sparse file with
@@ -25,7 +25,7 @@ from dlio_torch.formats.core.format import Format
 
 @dataclass(frozen=True)
 class Smaller:
-    """What is less than published, so that a file can be written in a moment.
+    """A quantity that is smaller than published, so that a file can be written quickly.
 
     Attributes:
         options: of the command line; they change the size of samples, not how many there are.
@@ -51,14 +51,14 @@ SMALLER = {
 
 
 def arguments(recipe: str, root: Path) -> list[str]:
-    """Options of a start of ``recipe`` as published, its data below ``root``."""
+    """Options of a start of ``recipe`` as published, with its data below ``root``."""
     smaller = SMALLER.get(recipe, Smaller())
     quiet = ("output.progress=false", "storage.limits=off")
     return [f"recipe={recipe}", "scale=paper", f"dataset.root={root}", *smaller.options, *quiet]
 
 
 def make(recipe: str, root: Path) -> Config:
-    """Write the data set of ``recipe`` below ``root``; returns the configuration."""
+    """Writes the data set of ``recipe`` below ``root``; returns the configuration."""
     config = compose(arguments(recipe, root), environ={}).config
     fmt = registry.create(config.dataset, config.seed)
     if fmt.needs_files:
@@ -91,5 +91,5 @@ def _split(manifest: Manifest, fmt: Format, stored: int) -> None:
 
 
 def _sparse(fmt: Format, file: BinaryIO, stream: int, first: int, count: int, *_: Any) -> None:
-    """All records of a flat file, as a hole."""
+    """Creates all records of a flat file as a hole."""
     file.truncate(int(count * fmt.sample_bytes()))

@@ -1,4 +1,4 @@
-"""How the index of one rank grows while its share stays: with all samples, all files and all ranks."""
+"""Measures the growth of one rank's index at a constant share: with all samples, all files and all ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BY_SAMPLES = tuple(KINDS)[:2]
 
 @dataclass(frozen=True)
 class Point:
-    """Of a sweep: one rank, the last, of so many."""
+    """A point of the sweep: the last rank of a number of ranks."""
 
     samples: int
     files: int
@@ -41,7 +41,7 @@ class Point:
 
 
 def with_ranks(most: int) -> list[Point]:
-    """More ranks, and with them samples and files, so that the share of each rank stays."""
+    """More ranks with more samples and files, so that the share of each rank is constant."""
     ranks = [1]
     while ranks[-1] < most:
         ranks.append(min(most, 8 * ranks[-1]))
@@ -49,12 +49,12 @@ def with_ranks(most: int) -> list[Point]:
 
 
 def with_samples(powers: Sequence[int]) -> list[Point]:
-    """More samples in as many files for as many ranks; a rank reads as many in an epoch."""
+    """More samples in the same number of files and ranks; a rank reads the same number per epoch."""
     return [Point(1 << power, 1024, 64) for power in powers]
 
 
 def rows(sweep: str, points: Sequence[Point], kinds: Sequence[str]) -> Iterator[Row]:
-    """Bytes and seconds at each point, and what a sample or a rank more adds."""
+    """Bytes and seconds at each point, and the growth per additional sample or rank."""
     for kind in kinds:
         found = []
         for point in points:

@@ -1,4 +1,4 @@
-"""What a rank keeps to know which samples it reads, where, and in which order: bytes and seconds."""
+"""Measures the index of a rank (its samples, their files and order): bytes and seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlio_torch.formats.core.format import Format
 
 
 def index(config: Config, fmt: Format, rank: int, world_size: int) -> Any:
-    """Manifest and plan of a rank, and its first epoch under way: the first batch of sample numbers was taken."""
+    """The manifest and plan of a rank, with its first epoch begun: the first batch of sample numbers was taken."""
     manifest = generated_manifests(config, fmt)["train"]
     plan = train_sampler(config, manifest, rank, world_size, fmt)
     plan = plan.fetched if isinstance(plan, HeldPlan) else plan
@@ -30,7 +30,7 @@ def index(config: Config, fmt: Format, rank: int, world_size: int) -> Any:
 
 
 def index_of(config: Config, fmt: Format, rank: int, world_size: int) -> dict[str, Any]:
-    """Seconds, bytes kept, and bytes at the most while it is made."""
+    """Seconds, bytes kept, and peak bytes of the index."""
     began = time.perf_counter()
     index(config, fmt, rank, world_size)
     seconds = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""One rank of many, from the start of its process to its first batch, looked at from inside.
+"""Measures one rank of many from inside, from the start of its process to its first batch.
 
     python -m benchmarks.starting.rank STARTED RANK WORLD_SIZE SENT OUTPUT ARGUMENTS...
 
@@ -21,14 +21,14 @@ Figures = dict[str, Any]
 
 
 class Marks:
-    """When something was done, and how much memory the process had then."""
+    """Times at which phases ended, and the memory of the process then."""
 
     def __init__(self, started_ns: int) -> None:
         self._last_ns = started_ns
         self.figures: Figures = {}
 
     def done(self, what: str) -> None:
-        """``what`` was done since the last mark."""
+        """Records that the phase ``what`` has ended."""
         now = time.perf_counter_ns()
         self.figures[f"{what}_s"] = (now - self._last_ns) * 1e-9
         self.figures[f"{what}_rss"] = _rss()
@@ -36,7 +36,7 @@ class Marks:
 
 
 def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: list[str]) -> Figures:
-    """See the module; figures, or ``error`` where the tool refuses so many ranks."""
+    """Prints the figures, or ``error`` if the tool refuses this number of ranks."""
     from benchmarks.starting.alone import Alone
     from benchmarks.starting.index import index_of
     from dlio_torch.config.compose import compose
@@ -98,7 +98,7 @@ def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: lis
 
 
 def _rss() -> int:
-    """Resident memory, without what is mapped from files: libraries are shared, and the page cache is no one's."""
+    """Resident memory without mapped files, which are shared (libraries) or page cache."""
     return status("RssAnon")
 
 

@@ -1,4 +1,4 @@
-"""What rank 0 does with the results of all ranks: memory and time of gathering, adding up and writing them.
+"""Measures how rank 0 processes the results of all ranks: memory and time of gathering, summing and writing.
 
 python -m benchmarks.starting.results RANKS STEPS FOLDER
 """
@@ -22,7 +22,7 @@ from dlio_torch.train.steps import STEP_DTYPE, TRAIN, write_steps
 
 
 def result(steps: int) -> RankResult:
-    """Of a rank that did so many steps of 10 ms in one epoch."""
+    """Result of a rank that took a number of steps of 10 ms in one epoch."""
     made = np.zeros(steps, STEP_DTYPE)
     made["epoch"], made["step"], made["phase"], made["samples"] = 1, np.arange(1, steps + 1), TRAIN, 4
     made["start_ns"] = np.arange(steps) * 10_000_000
@@ -32,7 +32,7 @@ def result(steps: int) -> RankResult:
 
 
 def main(ranks: int, steps: int, folder: Path) -> dict[str, float]:
-    """See the module; seconds and bytes."""
+    """Prints seconds and bytes."""
     config = compose(["recipe=minimal", "scale=paper"], environ={}).config
     blob = pickle.dumps(result(steps))
     before, began = status("VmRSS"), time.perf_counter()
