@@ -110,7 +110,7 @@ def _words(setting: Setting, folder: Path, *more: str) -> list[str]:
         "checkpoint=none", f"dataset.num_files={setting.files}", f"dataset.samples_per_file={setting.samples}",
         f"dataset.fields.0.shape=[{setting.edge},{setting.edge}]", "dataset.fields.0.dtype=uint8",
         f"train.batch_size={setting.batch}", f"train.epochs={setting.epochs}", "train.warmup_steps=0",
-        "output.progress=false", "storage.limits=off", f"dataset.root={_ours(setting, folder)}", *more,
+        "output.progress=false", "storage.limits=off", "cache=as_is", f"dataset.root={_ours(setting, folder)}", *more,
     ]  # fmt: skip
 
 

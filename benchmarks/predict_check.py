@@ -48,7 +48,7 @@ COMMON = (
     "train.batch_size=4", "train.warmup_steps=8", f"dataset.fields.0.shape=[{EDGE},{EDGE}]",
 )  # fmt: skip
 ALONE = ("checkpoint=none", "train.allreduce_bytes=0", "train.eval_every_steps=0",
-        "train.eval_every_epochs=0", "train.epochs=1", "trace.posix=true", "output.progress=false",
+        "train.eval_every_epochs=0", "train.epochs=1", "trace.posix=true", "output.progress=false", "cache=as_is",
         "scale=tiny", "train.batch_size=1", "train.batch_scope=rank")  # fmt: skip
 
 
@@ -77,8 +77,8 @@ class Published:
 def cases() -> Iterator[Case]:
     step, ahead = "compute.step_s=20ms", "loader.num_workers=1"
     yield Case("page cache, no worker", (step, "cache=warm"))
-    yield Case("device, no worker", (step,), device_s=0.0015)
-    yield Case("device, a worker", (step, ahead), device_s=0.0025)
+    yield Case("device, no worker", (step, "cache=as_is"), device_s=0.0015)
+    yield Case("device, a worker", (step, ahead, "cache=as_is"), device_s=0.0025)
     uneven = ("compute.distribution=gamma", "compute.stdev_s=10ms", "train.allreduce_bytes=4096")
     yield Case("uneven steps, allreduce", (step, *uneven, "cache=warm"))
     yield Case("cores, a worker", (step, ahead, "compute.preprocess_s=4ms", "cache=warm"))

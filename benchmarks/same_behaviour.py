@@ -131,6 +131,7 @@ def outcome(way: Way, checkout: Path, folder: Path) -> Outcome:
         f"recipe={way.recipe}",
         "scale=tiny",
         f"{_LOADER}={way.workers}",
+        "cache=as_is",  # what older checkouts do by default
         "trace.posix=true",
         "generate.checksum=true",
         "output.progress=false",

@@ -53,7 +53,7 @@ SMALLER = {
 def arguments(recipe: str, root: Path) -> list[str]:
     """Options of a start of ``recipe`` as published, with its data below ``root``."""
     smaller = SMALLER.get(recipe, Smaller())
-    quiet = ("output.progress=false", "storage.limits=off")
+    quiet = ("output.progress=false", "storage.limits=off", "cache=as_is")
     return [f"recipe={recipe}", "scale=paper", f"dataset.root={root}", *smaller.options, *quiet]
 
 

@@ -71,7 +71,7 @@ def main(started_ns: int, rank: int, world_size: int, sent: Path, arguments: lis
             size = check_generated_data(context, prepared)
             marks.done("data")
             files = DataFiles(fmt, manifests.values(), size, OnceFiles(config, fmt).paths)
-            prepare_cache(context, config, files, 1, cleanup)
+            prepare_cache(context, config, "as_is", files, 1, cleanup)
             marks.done("cache")
             order = plan_order(config, fmt, manifests, rank, world_size)
             loaders = assemble(config, fmt, manifests, order, NULL)

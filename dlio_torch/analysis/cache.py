@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dlio_torch.config.schema import Config
+from dlio_torch.config.schema import CacheGoal, Config
 from dlio_torch.formats.core.registry import facts
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.storage.cache_state import CachePreparation, DataSize
@@ -85,6 +85,7 @@ def maps_files(config: Config) -> bool:
 
 def cache_summary(
     config: Config,
+    goal: CacheGoal,
     size: DataSize,
     prepared: Sequence[CachePreparation],
     epochs: Sequence[Sequence[Mapping[str, Any]]],
@@ -96,6 +97,7 @@ def cache_summary(
 
     Args:
         config: the resolved configuration.
+        goal: state into which the page cache was brought.
         size: of the data.
         prepared: what was done before epochs.
         epochs: ``epochs`` of the summary: for each rank, its epochs; none where batches came from memory.
@@ -103,7 +105,7 @@ def cache_summary(
         can_read_direct: whether the format could read past the page cache.
 
     Returns:
-        ``state``, ``every_epoch`` and ``direct_io`` as configured; ``file_system``; ``files``, ``bytes``,
+        ``state``, ``every_epoch`` and ``direct_io`` as configured; ``goal``; ``file_system``; ``files``, ``bytes``,
         ``memory_bytes`` and ``fits_in_memory`` of the data; ``prepared``, a dictionary for each
         :class:`~dlio_torch.storage.cache_state.CachePreparation`; ``epochs``: bytes returned, delivered, their ratio,
         summed over ranks; ``warnings``: sentences for the user.  None where not known.
@@ -113,6 +115,7 @@ def cache_summary(
     shares = _epochs(epochs, missing, device, mapped=maps_files(config))
     figures: dict[str, Any] = {
         "state": config.cache.state,
+        "goal": goal,
         "every_epoch": config.cache.every_epoch,
         "direct_io": config.dataset.direct_io,
         "file_system": mount["file_system"],
@@ -124,9 +127,13 @@ def cache_summary(
         "prepared": [asdict(preparation) for preparation in prepared],
         "epochs": shares,
     }
-    return {**figures, "warnings": [*_not_reached(config, prepared), *_untold(config, mount, device),
-                                  *_not_from_device(config, size, shares), *_memory(config, size, shares, mount,
-                                                                                    can_read_direct)]}  # fmt: skip
+    warnings = [
+        *_not_reached(config, goal, prepared),
+        *_untold(config, mount, device),
+        *_not_from_device(config, goal, size, shares),
+        *_memory(config, goal, size, shares, mount, can_read_direct),
+    ]
+    return {**figures, "warnings": warnings}
 
 
 def share_of(epochs: Sequence[Mapping[str, Any]]) -> float | None:
@@ -165,8 +172,8 @@ def _epochs(
     return rows
 
 
-def _not_reached(config: Config, prepared: Sequence[CachePreparation]) -> list[str]:
-    state = config.cache.state
+def _not_reached(config: Config, goal: CacheGoal, prepared: Sequence[CachePreparation]) -> list[str]:
+    label = _label(config, goal)
     missed = [
         (preparation, preparation.cached_share)
         for preparation in prepared
@@ -176,9 +183,15 @@ def _not_reached(config: Config, prepared: Sequence[CachePreparation]) -> list[s
         preparation, share = missed[0]
         others = f" (and before {len(missed) - 1} later epochs)" if len(missed) > 1 else ""
         problem = f"{100 * share:.0f} % of the data were in the page cache when epoch {preparation.epoch} began{others}"
-        return [f"cache={state} was not reached: {problem}; {preparation.why}"]
-    untold = [preparation for preparation in prepared if preparation.cached_share is None and state != "as_is"]
-    return [f"cache={state} was prepared, but cannot be checked: {untold[0].why}"] if untold else []
+        return [f"{label} was not reached: {problem}; {preparation.why}"]
+    untold = [preparation for preparation in prepared if preparation.cached_share is None and goal != "as_is"]
+    return [f"{label} was prepared, but cannot be checked: {untold[0].why}"] if untold else []
+
+
+def _label(config: Config, goal: CacheGoal) -> str:
+    """``cache=cold``, or ``cache=auto (cold)`` where the option leaves the state to the tool."""
+    state = config.cache.state
+    return f"cache={state}" if state == goal else f"cache={state} ({goal})"
 
 
 def _untold(config: Config, mount: Mapping[str, Any], device: bool) -> list[str]:
@@ -190,9 +203,9 @@ def _untold(config: Config, mount: Mapping[str, Any], device: bool) -> list[str]
     ]
 
 
-def _not_from_device(config: Config, size: DataSize, shares: Sequence[Mapping[str, Any]]) -> list[str]:
+def _not_from_device(config: Config, goal: CacheGoal, size: DataSize, shares: Sequence[Mapping[str, Any]]) -> list[str]:
     """Warns if the device delivered too little after a cold cache was reached."""
-    if config.cache.state != "cold" or size.bytes == 0:
+    if goal != "cold" or size.bytes == 0:
         return []
     for epoch in shares if config.cache.every_epoch else shares[:1]:
         if epoch["read_bytes"] is None or not epoch["rchar_bytes"]:
@@ -201,15 +214,16 @@ def _not_from_device(config: Config, size: DataSize, shares: Sequence[Mapping[st
         share = epoch["read_bytes"] / fresh
         if share < _FROM_CACHE:
             return [
-                f"cache=cold, but the device delivered only {100 * share:.0f} % of the {format_size(fresh)} of data "
-                f"that epoch {epoch['epoch']} read: either the data came back into the page cache, or the run reads "
-                "the same bytes repeatedly"
+                f"{_label(config, goal)}, but the device delivered only {100 * share:.0f} % of the "
+                f"{format_size(fresh)} of data that epoch {epoch['epoch']} read: either the data came back into the "
+                "page cache, or the run reads the same bytes repeatedly"
             ]
     return []
 
 
 def _memory(
     config: Config,
+    goal: CacheGoal,
     size: DataSize,
     shares: Sequence[Mapping[str, Any]],
     mount: Mapping[str, Any],
@@ -221,14 +235,14 @@ def _memory(
             f"{mount['file_system']} keeps its files in memory: the result shows memory, not storage; place the data "
             "set on another file system"
         ]
-    if config.cache.state == "warm" or config.dataset.direct_io or not size.fits or size.room_bytes is None:
+    if goal == "warm" or config.dataset.direct_io or not size.fits or size.room_bytes is None:
         return []
     share = share_of(shares)
     if not any(epoch["rchar_bytes"] for epoch in shares) or (share is not None and share >= COLD):
         return []
-    if config.cache.state == "cold" and (config.cache.every_epoch or len(shares) == 1):
+    if goal == "cold" and (config.cache.every_epoch or len(shares) == 1):
         return []  # what little came from the device is said elsewhere
-    ways = ["set cache=cold cache.every_epoch=true"]
+    ways = ["set cache.every_epoch=true" if goal == "cold" else "set cache=cold cache.every_epoch=true"]
     if can_read_direct:
         ways.append("dataset.direct_io=true")
     ways.append("or use a data set larger than memory")

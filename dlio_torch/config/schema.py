@@ -26,6 +26,7 @@ from dlio_torch.config.schema_dataset import (
 from dlio_torch.config.schema_reading import (
     AccessConfig,
     CacheConfig,
+    CacheGoal,
     LoaderConfig,
     StageConfig,
     StorageConfig,
@@ -50,6 +51,7 @@ from dlio_torch.config.schema_training import (
 __all__ = [
     "AccessConfig",
     "CacheConfig",
+    "CacheGoal",
     "CheckpointConfig",
     "CheckpointFileConfig",
     "ComputeConfig",
@@ -106,3 +108,12 @@ class Config:
     )
     scale: ScaleConfig = opt(ScaleConfig, "limits that shrink the published amount of data, steps and compute")
     expect: list[ExpectConfig] = opt([], "published figures, with which a run is compared")
+
+    @property
+    def cache_goal(self) -> CacheGoal:
+        """The state of the page cache that ``cache.state`` asks for."""
+        if self.cache.state != "auto":
+            return self.cache.state
+        # Files of a user are left alone, and an application that stages finds its fresh copies in memory.
+        left = self.dataset.path is not None or self.stage.dir is not None or self.dataset.direct_io
+        return "as_is" if left else "cold"

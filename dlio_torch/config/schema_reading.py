@@ -163,14 +163,19 @@ class LoaderConfig:
         return self.prefetch_factor or 2
 
 
+CacheGoal = Literal["cold", "warm", "as_is"]
+"""State of the page cache when training begins."""
+
+
 @dataclass(frozen=True)
 class CacheConfig:
     """State of the page cache when training begins."""
 
-    state: Literal["cold", "warm", "as_is"] = opt(
-        "as_is",
-        "page cache before training; cold: the data are evicted; warm: all data are read once; as_is: nothing"
-        " is changed",
+    state: Literal["auto", "cold", "warm", "as_is"] = opt(
+        "auto",
+        "page cache before training; cold: the data are evicted; warm: all data are read once; as_is: nothing is "
+        "changed; auto: cold for generated data, as_is for existing data (dataset.path), for staged copies, and with "
+        "dataset.direct_io",
     )
     every_epoch: bool = opt(
         False,

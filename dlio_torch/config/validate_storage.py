@@ -123,7 +123,7 @@ def _needs_of_reads(config: Config) -> Iterator[_Need]:
         key = facts.key(facts.unmapped[0])
         yield _Need("maps", key, "cannot map files into memory (mmap)", f"set {key}={facts.unmapped[1]}")
     uncached = "does not keep files in the page cache of this machine"
-    if config.cache.state != "as_is":
+    if config.cache.state not in ("auto", "as_is"):
         yield _Need("page_cache", "cache.state", uncached, "set cache.state=as_is")
     if config.cache.every_epoch:
         yield _Need("page_cache", "cache.every_epoch", uncached, "set cache.every_epoch=false")

@@ -47,7 +47,7 @@ def write_summary(context: RunContext, trained: TrainedRun, ranks: list[RankResu
         epochs = [] if in_memory else summary["epochs"]
         can_read_direct = context.format.reads_direct
         summary["cache"] = cache_summary(
-            config, cache.size, cache.prepared, epochs, written.mount, can_read_direct=can_read_direct
+            config, cache.goal, cache.size, cache.prepared, epochs, written.mount, can_read_direct=can_read_direct
         )
     return write_results(
         written.directory, config, summary, {rank: result.train.steps for rank, result in enumerate(ranks)}

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dlio_torch.config.schema import Config
+from dlio_torch.config.schema import CacheGoal, Config
 from dlio_torch.data.dataset.data_files import DataFiles
 from dlio_torch.data.dataset.manifest import Manifest, data_folder
 from dlio_torch.data.dataset.once import OnceFiles
@@ -18,6 +19,7 @@ from dlio_torch.execution.staged_data import staged_files, staged_manifests
 from dlio_torch.report.cache_text import prepared_line
 from dlio_torch.storage.cache_state import CachedFiles, CacheKeeper
 from dlio_torch.storage.local.cache_process import CacheProcess
+from dlio_torch.storage.local.eviction import MEMORY_FILE_SYSTEMS
 from dlio_torch.storage.staging import Stager
 
 
@@ -79,27 +81,35 @@ def open_training_data(
         files = DataFiles(fmt, manifests.values(), written.data_bytes, OnceFiles(config, fmt).paths)
     else:
         files = staged_files(stager, fmt, manifests)
-    cache = prepare_cache(context, config, files, written.planned.first_epoch, cleanup)
+    goal = context.comm.broadcast_object(_cache_goal(config, written.mount) if context.is_rank_zero else None)
+    cache = prepare_cache(context, config, goal, files, written.planned.first_epoch, cleanup)
     return TrainingData(manifests, folder, stager, cache)
 
 
-def prepare_cache(context: RunContext, config: Config, files: CachedFiles, epoch: int, cleanup: Cleanup) -> CacheKeeper:
-    """Bring the page cache into the state that ``cache.state`` names, before the first epoch.
+def _cache_goal(config: Config, mount: Mapping[str, Any]) -> CacheGoal:
+    in_memory = mount["file_system"] in MEMORY_FILE_SYSTEMS  # the page cache is the only copy: nothing can be evicted
+    return "as_is" if in_memory and config.cache.state == "auto" else config.cache_goal
+
+
+def prepare_cache(
+    context: RunContext, config: Config, goal: CacheGoal, files: CachedFiles, epoch: int, cleanup: Cleanup
+) -> CacheKeeper:
+    """Bring the data into a state of the page cache, before the first epoch.
 
     Args:
         context: the run.
         config: the experiment.
+        goal: the state.
         files: the files to prepare.
         epoch: the first epoch, from 1.
         cleanup: ends the process that prepares the page cache before later epochs.
     """
-    cache = config.cache
-    keeper = CacheKeeper(cache, files, context.comm)
+    keeper = CacheKeeper(goal, files, context.comm)
     with context.watchdog("the page cache to be measured and prepared"):
         state = keeper.prepare(epoch)
-    if context.is_rank_zero and cache.state != "as_is":
-        print(prepared_line(cache.state, state, keeper.size), file=sys.stderr)
-    if cache.every_epoch and config.trace.posix:
+    if context.is_rank_zero and goal != "as_is":
+        print(prepared_line(goal, state, keeper.size), file=sys.stderr)
+    if config.cache.every_epoch and config.trace.posix:
         # It starts before the recording of calls, which would otherwise take its calls for the run's.
         keeper.use(cleanup.closing(CacheProcess()))
     return keeper

@@ -96,9 +96,23 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
         f"reads: {format_size(samples * fmt.sample_bytes())} of tensors a rank, "
         f"about {format_size(samples * stored_bytes(fmt))} of stored data"
     )
+    if fmt.needs_files:
+        yield _page_cache(config)
     yield _checkpoints(config, steps, world_size)
     yield f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches a rank, beside torch"
     yield f"time: at least {format_duration(compute)} of emulated compute a rank, beside generating, reading and saving"
+
+
+def _page_cache(config: Config) -> str:
+    """State of the page cache when training begins, and so what the first epoch measures."""
+    words = {
+        "cold": "the data are evicted before training: the first epoch reads from the storage device",
+        "warm": "all data are read before training: the first epoch reads from memory",
+        "as_is": "left as it is: data that are in memory are read from there (cache=cold evicts them)",
+    }
+    if config.dataset.direct_io:
+        return "page cache: not used (dataset.direct_io=true)"
+    return f"page cache: {words[config.cache_goal]}"
 
 
 def _ranks(config: Config, world_size: int) -> str:

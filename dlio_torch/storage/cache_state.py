@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dlio_torch.config.schema import CacheConfig
+from dlio_torch.config.schema import CacheGoal
 from dlio_torch.environment.host import boot_id
 from dlio_torch.environment.memory_limits import cache_room
 from dlio_torch.environment.mounts import describe_mount
@@ -65,7 +65,7 @@ class CachePreparation:
         seconds: duration, measurement included.
         cached_share_before: share of the data in the page cache, 0 to 1, before the preparation.
         cached_share: the same when the epoch began.
-        reached: whether the state of ``cache.state`` was reached; ``None``: it is ``as_is``, or the share is unknown.
+        reached: whether the state of the goal was reached; ``None``: it is ``as_is``, or the share is unknown.
         why: reason that the state was not reached, or that the share is unknown.
     """
 
@@ -98,20 +98,19 @@ class CacheKeeper:
     """Prepares the page cache before epochs; all ranks make the same calls.
 
     Args:
-        config: the options of ``cache``.
+        goal: state into which the data are brought.
         files: the files to prepare.
         comm: the ranks.
         worker: runs this rank's tasks on the page cache; ``None``: this process.
 
     Attributes:
+        goal: as given.
         size: amount of data.
         prepared: one entry for each preparation, in order.
     """
 
-    def __init__(
-        self, config: CacheConfig, files: CachedFiles, comm: RankGroup, worker: CacheWorker | None = None
-    ) -> None:
-        self._config = config
+    def __init__(self, goal: CacheGoal, files: CachedFiles, comm: RankGroup, worker: CacheWorker | None = None) -> None:
+        self.goal = goal
         self._files = files
         self._comm = comm
         self._worker = worker or InProcess()
@@ -124,7 +123,7 @@ class CacheKeeper:
         self._worker = worker
 
     def prepare(self, epoch: int) -> CachePreparation:
-        """Bring the data into the cache state that ``cache.state`` names; returns the outcome on every rank.
+        """Bring the data into the state of the goal; returns the outcome on every rank.
 
         Raises:
             PreconditionError: ``cache.state=warm``, and the data are larger than the page cache can be.
@@ -135,14 +134,14 @@ class CacheKeeper:
         reached: bool | None = None
         refused = worst = None
         attempts = 0
-        while self._config.state != "as_is" and attempts < _ATTEMPTS and not reached:
+        while self.goal != "as_is" and attempts < _ATTEMPTS and not reached:
             time.sleep(_PAUSE_S * attempts)
-            refused = self._run("evict" if self._config.state == "cold" else "read")
+            refused = self._run("evict" if self.goal == "cold" else "read")
             attempts += 1
             share, worst = self._measure()
             if share is None:
                 break
-            reached = share <= TOLERANCE if self._config.state == "cold" else share >= 1 - TOLERANCE
+            reached = share <= TOLERANCE if self.goal == "cold" else share >= 1 - TOLERANCE
         why = self._why(share, reached, worst, refused)
         preparation = CachePreparation(epoch, attempts, time.perf_counter() - began, before, share, reached, why)
         self.prepared.append(preparation)
@@ -150,7 +149,7 @@ class CacheKeeper:
 
     def _require_room(self) -> None:
         size = self.size
-        if self._config.state == "warm" and size.fits is False and self._comm.rank == 0:
+        if self.goal == "warm" and size.fits is False and self._comm.rank == 0:
             raise PreconditionError(
                 f"cache.state=warm is not possible: the data have {format_size(size.bytes)}, but the page cache has "
                 f"room for only {format_size(size.room_bytes or 0)}",
@@ -183,7 +182,7 @@ class CacheKeeper:
                 why = f"the file system ({kind or 'unknown'}) does not report which pages are in the page cache"
             elif reached is False:
                 why = refused
-                if why is None and self._config.state == "cold" and worst is not None:
+                if why is None and self.goal == "cold" and worst is not None:
                     why = str(self._worker.run("why_cached", [worst])[0])
                 elif why is None:
                     why = "the system evicted pages as soon as they were read, because memory is short"

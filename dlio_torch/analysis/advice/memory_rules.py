@@ -72,8 +72,7 @@ def in_memory(evidence: Evidence) -> Iterator[Finding]:
 def cold_cache(evidence: Evidence) -> Iterator[Finding]:
     """Rule on runs whose bytes came from the page cache, so that their figures do not show the storage."""
     delivered, requested = evidence.number("io.device_read_share"), evidence.number("io.rchar_bytes")
-    cache = evidence.config.cache
-    if delivered is None or not requested or delivered > WARM or cache.state != "as_is":
+    if delivered is None or not requested or delivered > WARM or evidence.config.cache_goal != "as_is":
         return
     if evidence.figure("cache.warnings"):  # which say the same
         return

@@ -218,7 +218,7 @@ def test_compressed_data_are_decoded(tmp_path: Path) -> None:
 
 
 def test_data_that_left_the_page_cache_come_from_the_device(tmp_path: Path) -> None:
-    options = ("dataset.num_files=4", "dataset.fields.0.shape=[512,512]", "loader.read_threads=1")
+    options = ("dataset.num_files=4", "dataset.fields.0.shape=[512,512]", "loader.read_threads=1", "cache=as_is")
     warm = run(tmp_path, *options, name="warm")
     for path in (tmp_path / "data").rglob("*.h5"):
         with open(path, "rb") as file:

@@ -19,7 +19,8 @@ from figure_checks import check_figures
 from ranks import Ended, run_ranks
 
 from dlio_torch.analysis.step_metrics import summarise
-from dlio_torch.config.schema import CacheConfig, ComputeConfig, Config, DatasetConfig, FieldConfig
+from dlio_torch.config.compose import compose
+from dlio_torch.config.schema import ComputeConfig, Config, DatasetConfig, FieldConfig
 from dlio_torch.data.dataset.data_files import DataFiles
 from dlio_torch.data.dataset.manifest import check_present, generated_manifests
 from dlio_torch.dist.base import Communicator, SingleCommunicator
@@ -75,7 +76,7 @@ def keeper(folder: Path, state: Any, comm: Communicator | None = None, files: in
             path.write_bytes(os.urandom(MIB))
             path.with_suffix(".idx").write_bytes(os.urandom(100_000))
     data = DataFiles(fmt, manifests.values(), check_present(manifests, fmt))
-    return CacheKeeper(CacheConfig(state=state), data, comm or SingleCommunicator())
+    return CacheKeeper(state, data, comm or SingleCommunicator())
 
 
 def bins(folder: Path) -> list[Path]:
@@ -344,18 +345,45 @@ def test_a_run_from_memory_says_so_and_what_to_do(data: Path) -> None:
     assert len(summary["cache"]["warnings"]) == 1
     warning = summary["cache"]["warnings"][0]
     assert warning.startswith("the data (4.58 MiB) fit into the ")
-    assert warning.endswith(
-        "set cache=cold cache.every_epoch=true, dataset.direct_io=true, or use a data set larger than memory"
-    )
+    assert warning.endswith("set cache.every_epoch=true, dataset.direct_io=true, or use a data set larger than memory")
     assert f"warning: {warning}" in ended.stdout
     assert " from the device, epochs 2 to 3: 0.0 %" in ended.stdout
+
+
+def test_by_default_generated_data_are_evicted_and_files_of_a_user_are_left_alone(data: Path) -> None:
+    ended, summary = run(data, "train.epochs=1")
+    cache = summary["cache"]
+    assert (cache["state"], cache["goal"], len(cache["prepared"])) == ("auto", "cold", 1)
+    assert cache["prepared"][0]["attempts"] >= 1
+    assert "cache: cold: 4.58 MiB evicted in " in ended.stderr
+    mine = next(folder for folder in (data / "data").iterdir() if folder.is_dir())
+    ended, summary = run(data, "train.epochs=1", f"dataset.path={mine}")
+    cache = summary["cache"]
+    assert (cache["state"], cache["goal"]) == ("auto", "as_is")
+    assert [one["attempts"] for one in cache["prepared"]] == [0]
+    assert "evicted" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "goal"),
+    [
+        ([], "cold"),
+        (["dataset.path=/there"], "as_is"),
+        (["stage.dir=/fast"], "as_is"),
+        (["dataset=npy", "dataset.direct_io=true"], "as_is"),
+        (["cache=warm"], "warm"),
+        (["dataset.path=/there", "cache=cold"], "cold"),
+    ],
+)
+def test_what_auto_means(arguments: list[str], goal: str) -> None:
+    assert compose(["recipe=minimal", *arguments], environ={}).config.cache_goal == goal
 
 
 def test_direct_reads_come_from_the_device_with_the_right_content(data: Path) -> None:
     _, summary = run(data, "dataset.direct_io=true", "verify=true", "train.epochs=2")
     assert summary["verified_samples"] == 32
     cache = summary["cache"]
-    assert (cache["state"], cache["direct_io"], cache["warnings"]) == ("as_is", True, [])
+    assert (cache["state"], cache["direct_io"], cache["warnings"]) == ("auto", True, [])
     if summary["io"]["read_bytes"] is not None:
         assert all(epoch["device_read_share"] > 0.7 for epoch in cache["epochs"])
 

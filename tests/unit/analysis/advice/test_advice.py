@@ -271,7 +271,10 @@ FIRES: dict[str, tuple[dict[str, Any], tuple[str, str | None, str | None]]] = {
         {"settings": {"compute.mode": "spin", "compute.threads": 8}, **LATE},
         ("late_compute", "compute.threads", "4"),
     ),
-    "warm": ({"io__device_read_share": 0.01, "io__cached_share_before": 1.0}, ("cold_cache", "cache.state", "cold")),
+    "warm": (
+        {"settings": {"cache.state": "as_is"}, "io__device_read_share": 0.01, "io__cached_share_before": 1.0},
+        ("cold_cache", "cache.state", "cold"),
+    ),
 }
 
 

@@ -159,7 +159,7 @@ SIZE = DataSize(4, 4 * MIB, 64 * MIB)
 DISK = {"device": "/dev/vda", "file_system": "ext4"}
 SHARE = {"device": "server:/export", "file_system": "nfs4"}
 REACHED = CachePreparation(1, 1, 0.1, 1.0, 0.0, True, None)
-ROW = Config(dataset=DatasetConfig(samples_per_file=1))
+ROW = Config(dataset=DatasetConfig(samples_per_file=1), cache=CacheConfig(state="as_is"))
 
 
 def epoch(number: int, asked: int, delivered: int) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def cache_of(
     mount: dict[str, str] = DISK,
     size: DataSize = SIZE,
 ) -> dict[str, Any]:
-    return cache_summary(config, size, [prepared], [list(epochs), list(epochs)], mount)
+    return cache_summary(config, config.cache_goal, size, [prepared], [list(epochs), list(epochs)], mount)
 
 
 def cold(**options: Any) -> Config:
@@ -198,7 +198,9 @@ FITS = "the data (4 MiB) fit into the 64 MiB that the page cache can use"
          ["cache=cold, but the device delivered only 0 % of the 4 MiB"]),
         (cold(), REACHED, [ONCE, epoch(2, 2 * MIB, 0), epoch(3, 2 * MIB, 0)], DISK,
          [f"{FITS}, and the device delivered 33 % of the bytes read and memory the rest: the result shows the storage "
-          "only in part; to measure the storage, set cache=cold"]),
+          "only in part; to measure the storage, set cache.every_epoch=true"]),
+        (replace(ROW, cache=CacheConfig()), replace(REACHED, cached_share=None, reached=None, why="nobody tells"),
+         [ONCE], DISK, ["cache=auto (cold) was prepared, but cannot be checked: nobody tells"]),
         (ROW, REACHED, [epoch(1, 2 * MIB, 0)], DISK,
          [f"{FITS}, and the device delivered 0 % of the bytes read: the result shows memory; to measure"]),
         (ROW, REACHED, [epoch(1, 2 * MIB, 99 * MIB // 1000)], DISK,
@@ -277,7 +279,7 @@ def test_what_was_in_memory_before_did_not_come_from_the_device() -> None:
 
 
 def test_the_device_share_of_mapped_files_is_not_known() -> None:
-    mapped = Config(dataset=DatasetConfig(format="indexed_binary", binary=BinaryConfig(access="mmap")))
+    mapped = replace(ROW, dataset=DatasetConfig(format="indexed_binary", binary=BinaryConfig(access="mmap")))
     found = cache_of(mapped, REACHED, epoch(1, 1000, 2 * MIB))
     assert (found["epochs"][0]["device_read_share"], found["epochs"][0]["read_bytes"]) == (None, 4 * MIB)
     assert found["warnings"][0].startswith(f"{FITS}, and the device's share of the bytes read is not known")
