@@ -82,7 +82,7 @@ class TraceConfig:
         unit="B",
         minimum=65536,
     )
-    profiler: bool = opt(False, "write a torch.profiler trace for TensorBoard's profiler plugin")
+    profiler: bool = opt(False, "write for TensorBoard: scalars of each step, and a torch.profiler trace of some steps")
     horovod: bool = opt(
         False, "record Horovod's timeline on rank 0 and add it to the trace; its writer keeps one core of rank 0 busy"
     )

@@ -12,7 +12,7 @@ from dlio_torch.analysis import stalls
 from dlio_torch.analysis.advice.advise import advise, gather
 from dlio_torch.analysis.storage_share import against_limit
 from dlio_torch.config.schema import Config
-from dlio_torch.errors import DataError, DlioError
+from dlio_torch.errors import DataError, DlioError, MissingPackageError
 from dlio_torch.iotrace.events.budget_file import SpentBudget
 from dlio_torch.iotrace.events.call_names import CLASSES
 from dlio_torch.iotrace.events.event_files import ENDED_EARLY
@@ -25,6 +25,7 @@ from dlio_torch.iotrace.timeline.chrome_trace import write_trace
 from dlio_torch.iotrace.timeline.horovod_timeline import Timeline, read_timeline
 from dlio_torch.report.expect import compare
 from dlio_torch.report.run_tables import print_report
+from dlio_torch.report.tensorboard_scalars import write_scalars
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.syserrors import refused, silence_output, warn
 from dlio_torch.train.steps import EVAL, Steps, journal_of, write_steps
@@ -113,12 +114,20 @@ def _written(
                 directory.steps(rank).unlink(missing_ok=True)
                 journal_of(directory.steps(rank)).unlink(missing_ok=True)
 
+    def write_scalars_of_ranks() -> None:
+        try:
+            write_scalars(directory.tensorboard, steps, emulates=config.compute.emulated)
+        except MissingPackageError as error:
+            warn(f"{error.message}: {error.hint}")
+
     writers: dict[Path, Callable[[], None]] = {
         directory.summary: lambda: directory.write_json(directory.summary, summary),
         directory.steps(): write_steps_file,
     }
     if config.trace.spans or config.trace.posix or config.trace.horovod:
         writers[directory.trace] = write_trace_file
+    if config.trace.profiler:
+        writers[directory.tensorboard] = write_scalars_of_ranks
     for path, write in writers.items():
         try:
             write()

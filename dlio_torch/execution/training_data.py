@@ -81,13 +81,14 @@ def open_training_data(
         files = DataFiles(fmt, manifests.values(), written.data_bytes, OnceFiles(config, fmt).paths)
     else:
         files = staged_files(stager, fmt, manifests)
-    goal = context.comm.broadcast_object(_cache_goal(config, written.mount) if context.is_rank_zero else None)
+    goal = context.comm.broadcast_object(_cache_goal(config, written.mount))
     cache = prepare_cache(context, config, goal, files, written.planned.first_epoch, cleanup)
     return TrainingData(manifests, folder, stager, cache)
 
 
 def _cache_goal(config: Config, mount: Mapping[str, Any]) -> CacheGoal:
-    in_memory = mount["file_system"] in MEMORY_FILE_SYSTEMS  # the page cache is the only copy: nothing can be evicted
+    # Their page cache is the only copy, so nothing can be evicted.  Only rank 0 knows the mount.
+    in_memory = mount.get("file_system") in MEMORY_FILE_SYSTEMS
     return "as_is" if in_memory and config.cache.state == "auto" else config.cache_goal
 
 

@@ -21,5 +21,6 @@ RUN_FILES = (
     *("trace.json.gz", "horovod.json", "report.html"),
     *(f"events/{name}" for name in _EVENTS),
     *(f"tensorboard/rank{_ANY}.{_ANY}.pt.trace.json.gz", "tensorboard/.torch.*.tmp"),
+    f"tensorboard/rank{_ANY}/events.out.tfevents.*",
     f"turn-{_ANY}/",
 )

@@ -8,6 +8,7 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.iotrace.events.event_table import EventTable, read_events
 from dlio_torch.iotrace.timeline.chrome_trace import AMOUNTS
+from dlio_torch.ownership.names import FileNames
+from dlio_torch.ownership.run_files import RUN_FILES
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.order import OrderChecksum
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps, read_steps
@@ -121,6 +124,28 @@ def test_a_run_ends_well(everything: Done, application: Done) -> None:
         assert done.ended.running == ()
         assert "Traceback" not in done.ended.stderr
         assert done.directory.missing() == ()
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="the extra 'tensorboard' is not installed")
+def test_tensorboard_shows_the_steps(everything: Done) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    written = EventAccumulator(str(everything.directory.tensorboard / "rank0"), {"tensors": 0}).Reload()
+    curves = {tag: written.Tensors(tag) for tag in written.Tags()["tensors"]}
+    assert sorted(curves) == [
+        "accelerator/utilisation", "step/bytes", "step/duration_s", "step/wait_for_data_s", "throughput/bytes_per_s",
+        "throughput/samples_per_s",
+    ]  # fmt: skip
+    summary = everything.directory.read_json(everything.directory.summary)
+    values = {tag: [float(point.tensor_proto.float_val[0]) for point in points] for tag, points in curves.items()}
+    assert [point.step for point in curves["step/bytes"]] == list(range(1, summary["train"]["steps"] + 1))
+    assert sum(values["step/bytes"]) == summary["train"]["bytes"]
+    assert np.mean(values["step/wait_for_data_s"]) == pytest.approx(summary["step"]["fetch_s"]["mean"], rel=1e-5)
+    assert 0 < max(values["accelerator/utilisation"]) < 1.01
+    listed = FileNames(RUN_FILES)
+    written_files = [path for path in everything.directory.tensorboard.rglob("*") if path.is_file()]
+    assert len(written_files) == 2
+    assert all(listed.has_file(path.relative_to(everything.directory.path).parts) for path in written_files)
 
 
 def test_the_report_has_a_verdict_and_the_published_figures(everything: Done, application: Done) -> None:

@@ -18,12 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
+from dlio_torch.report.tensorboard_scalars import write_scalars
+from dlio_torch.train.steps import STEP_DTYPE, TRAIN
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch_tb_profiler") is None, reason="the extra 'tensorboard' is not installed"
@@ -82,10 +85,10 @@ def tensorboard(logdir: Path, log: Path) -> Iterator[int]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def ask(port: int, route: str, **query: str) -> Any:
+def ask(port: int, route: str, plugin: str = "pytorch_profiler", **query: str) -> Any:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request("GET", f"/data/plugin/pytorch_profiler/{route}?{urllib.parse.urlencode(query)}")
+        connection.request("GET", f"/data/plugin/{plugin}/{route}?{urllib.parse.urlencode(query)}")
         answer = connection.getresponse()
         body = answer.read()
         assert answer.status == 200, (route, query, answer.status, body[:300])
@@ -98,6 +101,11 @@ def ask(port: int, route: str, **query: str) -> Any:
 def test_the_plugin_lists_the_run_and_shows_the_time_of_the_loader(tmp_path: Path) -> None:
     logdir = tmp_path / "tensorboard"
     make_profile(logdir, rank=0)
+    steps = np.zeros(3000, STEP_DTYPE)
+    steps["phase"], steps["epoch"], steps["start_ns"] = TRAIN, 1, np.arange(3000) * 20_000_000
+    steps["fetch_ns"], steps["requested_ns"], steps["samples"] = 5_000_000, 15_000_000, 4
+    steps["compute_ns"] = 15_000_000
+    write_scalars(logdir, {0: steps}, emulates=True)
     with tensorboard(logdir, tmp_path / "log") as port:
         deadline = time.monotonic() + 120
         while not (listed := ask(port, "runs"))["runs"] or listed["loading"]:
@@ -125,3 +133,10 @@ def test_the_plugin_lists_the_run_and_shows_the_time_of_the_loader(tmp_path: Pat
         titles = {event["args"]["name"].split(" (")[0] for event in events if event["name"] == "process_name"}
         assert "rank 0 loader worker 0" in titles
         assert [event["name"] for event in events if event.get("cat") == "app"].count("read") >= 2
+
+        # The page of the scalars is TensorBoard's own, and needs no network.
+        curve = ask(port, "scalars", plugin="scalars", run="rank0", tag="accelerator/utilisation")
+        assert [point[1] for point in curve] == list(range(3, 3001, 3))
+        assert {round(point[2], 5) for point in curve} == {0.75}
+        rates = ask(port, "scalars", plugin="scalars", run="rank0", tag="throughput/samples_per_s")
+        assert {round(point[2]) for point in rates} == {200}
