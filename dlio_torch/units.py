@@ -8,6 +8,7 @@ Every parser raises :class:`ValueError` with one line that says what was expecte
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -110,6 +111,19 @@ def format_duration(seconds: float) -> str:
     if magnitude >= 1e-6:
         return f"{_digits(seconds * 1e6)} µs"
     return f"{_digits(seconds * 1e9)} ns"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, in the singular for one: ``"1 step"``, ``"1,250 steps"``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def format_number(value: float) -> str:
+    """A number with four significant digits and without an exponent: ``"9.55"``, ``"1,250"``, ``"0.0004"``."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    text = f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}" if value else "0"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def format_rate(bytes_per_s: float) -> str:

@@ -25,6 +25,7 @@ shares are means over ranks.  ``None`` (JSON ``null``) means not measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ SHARES = (*PARTS, "between_epochs")
 
 _MIB = 1024.0 * 1024.0
 _S = 1e-9
+_BATCHES = 10  # of steps, for the confidence interval of the utilisation
+_T_95 = 2.262  # Student's t for a confidence of 95 % and nine degrees of freedom
 
 
 def summarise(
@@ -92,6 +95,7 @@ def summarise(
         "au": {
             "mean": float(np.mean(known)) if known else None,
             "min": min(known, default=None),
+            "ci95": _au_interval(measured, known),
             "per_rank": au,
             "definition": "requested compute time / elapsed time of the measured steps",
             "why": why or (None if emulated else "no compute was emulated"),
@@ -105,6 +109,24 @@ def summarise(
         "io": _io(io, len(ranks)),
         **given,
     }
+
+
+def _au_interval(measured: Sequence[RankSteps], known: Sequence[float]) -> list[float] | None:
+    """Confidence interval (95 %) of the mean utilisation, by batch means; None for fewer than 20 steps.
+
+    The steps of each rank are cut into ten batches of neighbours, whose utilisations (means over ranks) are taken for
+    independent (method of batch means, Law and Kelton, Simulation Modeling and Analysis).
+    """
+    if not known or min(rank.train.size for rank in measured) < 2 * _BATCHES:
+        return None
+    ratios = []
+    for rank in measured:
+        first = np.linspace(0, rank.train.size, _BATCHES, endpoint=False).astype(int)
+        spent = np.add.reduceat(rank.train_duration, first)
+        ratios.append(np.add.reduceat(rank.train["requested_ns"], first) / np.maximum(spent, 1))
+    half = _T_95 * float(np.mean(ratios, axis=0).std(ddof=1)) / math.sqrt(_BATCHES)
+    mean = float(np.mean(known))
+    return [max(0.0, mean - half), mean + half]
 
 
 def _phase(ranks: Sequence[RankSteps], phase: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from dlio_torch.execution.preparation import (
 from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.preflight.data_space import data_space_problem
 from dlio_torch.preflight.rank_agreement import check_ranks_agree
+from dlio_torch.report.scale_text import scale_line
 from dlio_torch.supervision.crashes import report_crashes
 
 
@@ -69,9 +70,8 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
 def run_phases(context: RunContext, phases: Sequence[str]) -> ThresholdMissed | None:
     """Run the phases on this rank; returns the threshold that the run missed, the same on every rank."""
     report_crashes(context.line_prefix)
-    if context.is_rank_zero:
-        for note in context.composed.notes:
-            print(f"scale: {note}", file=sys.stderr)
+    if context.is_rank_zero and context.composed.notes:
+        print(scale_line(context.composed.config.scale.name, context.composed.notes), file=sys.stderr)
     prepared = prepare(context, phases)
     if "train" not in phases:
         check_data_space(context, prepared)

@@ -23,6 +23,7 @@ from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.live_rates import LiveRates
 from dlio_torch.train.position import SavedPositions
 from dlio_torch.train.result import Seen, TrainResult
 from dlio_torch.train.steps import StepLog
@@ -152,7 +153,8 @@ def _run_loop(
         rank=rank,
         events=directory.events if config.trace.spans else None,
     )
-    with context.progress.task("training", "steps") as update:
+    rates = LiveRates(log, context.comm.world_size, emulates=config.compute.emulated)
+    with context.progress.task("training", "steps", rates.text) as update:
         instruments = Instruments(log, written.recorder, profiler, update)
         return Trainer(config.train, context.comm, stages, instruments, start, hooks).run()
 

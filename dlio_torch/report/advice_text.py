@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from dlio_torch.report.terminal import unbroken
+
 MOST = 5
 
 
@@ -19,14 +21,14 @@ def draw_advice(console: Console, advice: Mapping[str, Any]) -> None:
         console: where to.
         advice: what :func:`dlio_torch.analysis.advice.advise.advise` gave.
     """
-    console.print(advice["conclusion"])
+    console.print(unbroken(advice["conclusion"]))
     items = advice["items"]
     if items:
         table = Table.grid(padding=(0, 1, 0, 0))
         table.add_column(justify="right", no_wrap=True)
         table.add_column(overflow="fold")
         for number, item in enumerate(items[:MOST], 1):
-            table.add_row(f"{number}.", f"{item['text']}{needed(item)}")
+            table.add_row(f"{number}.", unbroken(f"{item['text']}{needed(item)}"))
         console.print(Padding(table, (0, 0, 0, 2)))
     if len(items) > MOST:
         console.print(f"  and {len(items) - MOST} more pieces of advice in summary.json")

@@ -17,7 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dlio_torch.analysis.summary_figures import find
 from dlio_torch.config.schema import ExpectConfig
+from dlio_torch.report.run_verdict import percent
+from dlio_torch.units import format_duration, format_number, format_rate, format_size
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,16 @@ def compare(expect: Sequence[ExpectConfig], summary: Mapping[str, Any]) -> list[
         for expected in expect
     ]
     return sorted(rows, key=_severity, reverse=True)
+
+
+def figure_text(metric: str, value: float | None) -> str:
+    """The value of a metric with a unit that people read: ``505 KiB``, ``12.0 ms``, ``97.3 %``; ``-`` for None."""
+    if value is None:
+        return "-"
+    figure = find(".".join(_path(metric)))
+    unit = "" if figure is None else figure.unit
+    shown = {"s": format_duration, "B": format_size, "B/s": format_rate, "share": percent}
+    return shown.get(unit, format_number)(value)
 
 
 def lookup(summary: Mapping[str, Any], metric: str) -> float | None:

@@ -32,25 +32,35 @@ class Progress:
         self._enabled = enabled
 
     @contextlib.contextmanager
-    def task(self, name: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-        """Starts a progress display; returns the function that updates it with the amounts done and in all."""
+    def task(self, name: str, unit: str, detail: Callable[[], str] = str) -> Iterator[Callable[[int, int], None]]:
+        """Starts a progress display; returns the function that updates it with the amounts done and in all.
+
+        Args:
+            name: of the task.
+            unit: of the amounts.
+            detail: gives further text for each drawing.
+        """
         if not self._enabled:
             yield _nothing
         elif self._stream.isatty():
-            with self._bar(name, unit) as update:
+            with self._bar(name, unit, detail) as update:
                 yield update
         else:
-            yield self._lines(name, unit)
+            yield self._lines(name, unit, detail)
 
     @contextlib.contextmanager
-    def _bar(self, name: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    def _bar(self, name: str, unit: str, detail: Callable[[], str]) -> Iterator[Callable[[int, int], None]]:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        columns = (TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+        columns = (TextColumn(name), BarColumn(20), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
         with Bar(
-            *columns, TimeRemainingColumn(), console=Console(file=self._stream), auto_refresh=False, transient=True
+            *columns,
+            TextColumn("{task.description}"),
+            console=Console(file=self._stream),
+            auto_refresh=False,
+            transient=True,
         ) as bar:
             task = bar.add_task("", total=None)
             last = 0
@@ -60,11 +70,11 @@ class Progress:
                 now = time.perf_counter_ns()
                 if now - last >= _BAR_NS:
                     last = now
-                    bar.update(task, completed=done, total=total, refresh=True)
+                    bar.update(task, completed=done, total=total, description=detail(), refresh=True)
 
             yield update
 
-    def _lines(self, name: str, unit: str) -> Callable[[int, int], None]:
+    def _lines(self, name: str, unit: str, detail: Callable[[], str]) -> Callable[[int, int], None]:
         start = last = time.perf_counter_ns()
 
         def update(done: int, total: int) -> None:
@@ -74,6 +84,7 @@ class Progress:
                 last = now
                 left = (now - start) * 1e-9 * (total - done) / done if done else None
                 remaining = f", about {left:.0f} s left" if left is not None else ""
-                print(f"{name}: {done} of {total} {unit}{remaining}", file=self._stream, flush=True)
+                more = f"; {text}" if (text := detail()) else ""
+                print(f"{name}: {done} of {total} {unit}{remaining}{more}", file=self._stream, flush=True)
 
         return update

@@ -1,10 +1,10 @@
-"""Prints the tables and the verdict of a run on the terminal."""
+"""Prints the verdict, the key figures and the tables of a run on the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeGuard
 
 from rich import box
 from rich.console import Console
@@ -13,24 +13,26 @@ from rich.table import Table
 from dlio_torch.analysis.step_metrics import PARTS, SHARES
 from dlio_torch.report.advice_text import draw_advice
 from dlio_torch.report.cache_text import epochs_text, storage_text
-from dlio_torch.report.expect import ExpectRow
+from dlio_torch.report.expect import ExpectRow, figure_text
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
-from dlio_torch.report.run_verdict import cache_state, percent, verdict
+from dlio_torch.report.run_verdict import cache_state, level, percent, verdict
 from dlio_torch.report.stage_text import stage_words
-from dlio_torch.report.terminal import NOT_MEASURED, write
+from dlio_torch.report.terminal import NOT_MEASURED, unbroken, write
 from dlio_torch.report.trace_text import trace_ends
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import counted, format_duration, format_number, format_rate, format_size
 
 _MOST_RANKS = 16
+_WORTH_A_LINE = 0.001  # share of the time
+_COLOURS = {"good": "green", "fair": "yellow", "poor": "red", "": ""}
 _LABELS = {
-    "fetch": "fetch (waiting for data)",
+    "fetch": "waiting for data",
     "copy": "copy to the GPU",
-    "compute": "compute (emulated)",
+    "compute": "emulated compute",
     "allreduce": "allreduce",
-    "checkpoint": "checkpoint",
-    "other": "other (time of dlio_torch itself)",
+    "checkpoint": "checkpoints",
+    "other": "dlio_torch itself",
     "between_epochs": "between epochs",
 }
 
@@ -41,35 +43,37 @@ def print_report(
     stream: TextIO,
     run_dir: Path | str | None = None,
     expect: Sequence[ExpectRow] = (),
+    verbose: bool = False,
 ) -> None:
-    """Writes the tables and the verdict of a run.
+    """Writes the verdict of a run, its key figures, advice and warnings.
 
     Args:
         summary: what :func:`dlio_torch.analysis.step_metrics.summarise` gave.
         stream: where to.
         run_dir: the run directory, named on the last line.
         expect: rows of :func:`dlio_torch.report.expect.compare`.
+        verbose: all tables: parts of a step, ranks, published figures.
     """
 
     def draw(console: Console) -> None:
         console.print()
-        console.print(_title(summary), style="bold")
-        console.print(_facts(summary))
-        if summary["step"]["duration_s"] is not None:
+        console.print(_title(summary), style="dim")
+        console.print(unbroken(verdict(summary)), style=f"bold {_COLOURS[level(summary)]}".strip())
+        console.print()
+        console.print(_key_figures(summary, expect, verbose=verbose))
+        if verbose and summary["step"]["duration_s"] is not None:
             console.print(_steps(summary))
         if summary.get("posix") is not None:
             draw_io(console, summary["posix"])
-        if len(summary["ranks"]) > 1:
+        if verbose and len(summary["ranks"]) > 1:
             console.print(_ranks(summary["ranks"]))
-        if expect:
+        if verbose and expect:
             console.print(_expected(expect, summary.get("published_on")))
-        console.print(verdict(summary), style="bold")
+        console.print()
         if summary.get("advice") is not None:
             draw_advice(console, summary["advice"])
-        for warning in (summary.get("cache") or {}).get("warnings", ()):
-            console.print(f"warning: {warning}")
-        for line in trace_ends(summary):
-            console.print(f"warning: {line}")
+        for warning in (*(summary.get("cache") or {}).get("warnings", ()), *trace_ends(summary)):
+            console.print(f"warning: {warning}", style="yellow")
         if run_dir is not None:
             console.print(f"Results: {run_dir}", soft_wrap=True)  # a path stays on one line, to be copied
 
@@ -77,41 +81,58 @@ def print_report(
 
 
 def _title(summary: Mapping[str, Any]) -> str:
-    ranks = summary["world_size"]
-    return f"{summary['recipe'] or 'run'}, scale {summary['scale']}, {ranks} rank{'s' if ranks != 1 else ''}"
+    return f"{summary['recipe'] or 'run'}, scale {summary['scale']}, {counted(summary['world_size'], 'rank')}"
 
 
-def _facts(summary: Mapping[str, Any]) -> Table:
+def _key_figures(summary: Mapping[str, Any], expect: Sequence[ExpectRow], *, verbose: bool) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+    for name, text in _rows(summary, verbose=verbose):
+        table.add_row(name, unbroken(text))
+    if expect and not verbose:
+        table.add_row("published figures", unbroken(_published(expect, summary.get("published_on"))))
+    return table
+
+
+def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """Names and texts of the key figures; figures that say nothing are left out unless ``verbose``."""
     train, warmup, evaluation = summary["train"], summary["warmup"], summary["eval"]
+    yield "accelerator utilisation", _utilisation(summary)
     if train["elapsed_s"] is None:
-        table.add_row("measured", f"nothing: {train['why']}")
+        yield "measured", f"nothing: {train['why']}"
     else:
-        table.add_row(
+        rate = format_rate(train["mib_per_s"] * 2**20)
+        size = format_size(train["bytes"])
+        yield "throughput", f"{format_number(train['samples_per_s'])} samples/s, {rate} of tensors ({size} delivered)"
+        yield (
             "measured",
-            f"{train['steps']} steps of each rank, {train['samples']} samples in "
-            f"{format_duration(train['elapsed_s'])} ({warmup['steps']} warm-up steps left out)",
+            f"{counted(train['steps'], 'step')} of each rank, {counted(train['samples'], 'sample')} in "
+            f"{format_duration(train['elapsed_s'])} ({counted(warmup['steps'], 'warm-up step')} left out)",
         )
-        table.add_row(
-            "throughput",
-            f"{train['samples_per_s']:.4g} samples/s, {train['mib_per_s']:.4g} MiB/s of tensors "
-            f"({format_size(train['bytes'])} delivered)",
-        )
+    if summary["step"]["duration_s"] is not None:
+        yield "time of a step", _parts(summary)
+    stalls, waits = summary.get("stalls"), summary["shares"].get("fetch") or 0.0
+    if stalls is not None and stalls["largest"] is not None and (verbose or waits >= _WORTH_A_LINE):
+        yield "causes of waits", stalls["sentence"]
+    yield "page cache", cache_state(summary)
+    cache, storage = summary.get("cache"), summary.get("storage")
+    if cache is not None and (epochs := epochs_text(cache)) is not None:
+        yield "", epochs
+    if storage is not None and storage["share_of_most"] is not None:
+        yield "storage limit", storage_text(storage)
     if (resumed := summary.get("resumed")) is not None:
-        table.add_row(
+        yield (
             "resumed",
             f"after step {resumed['step']} of epoch {resumed['epoch']}, from checkpoint {resumed['checkpoint_step']} "
             f"of {resumed['run']}",
         )
     settings = (summary.get("ranks_by") or {}).get("settings")
     if settings:
-        table.add_row("Horovod", horovod_text(settings))
-    table.add_row("accelerator utilisation", _utilisation(summary))
-    if summary["compute_error"] is not None:
-        error = summary["compute_error"]
-        table.add_row(
+        yield "Horovod", horovod_text(settings)
+    error = summary["compute_error"]
+    if error is not None and (verbose or abs(error["relative_total"]) >= _WORTH_A_LINE):
+        yield (
             "compute time error",
             f"median {_signed(error['median_s'])}, 95 % of steps within {format_duration(error['p95_abs_s'])}, "
             f"largest {format_duration(error['max_abs_s'])}; {100 * error['relative_total']:+.2f} % of the requested "
@@ -120,33 +141,51 @@ def _facts(summary: Mapping[str, Any]) -> Table:
     copies = summary.get("copies")
     if copies is not None:
         took = format_duration(copies["duration_s"]["median"])
-        device = summary.get("gpu") or "the GPU"
-        table.add_row("copies", f"{format_rate(copies['bytes_per_s'])} to {device}, {took} (median)")
-    if summary["checkpoints"]["measured"]:
-        saved = summary["checkpoints"]
-        table.add_row("checkpoints", f"{saved['measured']}, {format_duration(saved['duration_s']['mean'])} each")
+        yield "copies", f"{format_rate(copies['bytes_per_s'])} to {summary.get('gpu') or 'the GPU'}, {took} (median)"
+    if (saved := summary["checkpoints"])["measured"]:
+        yield "checkpoints", f"{saved['measured']}, {format_duration(saved['duration_s']['mean'])} each"
     if evaluation["steps"]:
-        rate = evaluation["samples_per_s"]
-        table.add_row(
+        speed = evaluation["samples_per_s"]
+        yield (
             "evaluation",
-            f"{evaluation['steps']} steps of each rank, {evaluation['samples']} samples"
-            + ("" if rate is None else f", {rate:.4g} samples/s"),
+            f"{counted(evaluation['steps'], 'step')} of each rank, {counted(evaluation['samples'], 'sample')}"
+            + ("" if speed is None else f", {format_number(speed)} samples/s"),
         )
     if summary.get("stage") is not None:
-        table.add_row("staged", stage_words(summary["stage"]))
-    stalls = summary.get("stalls")
-    if stalls is not None and stalls["largest"] is not None:
-        table.add_row("causes of waits", stalls["sentence"])
+        yield "staged", stage_words(summary["stage"])
     if summary.get("mpi_io") is not None:
-        table.add_row("MPI-IO", mpiio_text(summary["mpi_io"]))
-    table.add_row("page cache", cache_state(summary))
-    cache, storage = summary.get("cache"), summary.get("storage")
-    epochs = None if cache is None else epochs_text(cache)
-    if epochs is not None:
-        table.add_row("", epochs)
-    if storage is not None and storage["share_of_most"] is not None:
-        table.add_row("storage limit", storage_text(storage))
-    return table
+        yield "MPI-IO", mpiio_text(summary["mpi_io"])
+
+
+def _parts(summary: Mapping[str, Any]) -> str:
+    """Mean duration of a step, and what it was spent on; parts that took none of it are left out."""
+    shares = {part: summary["shares"].get(part) or 0.0 for part in SHARES}
+    largest = sorted((part for part in SHARES if shares[part] >= 0.0005), key=lambda part: -shares[part])
+    spent = ", ".join(f"{_LABELS[part]} {percent(shares[part])}" for part in largest)
+    return f"{format_duration(summary['step']['duration_s']['mean'])}: {spent}"
+
+
+def _published(rows: Sequence[ExpectRow], published: Mapping[str, Any] | None) -> str:
+    """How many published figures this run has, and which it has not."""
+    alike, other, scaled, unmeasured = (
+        [row for row in rows if row.alike == word] for word in ("yes", "no", "scaled", "not measured")
+    )
+    system = f" on {published['system']}" if _is_known(published) else ""
+    text = f"{len(alike)} of {len(alike) + len(other)} measured figures are as published{system}"
+    if other:
+        named = (f"{row.metric} {_shown(row, row.measured)} (published {_shown(row, row.published)})" for row in other)
+        text += f"; different: {', '.join(named)}"
+    left = [f"{len(scaled)} changed by the scale"] if scaled else []
+    left += [f"{len(unmeasured)} not measured"] if unmeasured else []
+    return f"{text}; {', '.join(left)} (-v lists all)" if left else f"{text} (-v lists all)"
+
+
+def _is_known(published: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
+    return published is not None and published["system"] != "unknown"
+
+
+def _shown(row: ExpectRow, value: float | None) -> str:
+    return figure_text(row.metric, value)
 
 
 def _utilisation(summary: Mapping[str, Any]) -> str:
@@ -185,7 +224,7 @@ def _ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_row(
             str(row["rank"]),
             str(row["steps"]),
-            "-" if row["samples_per_s"] is None else f"{row['samples_per_s']:.4g}",
+            "-" if row["samples_per_s"] is None else format_number(row["samples_per_s"]),
             "-" if row["au"] is None else percent(row["au"]),
             *("-" if row[f"{part}_s"] is None else format_duration(row[f"{part}_s"]) for part in parts),
         )
@@ -195,20 +234,22 @@ def _ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _expected(rows: Sequence[ExpectRow], published: Mapping[str, Any] | None) -> Table:
-    conditions = f" (on {published['system']}, {published['world_size']} ranks)" if published else ""
+    conditions = ""
+    if _is_known(published):
+        conditions = f" (on {published['system']}, {counted(published['world_size'], 'rank')})"
     title = f"published{conditions} and measured"
     table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="none")
-    table.add_column("figure", overflow="fold")
+    table.add_column("figure", no_wrap=True)
     for name in ("published", "measured", "ratio", "tolerance", "alike"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("source", overflow="fold")
     for row in rows:
         table.add_row(
             row.metric,
-            f"{row.published:.4g}",
-            "-" if row.measured is None else f"{row.measured:.4g}",
+            _shown(row, row.published),
+            _shown(row, row.measured),
             "-" if row.ratio is None else f"{row.ratio:.3g}",
-            f"{row.tolerance:.3g}",
+            percent(row.tolerance),
             row.alike,
             row.source,
         )

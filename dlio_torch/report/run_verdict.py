@@ -1,4 +1,4 @@
-"""Verdict on a run in one sentence: the accelerator's utilisation and the largest loss of time."""
+"""Verdict on a run in one sentence: what limits it, how sure that is, and what to change."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.cache import COLD, WARM
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, format_number, format_rate
 
 AHEAD = 0.05
-"""Share of the bytes read above which device bytes beyond the requested ones are mentioned."""
+"""Share of the bytes read from which additional device bytes are mentioned."""
 
 _LOSSES = {
     "fetch": "waiting for data",
@@ -20,41 +20,72 @@ _LOSSES = {
     "between_epochs": "restarting the loaders between epochs",
     "late": "emulated compute that ran longer than requested",
 }
+BUSY = 0.99
+"""Utilisation from which nothing limits a run."""
+_SHOWN = 0.0005
+"""Share of the time from which it is not 0.0 %."""
 
 
 def verdict(summary: Mapping[str, Any]) -> str:
-    """Verdict on the accelerator's utilisation and the largest loss of time, in one sentence."""
+    """Verdict on a run in one sentence: what limits it, how sure that is, and what to change."""
     why = summary["train"].get("why")
     if why:
         return f"Nothing was measured: {why}."
-    fetch = summary["step"]["fetch_s"]["mean"]
-    duration = summary["step"]["duration_s"]["mean"]
     losses = _losses(summary)
     largest = max(losses, key=lambda name: losses[name])
     au = summary["au"]["mean"]
-    who = f"{_source(summary)} and loader"
+    who = f"{_source(summary).lower()} and loader"
+    step = summary["step"]
+    duration, wait = format_duration(step["duration_s"]["mean"]), format_duration(step["fetch_s"]["mean"])
     if au is None:
         return (
-            f"No compute was emulated, so there is no accelerator utilisation: {who.lower()} deliver "
-            f"{_rate(summary)}, and a step of {format_duration(duration)} spends most of its time "
-            f"({percent(losses[largest])}) on {_LOSSES[largest]}."
+            f"No compute was emulated, so there is no accelerator utilisation: {who} deliver {_rate(summary)}, and a "
+            f"step of {duration} spends most of its time ({percent(losses[largest])}) on {_LOSSES[largest]}"
+            f"{_change(summary)}."
         )
-    busy = percent(au)
-    if 1 - au < 0.01:
-        return f"{who} keep the emulated accelerator {busy} busy; a step waits {format_duration(fetch)} for data."
+    busy = f"the emulated accelerator {percent(au)} busy ({_sureness(summary)})"
+    if au >= BUSY:
+        return f"Nothing limits this run: {who} keep {busy}; a step waits {wait} for data."
+    cause = f"{_LOSSES[largest][0].upper()}{_LOSSES[largest][1:]} limits this run"
     if largest == "fetch":
         return (
-            f"{who} keep the emulated accelerator {busy} busy: a step of {format_duration(duration)} waits "
-            f"{format_duration(fetch)} for data, {percent(losses['fetch'])} of the time."
+            f"{cause}: {who} keep {busy}, and a step of {duration} waits {wait} for data, "
+            f"{percent(losses['fetch'])} of the time{_change(summary)}."
         )
-    return (
-        f"The emulated accelerator is {busy} busy, and {who.lower()} do not limit it: {_LOSSES[largest]} takes "
-        f"{percent(losses[largest])} of the time, waiting for data {percent(losses['fetch'])}."
-    )
+    waits = f"{who} are not the limit"
+    if losses["fetch"] >= _SHOWN:
+        waits += f" (waiting for data takes {percent(losses['fetch'])})"
+    return f"{cause}: it takes {percent(losses[largest])} of the time and keeps {busy}; {waits}{_change(summary)}."
+
+
+def level(summary: Mapping[str, Any]) -> str:
+    """How well the accelerator was fed: ``good``, ``fair`` or ``poor``; empty without a utilisation."""
+    au = summary["au"]["mean"]
+    if au is None:
+        return ""
+    return "good" if au >= 0.9 else "fair" if au >= 0.5 else "poor"
+
+
+def _sureness(summary: Mapping[str, Any]) -> str:
+    steps = summary["train"]["steps"]
+    interval = summary["au"].get("ci95")
+    if interval is None:
+        return f"too few steps to be sure: {steps}"
+    return f"± {50 * (interval[1] - interval[0]):.1f} points, {steps} steps"
+
+
+def _change(summary: Mapping[str, Any]) -> str:
+    """The first piece of advice that is an option, as the end of a sentence."""
+    items = (summary.get("advice") or {}).get("items") or ()
+    first = next((item for item in items if item["key"] is not None), None)
+    if first is None:
+        return ""
+    settings = " ".join(f"{key}={value}" for key, value in ((first["key"], first["value"]), *first["also"]))
+    return f"; try {settings}"
 
 
 def cache_state(summary: Mapping[str, Any]) -> str:
-    """Text on the bytes that came from the device and from the page cache."""
+    """Text on bytes from the device and from the page cache."""
     io = summary["io"]
     share = io["device_read_share"]
     if share is None:
@@ -74,7 +105,7 @@ def cache_state(summary: Mapping[str, Any]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as text: ``0.973`` is ``97.3 %``; never rounded up to a full 100 %."""
+    """``0.973`` as ``97.3 %``; never rounded up to a full 100 %."""
     text = f"{100 * share:.1f} %"
     return ">99.9 %" if text == "100.0 %" and share < 1 else text
 
@@ -100,4 +131,4 @@ def _source(summary: Mapping[str, Any]) -> str:
 
 def _rate(summary: Mapping[str, Any]) -> str:
     train = summary["train"]
-    return f"{train['samples_per_s']:.4g} samples/s ({train['mib_per_s']:.4g} MiB/s)"
+    return f"{format_number(train['samples_per_s'])} samples/s ({format_rate(train['mib_per_s'] * 2**20)})"

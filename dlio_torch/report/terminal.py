@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 from collections.abc import Callable
 from typing import TextIO
@@ -11,6 +12,10 @@ from typing import TextIO
 from rich.console import Console
 
 NOT_MEASURED = "not measured"
+_GLUE = "\ue000"  # stands for a space where no line may be broken; of Unicode's private use area
+_BEFORE_UNIT = re.compile(
+    r"(?<=[0-9]) (?=(?:%|[KMGTP]?i?B(?:/s)?|ns|µs|ms|s|min|h|samples/s|samples?|steps?|ranks?|points)(?![A-Za-z]))"
+)
 
 
 def write(stream: TextIO, draw: Callable[[Console], None], columns: int = 100) -> None:
@@ -36,9 +41,14 @@ def write(stream: TextIO, draw: Callable[[Console], None], columns: int = 100) -
         emoji=False,
     )
     draw(console)
-    lines = [line.rstrip(" ") for line in text.getvalue().splitlines()]
+    lines = [line.rstrip(" ") for line in text.getvalue().replace(_GLUE, " ").splitlines()]
     stream.write(_encodable("\n".join(lines) + "\n", getattr(stream, "encoding", None)))
     stream.flush()
+
+
+def unbroken(text: str) -> str:
+    """``text`` in which no line break falls between a number and its unit; for the output of :func:`write`."""
+    return _BEFORE_UNIT.sub(_GLUE, text)
 
 
 def _encodable(text: str, encoding: str | None) -> str:

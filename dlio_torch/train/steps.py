@@ -22,6 +22,7 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +68,14 @@ _FLUSH_NS = 10**9
 _LARGEST_READ = 1 << 28
 
 
+class StepTotals(NamedTuple):
+    """Sums over the training steps that were flushed, warm-up included."""
+
+    samples: int = 0
+    bytes: int = 0
+    requested_ns: int = 0
+
+
 class StepLog:
     """Step records of one rank.
 
@@ -81,12 +90,16 @@ class StepLog:
         DlioError: the journal cannot be made (see :mod:`dlio_torch.syserrors`).
     """
 
+    totals = StepTotals()
+    """Sums over the training steps that were flushed."""
+
     def __init__(self, path: Path | str, rank: int = 0) -> None:
         self.path = Path(path)
         self.rank = rank
         self._pending: list[bytes] = []
         self._written = 0  # bytes of records in the journal, which memory does not hold
-        self._last_flush_ns = time.perf_counter_ns()
+        self.flushed_ns = time.perf_counter_ns()
+        """Time of the last flush, on the clock of the steps."""
         self._journal: int | None = None
         self._failed = False
         try:
@@ -133,7 +146,7 @@ class StepLog:
 
     def maybe_flush(self) -> None:
         """Write pending records if the last flush was a second ago; call it outside timed parts."""
-        if time.perf_counter_ns() - self._last_flush_ns >= _FLUSH_NS:
+        if time.perf_counter_ns() - self.flushed_ns >= _FLUSH_NS:
             self.flush()
 
     def flush(self) -> None:
@@ -142,7 +155,12 @@ class StepLog:
         if block and self._write(block):
             self._written += len(block)
             self._pending.clear()
-        self._last_flush_ns = time.perf_counter_ns()
+            self._count(np.frombuffer(block, STEP_DTYPE))
+        self.flushed_ns = time.perf_counter_ns()
+
+    def _count(self, steps: Steps) -> None:
+        train = steps[steps["phase"] != EVAL]
+        self.totals = StepTotals(*(before + int(train[name].sum()) for name, before in self.totals._asdict().items()))
 
     def to_array(self) -> Steps:
         """All records so far, read back from the journal.

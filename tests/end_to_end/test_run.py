@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -150,15 +151,13 @@ def test_tensorboard_shows_the_steps(everything: Done) -> None:
 
 def test_the_report_has_a_verdict_and_the_published_figures(everything: Done, application: Done) -> None:
     text = everything.ended.stdout
-    assert " keep the emulated accelerator " in text or "The emulated accelerator is " in text
-    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("  ") and line.split()}
-    assert rows["reads.samples"][1] == "24"
-    assert "yes" in rows["reads.samples"]
-    assert rows["train.samples"][1] == "1000"
-    assert "no" in rows["train.samples"]
+    words = " ".join(text.split())
+    assert " the emulated accelerator " in words
+    assert "1 of 2 measured figures are as published; different: train.samples 44 (published 1,000)" in words
     assert f"Results: {everything.directory.path}" in text
-    for expected in compose(["recipe=cosmic_tagger"]).config.expect:
-        assert expected.metric in application.ended.stdout
+    assert re.search(
+        r"published figures +[0-3] of 3 measured figures are as published on theta", application.ended.stdout
+    )
 
 
 def test_the_summary_says_what_it_is_and_what_ran(everything: Done) -> None:
