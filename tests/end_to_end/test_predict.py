@@ -113,7 +113,7 @@ def test_another_amount_of_data(run: Path, predict: Predict) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((), 2, "system.read_bytes_per_s=0 (system unknown): the storage is not described"),
+        ((), 2, "system.read_bytes_per_s=0 (system unknown): the read rate of the storage is not described"),
         (("system=thet",), 2, "did you mean theta?"),
         (("system.peak=1",), 2, "unknown option"),
         (("system=theta", "ranks=0"), 2, "ranks=0 (command line): expected a number, at least 1"),

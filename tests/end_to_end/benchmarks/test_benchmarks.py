@@ -104,8 +104,8 @@ def test_names_and_options_that_do_not_exist_are_refused(capsys):
     assert "loaders" in capsys.readouterr().err
     for words, told in (
         (["span_cost", "--rounds", "0"], "argument --rounds: expected a whole number of at least 1, not '0'"),
-        (["span_cost", "--directory", "/nowhere"], "argument --directory: there is no folder '/nowhere'; make it"),
-        (["--directory", "/nowhere"], "argument --directory: there is no folder '/nowhere'; make it"),
+        (["span_cost", "--directory", "/nowhere"], "argument --directory: there is no folder '/nowhere'; create it"),
+        (["--directory", "/nowhere"], "argument --directory: there is no folder '/nowhere'; create it"),
         (["fuzz", "--directory", "x" * 300], "argument --directory: there is no folder 'xxx"),
     ):
         with pytest.raises(SystemExit) as ended:
