@@ -43,7 +43,7 @@ class Record:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise refused(
-                    (f"the folder --output {folder} cannot be created"), error, elsewhere="choose another folder"
+                    (f"--output {folder} cannot be created"), error, elsewhere="choose another folder"
                 ) from error
 
     @property

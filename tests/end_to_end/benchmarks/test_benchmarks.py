@@ -115,7 +115,7 @@ def test_names_and_options_that_do_not_exist_are_refused(capsys):
         assert told in line
     assert command.main(["span_cost", "--output", "/proc/nowhere"]) == 3
     [line] = [line for line in capsys.readouterr().err.splitlines() if "error" in line or "cannot" in line]
-    assert line.startswith("span_cost: --output /proc/nowhere cannot be made: ")
+    assert line.startswith("span_cost: --output /proc/nowhere cannot be created: ")
 
 
 def test_the_list_names_every_benchmark(capsys):
