@@ -787,7 +787,7 @@ def test_the_decoupled_engine_is_not_replayed(tmp_path: Path) -> None:
     found = run(tmp_path, "run", "recipe=minimal", "scale=tiny", *options)
     assert found["shares"]["fetch"] > 0.5
     assert found["advice"]["model"] is None
-    assert any("limits its read-ahead by bytes" in reason for reason in found["advice"]["withheld"])
+    assert any("reads ahead by bytes, not by batches" in reason for reason in found["advice"]["withheld"])
     assert not any("num_workers" in item["key"] for item in found["advice"]["items"])
 
 
