@@ -1,4 +1,4 @@
-"""Adjustments of options that exclude each other: the command line wins over the recipe.
+"""Adjusts options that exclude each other: the command line takes precedence over the recipe.
 
 Workers and reader threads exclude each other, and so do the decoupled engine and options of other engines.  Each
 adjusted option is reported in a line.  Options of the command line are never adjusted; combinations that cannot work
@@ -27,7 +27,7 @@ _NO_WORKERS: dict[str, Any] = {
 
 
 def adjust_loader(config: Config, sources: dict[str, str], scaled: Collection[str] = ()) -> tuple[Config, list[str]]:
-    """The configuration without options that the requested loader excludes.
+    """Resets the options of a recipe that the requested loader excludes.
 
     Args:
         config: as composed and scaled.
@@ -56,8 +56,8 @@ def _workers_or_threads(config: Config, sources: dict[str, str]) -> tuple[Config
     off = {name: value for name, value in off.items() if sources[f"loader.{name}"] != COMMAND_LINE}
     notes = []
     for name, value in off.items():
-        notes.append(f"loader.{name} {getattr(loader, name)} -> {value}, since {given[0]} is set")
-        sources[f"loader.{name}"] = f"off because of {given[0]} (command line)"
+        notes.append(f"loader.{name} {getattr(loader, name)} -> {value}, because {given[0]} is set on the command line")
+        sources[f"loader.{name}"] = f"turned off by {given[0]} (command line)"
     return replace(config, loader=replace(loader, **off)), notes
 
 
@@ -71,25 +71,33 @@ def _decoupled(config: Config, sources: dict[str, str], scaled: Collection[str])
         if key not in noted and sources.get(key) != COMMAND_LINE and attrgetter(key)(config) != value:
             noted.add(key)
             notes.append(f"{check.text(key)} is not used by loader.engine=decoupled: {instead}")
-            sources[key] = f"in place of {check.text(key)}, for loader.engine=decoupled"
+            sources[key] = f"replaces {check.text(key)}, which loader.engine=decoupled does not use"
             config = _with(config, key, value)
     given = {key for key, source in sources.items() if source != "default"} - set(scaled)
     return config, notes + list(_without_meaning(check, given))
 
 
 def _one_process(config: Config, sources: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
-    """Options to adjust where batches of sample indices have both workers and a DataPipe, which is in one process."""
+    """Yields the options to adjust if both workers and a DataPipe are configured: a DataPipe runs in one process."""
     loader = config.loader
     if not loader.num_workers or config.access.pattern != "samples":
         return
     if loader.style == "pipe" and sources["loader.style"] != COMMAND_LINE:
-        yield "loader.style", "map", "its workers divide batches into groups, which a DataPipe cannot"
+        yield (
+            "loader.style",
+            "map",
+            "workers of this engine divide each batch into groups of samples, and a DataPipe does not support that",
+        )
         loader = replace(loader, style="map")
     if sources["loader.num_workers"] == COMMAND_LINE:
         return
     if loader.style == "pipe":
         for name, value in _NO_WORKERS.items():
-            yield f"loader.{name}", value, "reader threads of one process read a DataPipe"
+            yield (
+                f"loader.{name}",
+                value,
+                "this engine reads a DataPipe with reader threads of one process, not with workers",
+            )
 
 
 def _without_meaning(check: ConfigCheck, given: Collection[str]) -> Iterator[str]:
@@ -102,7 +110,7 @@ def _without_meaning(check: ConfigCheck, given: Collection[str]) -> Iterator[str
 
 
 def _with(config: Config, key: str, value: Any) -> Config:
-    """The configuration with another value of a dotted key."""
+    """Returns the configuration with another value for the option ``key``."""
 
     def put(group: Any, path: list[str]) -> Any:
         name, *rest = path

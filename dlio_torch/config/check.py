@@ -1,4 +1,4 @@
-"""Errors of checks of the configuration: keys, their values, their sources, the problem, the remedy."""
+"""Errors of configuration checks: each names options with value and source, the problem, and the remedy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError
 
 Fail = Callable[[list[str], str, str], None]
-"""Refuses the values of some keys: keys, problem, remedy."""
+"""Raises an error about the values of options; called with their keys, the problem and the remedy."""
 
 
 class ConfigCheck:
-    """Builds the errors of checks.
+    """Builds the error messages of configuration checks.
 
     Args:
         config: the configuration that is checked.
@@ -29,7 +29,7 @@ class ConfigCheck:
         self.amount = "dataset.samples_per_file" if config.dataset.path is None else "dataset.path"
 
     def fail(self, keys: list[str], problem: str, remedy: str) -> None:
-        """Refuse the values of ``keys``.
+        """Raise an error about the values of ``keys``.
 
         Raises:
             ConfigError: always.
@@ -37,7 +37,7 @@ class ConfigCheck:
         raise ConfigError(f"{' with '.join(self.text(key) for key in keys)}: {problem}", hint=remedy)
 
     def text(self, key: str) -> str:
-        """``key=value (source)``."""
+        """Formats an option as ``key=value (source)``."""
         value: Any = self.config
         for part in key.split("."):
             value = value[int(part)] if isinstance(value, list) else getattr(value, part)

@@ -1,4 +1,4 @@
-"""How many checkpoints a run saves, and of which size: what plans and estimates ask."""
+"""Number and size of the checkpoints that a run saves, for plans and estimates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dlio_torch.config.schema_training import CheckpointConfig, TensorFlowConfig
 
 
 def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
-    """Checkpoints that a rank saves.
+    """Number of checkpoints that a rank saves.
 
     A step after which one is due by its number and by the end of its epoch counts once.
 
@@ -31,7 +31,7 @@ def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
 
 
 def checkpoint_bytes(options: CheckpointConfig) -> int:
-    """Bytes of one checkpoint of a rank on the storage."""
+    """Bytes that one checkpoint of a rank takes on the storage."""
     if options.kind == "files":
         return sum(file.bytes for file in options.files)
     if options.kind == "tensorflow":
@@ -40,12 +40,12 @@ def checkpoint_bytes(options: CheckpointConfig) -> int:
 
 
 def start_bytes(options: CheckpointConfig) -> int:
-    """Bytes that are written once, before the first checkpoint: TensorFlow's graph as text and its events."""
+    """Bytes written once before the first checkpoint: TensorFlow's graph.pbtxt and event file."""
     return _start(options.tensorflow) if options.kind == "tensorflow" else 0
 
 
 def held_bytes(options: CheckpointConfig) -> int:
-    """Bytes of memory that a rank saves from: a whole state, or the largest write call."""
+    """Bytes of memory that a rank needs to save a checkpoint: the whole state, or the largest write call."""
     if options.kind == "files":
         return max((file.write_bytes for file in options.files), default=0)
     if options.kind == "tensorflow":

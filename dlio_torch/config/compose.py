@@ -1,4 +1,4 @@
-"""Recipe + fragments + scale + ``key=value`` arguments -> one frozen configuration.
+"""Composes one frozen configuration of a recipe, fragments, a scale and ``key=value`` arguments.
 
 Order, later wins:
 
@@ -36,7 +36,7 @@ from dlio_torch.errors import ConfigError
 
 DEFAULT_SCALE = "laptop"
 RESOLVED = "resolved"
-"""Key of a ``config.yaml`` that was written by a run: complete, its scale already applied."""
+"""Key that marks a ``config.yaml`` written by a run: the configuration is complete, its scale already applied."""
 
 _META = ("defaults", SCALES, ACCELERATORS, RESOLVED)
 
@@ -99,7 +99,8 @@ def compose(
     for key, value in arguments:
         if key == "scale.name":
             raise ConfigError(
-                f"{key}={show(value)} (command line): a scale is chosen as a whole", hint=f"write scale={value}"
+                f"{key}={show(value)} (command line): scale.name cannot be set, because a scale is chosen as a whole",
+                hint=f"write scale={value}",
             )
         if key != "recipe" and key not in picks:
             stack.set(key, value)
@@ -126,7 +127,7 @@ def compose(
 
 
 def split_argument(argument: str) -> tuple[str, str]:
-    """``key=value`` -> key and value.
+    """Splits a ``key=value`` argument into key and value.
 
     Raises:
         ConfigError: no '=', or no key before it.
@@ -134,7 +135,10 @@ def split_argument(argument: str) -> tuple[str, str]:
     try:
         argument.encode("utf-8")
     except UnicodeEncodeError:  # bytes that the terminal's encoding does not know arrive as lone surrogates
-        raise ConfigError(f"argument {argument!r} (command line): not UTF-8 text", hint="use UTF-8") from None
+        raise ConfigError(
+            f"argument {argument!r} (command line): not UTF-8 text",
+            hint="set the terminal's encoding to UTF-8, or type the argument with ASCII characters",
+        ) from None
     key, equals, value = argument.partition("=")
     key = key.strip()
     if equals and key:
@@ -158,7 +162,9 @@ def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, D
         for key, value in arguments:  # a misspelt 'recipe' is the likeliest reason
             if lookup(key.split(".")) is None:
                 raise unknown(tuple(key.split(".")), value, COMMAND_LINE)
-        raise ConfigError("no recipe= (command line)", hint=f"add recipe=<name or path>; shipped recipes are {known}")
+        raise ConfigError(
+            "recipe= (command line): missing, every run needs a recipe", hint=f"add recipe=<name or path>; shipped recipes are {known}"
+        )
     return places.recipe(names[-1], COMMAND_LINE)
 
 
@@ -169,7 +175,7 @@ def _layers(
     picks: Mapping[str, str],
     places: Resources,
 ) -> str:
-    """Add everything below the command line; returns the name of the scale."""
+    """Adds all layers of settings below the command line; returns the name of the scale."""
     defaults = _defaults(document)
     for group, (choice, source) in defaults.items():
         if group not in picks and group != "scale":
@@ -178,9 +184,12 @@ def _layers(
     recipe_keys = _recipe_keys(document)
     if "scale" in recipe_keys:
         raise ConfigError(
-            f"scale={show(recipe_keys['scale'])} ({document.location_of(('scale',))}): a recipe does not set the "
-            "scale itself",
-            hint="write 'scales:' with a block for each scale, such as scales: {laptop: {max_samples: 256}}",
+            f"scale={show(recipe_keys['scale'])} ({document.location_of(('scale',))}): a recipe cannot choose "
+            "the scale; only the command line can",
+            hint=(
+                "write a 'scales:' block with the options of each scale, for example scales: {laptop: {max_samples: "
+                "256}}"
+            ),
         )
     stack.add(recipe_keys, document.location_of)
     add_accelerator(stack, *_accelerator(recipe_keys, document, arguments), document)
@@ -195,7 +204,7 @@ def _layers(
 
 
 def _accelerator(recipe_keys: Tree, document: Document, arguments: list[tuple[str, str]]) -> tuple[str, str]:
-    """The requested variant and its source; empty: none."""
+    """Returns the requested accelerator variant and its source; both are empty if none is requested."""
     requested = [value for key, value in arguments if key == "accelerator"]
     if requested:
         return requested[-1], COMMAND_LINE
@@ -209,7 +218,7 @@ def _recipe_keys(document: Document) -> Tree:
 
 
 def _defaults(document: Document) -> dict[str, tuple[str, str]]:
-    """Group -> (choice, source) of the recipe's ``defaults:`` list."""
+    """Reads the recipe's ``defaults:`` list as group -> (choice, source)."""
     listed = document.tree.get("defaults") or []
     hint = "write a list of '- group: choice' lines"
     if not isinstance(listed, list):
@@ -229,7 +238,10 @@ def _defaults(document: Document) -> dict[str, tuple[str, str]]:
                 f"defaults.{group}={choice} ({source}): unknown group", hint=f"{meant}groups are {', '.join(groups())}"
             )
         if group in chosen:
-            raise ConfigError(f"defaults.{group}={choice} ({source}): group appears twice", hint="keep one of them")
+            raise ConfigError(
+                f"defaults.{group}={choice} ({source}): the group appears twice in the 'defaults:' list",
+                hint="remove one of the two lines",
+            )
         chosen[group] = (choice, source)
     return chosen
 
@@ -248,7 +260,8 @@ def _refuse_rescaling(document: Document, arguments: list[tuple[str, str]]) -> N
     for key in ("defaults", SCALES, ACCELERATORS):
         if key in document.tree:
             raise ConfigError(
-                f"{key} ({document.location_of((key,))}): not permitted together with '{RESOLVED}: true'",
+                f"{key} ({document.location_of((key,))}): a file with the line '{RESOLVED}: true' must not "
+                "contain this key, because its configuration is complete",
                 hint=f"remove {key}, or the line '{RESOLVED}: true'",
             )
     for key, value in arguments:
@@ -268,8 +281,9 @@ def _check_name(config: Config, stack: Stack) -> None:
     # The name becomes a folder below dataset.root and output.root.
     if not resources.is_name(config.recipe):
         raise ConfigError(
-            f"recipe={show(config.recipe)} ({stack.source('recipe')}): not a usable name",
-            hint="use letters, digits, '_' and '-'",
+            f"recipe={show(config.recipe)} ({stack.source('recipe')}): the name of a recipe becomes a folder "
+            "name, and this one is not allowed",
+            hint="use only letters, digits, '_' and '-' in the name",
         )
 
 
@@ -287,7 +301,7 @@ def _check_format(config: Config, stack: Stack, formats: Collection[str] | None)
 
 
 def _short(value: object) -> str:
-    """A value in a note: of a list of parts, the numbers that the scale can change."""
+    """Formats a value for a note; a list of groups is shown by its numbers, which a scale can change."""
     if isinstance(value, list) and value and is_dataclass(value[0]):
         return f"[{', '.join('/'.join(str(v) for v in astuple(part) if isinstance(v, int)) for part in value)}]"
     return str(value)

@@ -1,4 +1,4 @@
-"""Strict conversion of text to the typed value of an option: nothing is guessed or rounded.
+"""Converts text to the typed value of an option, strictly: values are neither guessed nor rounded.
 
 Values from YAML and from the command line arrive as text and pass through the same functions, so
 ``loader.num_workers: 4`` in a recipe and ``loader.num_workers=4`` mean the same.
@@ -28,7 +28,7 @@ _LARGEST = 2**63 - 1  # NumPy, HDF5 and every file system count in signed 64-bit
 
 
 class Unfit(ValueError):
-    """A value does not fit its option.
+    """Error for a value that does not fit the type or the limits of its option.
 
     Attributes:
         problem: what is wrong.
@@ -46,7 +46,7 @@ class Unfit(ValueError):
 
 
 def as_text(value: Any) -> Any:
-    """A typed value as the text (or null, or list of texts) that converts to it."""
+    """Returns the text (or null, or list of texts) that :func:`convert` turns into the typed value ``value``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
@@ -57,7 +57,7 @@ def as_text(value: Any) -> Any:
 
 
 def convert(value: Any, option: Option) -> Any:
-    """The typed value of ``option``; groups become their frozen dataclass.
+    """Converts ``value`` to the type of ``option``; a group becomes its frozen dataclass.
 
     Args:
         value: text, null, or lists and mappings of those; unknown keys were refused before.
@@ -69,13 +69,18 @@ def convert(value: Any, option: Option) -> Any:
     value = value if isinstance(value, (list, dict)) else as_text(value)
     if option.kind == "group":
         if not isinstance(value, dict):
-            raise Unfit("expected a group of options", f"write {option.key}.<option>", option, value)
+            raise Unfit(
+                "expected a group of options, not a single value",
+                f"set an option of the group: {option.key}.<option>=<value>",
+                option,
+                value,
+            )
         known = children(option)
         return option.group(**{name: convert(item, known[name]) for name, item in value.items()})
     if value is None:
         if option.optional:
             return None
-        raise Unfit("null is not permitted", _advice(option), option, value)
+        raise Unfit("this option needs a value, null is not permitted", _advice(option), option, value)
     if option.kind in ("list", "values"):
         if not isinstance(value, list):
             raise Unfit("expected a list", _advice(option), option, value)
@@ -90,7 +95,12 @@ def _scalar(text: str, option: Option) -> Any:
     if option.kind == "str":
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             # Neither a file name nor a file of ours can hold them.
-            raise Unfit("holds a NUL or half a character", "write text without it", option, text)
+            raise Unfit(
+                "the text contains a NUL character or is not valid UTF-8",
+                "remove the invalid character",
+                option,
+                text,
+            )
         return text
     word = text.strip()
     if option.kind == "choice":
@@ -106,7 +116,7 @@ def _scalar(text: str, option: Option) -> Any:
     try:
         number = _number(word, option)
     except OverflowError:
-        raise Unfit("too large", _advice(option), option, text) from None
+        raise Unfit("the number is too large", _advice(option), option, text) from None
     except ValueError as error:
         raise Unfit(str(error), _advice(option), option, text) from None
     if option.minimum is not None and number < option.minimum:
@@ -128,7 +138,7 @@ def _number(word: str, option: Option) -> int | float:
             raise ValueError("too large for a 64-bit integer")
         return number
     if word.lower().lstrip("+-") in ("nan", "inf", ".nan", ".inf", "infinity"):
-        raise ValueError(f"expected {_expected(option)}, a finite one")
+        raise ValueError(f"expected {_expected(option)}, not infinity or NaN")
     if option.unit == "s":
         value = parse_duration(word)
     elif option.unit == "B":
@@ -138,7 +148,7 @@ def _number(word: str, option: Option) -> int | float:
     else:
         raise ValueError(f"expected {_expected(option)}")
     if not math.isfinite(value):
-        raise ValueError(f"expected {_expected(option)}, a finite one")
+        raise ValueError(f"expected {_expected(option)}, not infinity or NaN")
     return value
 
 
@@ -157,7 +167,7 @@ def _expected(option: Option) -> str:
 
 
 def _advice(option: Option) -> str:
-    """A line that says which values the option takes."""
+    """Returns the hint of an error: the values that the option takes."""
     if option.kind == "values":
         return f"write {option.key}=[{'1,2' if option.element == 'int' else 'a,b'}]"
     if option.kind == "list":

@@ -1,4 +1,4 @@
-"""A configuration as YAML text or plain data; the text loads again to the same configuration."""
+"""Writes a configuration as YAML text or plain data; loading the text gives the same configuration."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _COLUMN = 48
 
 
 def as_dict(config: Config) -> dict[str, Any]:
-    """Nested plain data (dicts, lists, numbers, text, None), fit for JSON."""
+    """Converts the configuration to nested dicts, lists, numbers, text and None, for JSON."""
     return dataclasses.asdict(config)
 
 
 def to_yaml(config: Config, sources: Mapping[str, str] | None = None) -> str:
-    """``config`` as a recipe that is complete: its scale has been applied and is not applied again.
+    """Writes ``config`` as a complete recipe, to which no scale is applied again.
 
     Args:
         config: what to write.
         sources: if given, each value carries a comment that says where it was set.
     """
     head = f"{RESOLVED}: true"
-    note = "# complete: the scale has been applied and is not applied again"
+    note = "# this configuration is complete: the scale has been applied and is not applied again"
     lines = [f"{head:<{_COLUMN}} {note}", *_group(config, ROOT, 0, sources)]
     return "\n".join(lines) + "\n"
 
 
 def sources_to_yaml(sources: Mapping[str, str]) -> str:
-    """Dotted key -> source, as YAML."""
+    """Writes the source of each option, by dotted key, as YAML."""
     return "".join(f"{key}: {dump_scalar(source)}\n" for key, source in sources.items())
 
 

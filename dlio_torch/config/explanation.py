@@ -20,7 +20,7 @@ from dlio_torch.errors import ConfigError
 
 
 def explain(key: str, composed: Composed | None = None) -> str:
-    """Type, default, documentation and, with a recipe, value and source of ``key``.
+    """Describes ``key``: documentation, type and default and, with a recipe, its value and the source of the value.
 
     Args:
         key: dotted key; a group lists its options, an empty key lists the groups.
@@ -52,7 +52,7 @@ def explain(key: str, composed: Composed | None = None) -> str:
 
 
 def explain_data(key: str, composed: Composed | None = None) -> dict[str, Any]:
-    """The same as :func:`explain` as plain data: one entry for each option at or below ``key``."""
+    """Returns the content of :func:`explain` as plain data: one entry for each option at or below ``key``."""
     path = tuple(part for part in key.split(".") if part) if key else ()
     option = lookup(path)
     if option is None:
@@ -75,13 +75,13 @@ def explain_data(key: str, composed: Composed | None = None) -> dict[str, Any]:
 
 
 def show(composed: Composed) -> str:
-    """The complete configuration, each value with its source, what the scale changed, and adjusted options."""
+    """Returns the complete configuration as text: each value with its source, and notes on values that were changed."""
     notes = "".join(f"# {note}\n" for note in [*composed.notes, *composed.adjusted])
     return notes + to_yaml(composed.config, composed.sources)
 
 
 def show_data(composed: Composed) -> dict[str, Any]:
-    """The same as :func:`show` as plain data."""
+    """Returns the content of :func:`show` as plain data."""
     return {
         "config": as_dict(composed.config),
         "sources": composed.sources,
@@ -97,7 +97,7 @@ def listing(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Recipes, fragments, scales and formats: section -> name -> one line of description.
+    """Lists recipes, fragments, scales and formats: section -> name -> one line of description.
 
     Args:
         names: sections to list, of ``recipes``, ``scales``, ``studies``, ``formats`` and the groups of ``conf/``;
@@ -115,7 +115,7 @@ def listing(
         try:
             sections["recipes"][name] = _recipe_line(places.recipe(name, "ls")[1])
         except ConfigError as error:  # one broken file must not hide the others
-            sections["recipes"][name] = f"unreadable: {error}"
+            sections["recipes"][name] = f"cannot be read: {error}"
     for group in groups():
         chosen = {name: _first_comment(path) for name, path in places.choices(group).items()}
         if chosen:
@@ -135,7 +135,7 @@ _SINGLE = {"recipes": "recipe", "scales": "scale", "studies": "sweep study", "fo
 
 
 def listing_text(sections: Mapping[str, Mapping[str, str]]) -> str:
-    """:func:`listing` for the terminal."""
+    """Formats the result of :func:`listing` for the terminal."""
     lines: list[str] = []
     for section, entries in sections.items():
         lines.append(f"{section}  ({_SINGLE.get(section, section)}=<name>)")
@@ -146,16 +146,16 @@ def listing_text(sections: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _title(path: Path) -> str:
-    """The title of a study file."""
+    """Returns the title of a study file, or the error if the file cannot be read."""
     try:
         title = parse_document(path.read_text(encoding="utf-8"), str(path)).tree.get("title")
     except (OSError, ConfigError) as error:
-        return f"unreadable: {error}"
+        return f"cannot be read: {error}"
     return str(title or "")
 
 
 def _recipe_line(document: Document) -> str:
-    """Description of a recipe, with the names of its variants."""
+    """Returns the description of a recipe and the names of its accelerator variants."""
     text = str(document.tree.get("description") or "")
     variants = accelerators(document)
     return f"{text} (accelerator={'|'.join(variants)})".lstrip() if variants else text
@@ -176,7 +176,7 @@ def _explain_group(option: Option, composed: Composed | None) -> str:
 
 
 def _now(option: Option, composed: Composed | None) -> str:
-    """The value in the recipe and its source; one line for each element where there is a list."""
+    """Formats the value in the recipe and its source; a list takes one line per element."""
     if composed is None:
         return ""
     return "".join(
@@ -186,7 +186,7 @@ def _now(option: Option, composed: Composed | None) -> str:
 
 
 def _source(key: str, composed: Composed) -> str:
-    """Source of a leaf, or of the list that it is an element of."""
+    """Returns the source of an option, or of the list that contains it."""
     return composed.sources.get(key) or composed.sources.get(key.rpartition(".")[0], "default")
 
 
@@ -213,7 +213,7 @@ def _leaf_options(option: Option) -> list[Option]:
 
 
 def _first_comment(path: Path) -> str:
-    """The first sentence of the comment that a fragment opens with: what the fragment is for."""
+    """Returns the first sentence of the comment at the start of a fragment, which says what the fragment is for."""
     words = []
     try:
         with path.open(encoding="utf-8", errors="replace") as file:

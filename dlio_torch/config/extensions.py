@@ -1,4 +1,4 @@
-"""Facts of formats, engines and storages for the configuration: the only module that imports their registries."""
+"""Facts about formats, engines and storages; the only module of the configuration that imports their registries."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 ENGINES = tuple(engines.BUILTIN)
-"""Names of engines."""
+"""Names of all loader engines."""
 all_engines = engines.all_facts
 
 
 def format_facts(config: Config) -> FormatFacts:
-    """Facts about the format that ``dataset.format`` names.
+    """Returns the facts about the format ``dataset.format``.
 
     Raises:
         ConfigError: no such format.
@@ -47,5 +47,5 @@ def format_facts(config: Config) -> FormatFacts:
 
 
 def engine_facts(config: Config) -> EngineFacts:
-    """Facts about the engine that ``loader.engine`` names."""
+    """Returns the facts about the engine ``loader.engine``."""
     return engines.facts(config.loader.engine)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dlio_torch.config.schema import Config
 
 LONGEST_S = 1e9
-"""Longest duration, in seconds: 31 years, which in nanoseconds fit an int64."""
+"""Longest duration that an option takes, in seconds: 31 years, whose nanoseconds fit in an int64."""
 LARGEST_B = 2.0**60
 LARGEST = 1e15
 
@@ -52,17 +52,17 @@ class Option:
 
     @property
     def key(self) -> str:
-        """The dotted key."""
+        """The dotted key of the option, for example ``loader.num_workers``."""
         return ".".join(self.path)
 
     @property
     def name(self) -> str:
-        """The last key."""
+        """The last part of the dotted key."""
         return self.path[-1] if self.path else ""
 
     @property
     def type_text(self) -> str:
-        """The type in words, for ``explain``."""
+        """The type of the option in words, for the verb ``explain``."""
         if self.kind == "choice":
             text = "one of " + ", ".join(self.choices)
         elif self.kind == "values":
@@ -113,7 +113,7 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> Option:
 
 
 def _maximum(given: float | None, unit: str | None, kind: str, element: str) -> float | None:
-    """The greatest value of a number that is no int: some arithmetic is left before it is infinite."""
+    """Upper limit of a floating-point option, small enough that arithmetic on the value does not overflow."""
     if given is not None or "float" not in (kind, element):
         return given
     return {"s": LONGEST_S, "B": LARGEST_B}.get(unit or "", LARGEST)
@@ -134,7 +134,7 @@ def _kind(hint: Any) -> tuple[str, Any, str, tuple[str, ...]]:
 
 
 def children(option: Option) -> Mapping[str, Option]:
-    """Options of a group, or of one element of a list of groups, by name."""
+    """Returns the options of a group, or of one element of a list of groups, by name."""
     return {} if option.group is None else _children(option.group, option.path)
 
 
@@ -144,13 +144,13 @@ def _children(group: Any, path: tuple[str, ...]) -> Mapping[str, Option]:
 
 
 def element(option: Option, index: str) -> Option:
-    """Element ``index`` of a ``list`` or ``values`` option."""
+    """Returns the option that describes element ``index`` of a ``list`` or ``values`` option."""
     kind = "group" if option.kind == "list" else option.element
     return dataclasses.replace(option, path=(*option.path, index), kind=kind, optional=False)
 
 
 def lookup(path: Sequence[str]) -> Option | None:
-    """The option at ``path``, or None; list elements are digits or ``*``."""
+    """Returns the option at ``path``, or None; an element of a list is written as its index or ``*``."""
     option = ROOT
     for part in path:
         if option.kind in ("list", "values"):
@@ -167,12 +167,12 @@ def lookup(path: Sequence[str]) -> Option | None:
 
 
 def groups() -> tuple[str, ...]:
-    """Names of the top-level groups: they are folders of ``conf/`` and prefixes of keys."""
+    """Returns the names of the top-level groups, which are folders of ``conf/`` and prefixes of keys."""
     return tuple(name for name, option in children(ROOT).items() if option.kind == "group")
 
 
 def walk(option: Option = ROOT) -> Iterator[Option]:
-    """All options below ``option``, groups and lists included; list elements as ``*``."""
+    """Yields all options below ``option``, including groups and lists; an element of a list is written ``*``."""
     inside = element(option, "*") if option.kind == "list" else option
     for child in children(inside).values():
         yield child
@@ -180,7 +180,7 @@ def walk(option: Option = ROOT) -> Iterator[Option]:
 
 
 def leaves(value: Any, option: Option = ROOT) -> Iterator[tuple[Option, Any]]:
-    """Every leaf of a configuration object with its value; an empty list of groups is a leaf too."""
+    """Yields every option that has a value, with the value; an empty list of groups counts as a value."""
     if option.kind == "group":
         for name, child in children(option).items():
             yield from leaves(getattr(value, name), child)
@@ -192,13 +192,13 @@ def leaves(value: Any, option: Option = ROOT) -> Iterator[tuple[Option, Any]]:
 
 
 def nearest(word: str, known: Sequence[str], limit: int = 1, cutoff: float = 0.6) -> list[str]:
-    """The names most like ``word``, upper and lower case alike."""
+    """Returns the names most similar to ``word``, ignoring case."""
     folded = {name.lower(): name for name in reversed(known)}
     return [folded[low] for low in difflib.get_close_matches(word.lower(), list(folded), n=limit, cutoff=cutoff)]
 
 
 def suggest(path: Sequence[str]) -> str:
-    """Advice for an unknown key: the nearest valid names, in one line."""
+    """Returns the hint for an unknown key: the most similar valid keys."""
     prefix = tuple(path)
     while prefix and lookup(prefix) is None:
         prefix = prefix[:-1]
@@ -211,7 +211,7 @@ def suggest(path: Sequence[str]) -> str:
         if here.kind in ("list", "values"):
             return f"{here.key} is a list: write {here.key}.0 for its first element"
         if here.kind != "group":
-            return f"{here.key} is a value, not a group: write {here.key}=..."
+            return f"{here.key} is a single option, not a group: write {here.key}=<value>"
     known = [option.key for option in walk()]
     last = path[-1] if path else ""
     close = nearest(".".join(path), known, cutoff=0.85)
@@ -231,5 +231,5 @@ def suggest(path: Sequence[str]) -> str:
     if close:
         return f"did you mean {' or '.join(words[close[0]][:3])}?"
     if prefix:
-        return f"`dlio_torch explain {'.'.join(prefix)}` lists what there is"
+        return f"`dlio_torch explain {'.'.join(prefix)}` lists the options of this group"
     return f"groups are {', '.join(groups())}; `dlio_torch explain` lists all options"

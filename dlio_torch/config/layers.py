@@ -1,4 +1,4 @@
-"""Layers of settings, merged in order by OmegaConf, and where each value came from."""
+"""Layers of settings, merged in order by OmegaConf, with the source of each value."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dlio_torch.errors import ConfigError
 COMMAND_LINE = "command line"
 
 SourceOf = Callable[[Path], str]
-"""Path in a layer -> file and line, or another source, of its value."""
+"""Maps a path in a layer to the source of its value, for example file and line."""
 
 
 def _defaults() -> DictConfig:
-    """A fresh copy of the default settings of the schema."""
+    """Returns a new copy of the schema's default settings."""
     settings: DictConfig = pickle.loads(_pickled_defaults())
     return settings
 
 
 @functools.cache
 def _pickled_defaults() -> bytes:
-    """The pickled defaults; loading them takes a tenth of the time of building them."""
+    """Returns the pickled default settings; loading a pickle takes a tenth of the time of building the settings."""
     return pickle.dumps(OmegaConf.create(as_text(_tree(Config(), ROOT))))
 
 
@@ -46,7 +46,7 @@ def _tree(value: Any, option: Option) -> Any:
 
 @dataclass
 class Stack:
-    """The settings so far; later layers win.  Lists are replaced as a whole, groups key by key.
+    """Merges layers of settings; a later layer overrides an earlier one.  Lists are replaced whole, groups key by key.
 
     Attributes:
         settings: merged values, all of them text, null, lists and groups.
@@ -57,7 +57,7 @@ class Stack:
     sources: dict[str, str] = field(default_factory=dict)
 
     def add(self, tree: Tree, source_of: SourceOf, *, prefix: Path = (), literal: bool = False) -> None:
-        """Merge ``tree`` at ``prefix``.
+        """Merge the settings ``tree`` into the group ``prefix``.
 
         Args:
             tree: settings of a file or a part of it.
@@ -99,7 +99,7 @@ class Stack:
             value = None if text == "" else parse_value(text, f"{key}={text} ({COMMAND_LINE})")
             if option.kind == "group" and not isinstance(value, dict):
                 raise ConfigError(
-                    f"{key}={text} ({COMMAND_LINE}): {key} is a group of options",
+                    f"{key}={text} ({COMMAND_LINE}): {key} is a group of options, which has no value itself",
                     hint=f"write {key}.<option>=...; `dlio_torch explain {key}` lists them",
                 )
         elif option.optional and text in ("null", ""):
@@ -164,9 +164,10 @@ class Stack:
                     self._check(item, child, (*path, name), source_of)
         elif option.kind == "group":
             raise ConfigError(
-                f"{option.key}={show(value)} ({source_of(path)}): {option.key} is a group of options",
-                hint=f"write '{option.path[-1]}:' and its options below it; to pick a fragment of conf/ "
-                f"write it in 'defaults:' as '- {option.path[-1]}: {show(value)}'",
+                f"{option.key}={show(value)} ({source_of(path)}): {option.key} is a group of options, which has "
+                "no value itself",
+                hint=f"write '{option.path[-1]}:' and indent its options below; to choose a fragment of conf/, add '- "
+                f"{option.path[-1]}: {show(value)}' to the 'defaults:' list",
             )
         elif option.kind == "list" and isinstance(value, list) and value:
             self._forget(option.key)
@@ -174,7 +175,8 @@ class Stack:
                 self._check(item, element(option, str(i)), (*path, str(i)), source_of)
         elif isinstance(value, dict):
             raise ConfigError(
-                f"{option.key}={show(value)} ({source_of(path)}): {option.key} is a value, not a group",
+                f"{option.key}={show(value)} ({source_of(path)}): {option.key} is a single option, not a group "
+                "of options",
                 hint=f"write {option.key}: <{option.type_text}>",
             )
         else:

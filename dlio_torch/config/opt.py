@@ -1,4 +1,4 @@
-"""Declaration of an option: its default and its documentation."""
+"""Declaration of an option: default, documentation, unit and limits."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import field
 from typing import Any
 
 MOST_THREADS = 65536
-"""Processes or threads of a rank: a larger number is a mistake, no system starts so many."""
+"""Upper limit for processes or threads of a rank, which no system reaches: a larger number is a typing mistake."""
 
 MOST_CHUNK_ROWS = 1 << 24
-"""Rows of a chunk: HDF5 takes chunks below 4 GiB."""
+"""Upper limit for rows of a chunk, because a chunk of HDF5 is smaller than 4 GiB."""
 
 MOST_DEFLATE = 9
-"""Highest compression level of zlib, which gzip and the deflate filter of HDF5 share."""
+"""Highest compression level of zlib, on which gzip and the deflate filter of HDF5 are based."""
 
 LARGEST_CALL = 0x7FFFF000
-"""Most bytes that Linux transfers in one call."""
+"""Largest number of bytes that Linux transfers in one read or write call."""
 
 
 def opt(
     default: Any, doc: str, *, unit: str | None = None, minimum: float | None = None, maximum: float | None = None
 ) -> Any:
-    """One option: its default, one line of documentation, unit (``B``, ``s``), least and greatest value."""
+    """Declares an option: default, one line of documentation, unit (``B``, ``s``), minimum and maximum."""
     metadata = {"doc": doc, "unit": unit, "min": minimum, "max": maximum}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)

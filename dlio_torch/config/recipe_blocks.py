@@ -1,4 +1,4 @@
-"""Named blocks of a recipe: what it adjusts at a scale, and its variants for accelerators.
+"""Named blocks of a recipe: settings for one scale, and settings for one accelerator.
 
 Every block is checked, whichever of them a run uses: a recipe that works at one scale and breaks at
 another, or on another accelerator, is a broken recipe.
@@ -18,11 +18,11 @@ from dlio_torch.errors import ConfigError
 
 SCALES = "scales"
 ACCELERATORS = "accelerators"
-"""Keys of a recipe that hold blocks."""
+"""Keys of a recipe that contain named blocks."""
 
 
 def add_scale(stack: Stack, name: str, document: Document, places: Resources) -> None:
-    """Merge the recipe's block of scale ``name``, where it has one, into the options of the scale.
+    """Merge the recipe's block for scale ``name``, if there is one, into the options of the scale.
 
     Raises:
         ConfigError: a block, of this scale or another, of no scale that there is, or with a wrong key or value.
@@ -33,7 +33,8 @@ def add_scale(stack: Stack, name: str, document: Document, places: Resources) ->
         places.fragment("scale", block, source_of(()))
         if not isinstance(tree, dict):
             raise ConfigError(
-                f"{SCALES}.{block}={show(tree)} ({source_of(())}): expected options of the scale",
+                f"{SCALES}.{block}={show(tree)} ({source_of(())}): a block of '{SCALES}:' must contain options "
+                "of the scale, as a mapping",
                 hint="`dlio_torch explain scale` lists them",
             )
         _add(stack if block == name else Stack(), tree, source_of, ("scale",))
@@ -65,7 +66,7 @@ def add_accelerator(stack: Stack, name: str, source: str, document: Document) ->
 
 
 def accelerators(document: Document) -> dict[str, Any]:
-    """The recipe's variants: name -> its keys, unchecked.
+    """Returns the recipe's accelerator variants, unchecked: name -> settings.
 
     Raises:
         ConfigError: the recipe holds something else there.
@@ -92,18 +93,21 @@ def _check_variant(name: str, tree: Any, source_of: SourceOf) -> None:
     variant = f"{ACCELERATORS}.{name}"
     if not is_name(name):
         raise ConfigError(
-            f"{variant} ({source_of(())}): not a usable name", hint="use letters, digits, '_' and '-', for example a100"
+            f"{variant} ({source_of(())}): this name of a variant is not allowed",
+            hint="use only letters, digits, '_' and '-' in the name, for example a100",
         )
     if not isinstance(tree, dict):
         raise ConfigError(
-            f"{variant}={show(tree)} ({source_of(())}): expected keys of the recipe",
+            f"{variant}={show(tree)} ({source_of(())}): a variant must contain keys of the recipe, as a mapping",
             hint=f"for example {name}: {{compute: {{step_s: 0.6}}}}",
         )
     for key in ("scale", "recipe", "accelerator"):
         if key in tree:
             raise ConfigError(
-                f"{variant}.{key}={show(tree[key])} ({source_of((key,))}): a variant does not set {key}",
-                hint=f"write '{SCALES}:' at the top level of the recipe" if key == "scale" else "remove it",
+                f"{variant}.{key}={show(tree[key])} ({source_of((key,))}): a variant cannot set {key}",
+                hint=f"write '{SCALES}:' at the top level of the recipe"
+                if key == "scale"
+                else f"remove {key} from the variant",
             )
 
 
@@ -115,7 +119,7 @@ def _add(stack: Stack, tree: Tree, source_of: SourceOf, prefix: Path) -> None:
 
 
 def _check_values(tree: Mapping[str, Any], option: Option, source_of: SourceOf, depth: int) -> None:
-    """Refuse values that do not fit, as the build of the configuration does with a block that is used."""
+    """Checks the values of a block that is not used, as if it were used."""
     known = children(option)
     for name, value in tree.items():
         child = known[name]
@@ -132,7 +136,7 @@ def _check_values(tree: Mapping[str, Any], option: Option, source_of: SourceOf, 
 
 
 def _open(value: Any) -> bool:
-    """Whether ``value`` is known only when the whole configuration is: it refers to a key, or must be given."""
+    """Returns whether ``value`` is known only in the complete configuration: it is a reference or a required value."""
     if isinstance(value, dict):
         return any(_open(item) for item in value.values())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Search for ``conf/`` and ``recipes/``: the user's folders first, then those of the package.
+"""Finds files in ``conf/`` and ``recipes/``: in the user's folders first, then in those of the package.
 
 A user's folders are named in the environment variable ``DLIO_TORCH_PATH``, separated by colons; each
 may hold ``conf/<group>/<choice>.yaml`` and ``recipes/<name>.yaml``.  The shipped ones lie inside the
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 
 @dataclass(frozen=True)
 class Root:
-    """A folder with ``conf/`` and ``recipes/``; files below it are shown as ``prefix + relative path``."""
+    """A folder that contains ``conf/`` and ``recipes/``; messages show its files as ``prefix + relative path``."""
 
     folder: Path
     prefix: str
@@ -35,7 +35,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Resources:
-    """All folders to search, in order of precedence.
+    """The folders that are searched for recipes and fragments, in order of precedence.
 
     Attributes:
         roots: the user's folders, then the shipped one.
@@ -46,15 +46,15 @@ class Resources:
     cwd: Path
 
     def recipes(self) -> dict[str, Path]:
-        """Recipe name -> file, sorted by name."""
+        """Maps the name of each recipe to its file, sorted by name."""
         return self._names("recipes")
 
     def choices(self, group: str) -> dict[str, Path]:
-        """Fragment name of ``group`` -> file, sorted by name."""
+        """Maps the name of each fragment of ``group`` to its file, sorted by name."""
         return self._names(f"conf/{group}")
 
     def recipe(self, name: str, source: str) -> tuple[str, Document]:
-        """A recipe by shipped name or by path: its name and content.
+        """Loads a recipe by shipped name or by path; returns its name and content.
 
         A path contains a slash or ends in ``.yaml`` or ``.yml``; anything else is a name.
 
@@ -68,13 +68,13 @@ class Resources:
         if path is None:
             raise ConfigError(
                 f"recipe={name} ({source}): no such recipe",
-                hint=f"{_meant(name, known)}recipes are {_listed(known)}; a file of yours needs its path, for example "
-                f"recipe=./{_safe_stem(name)}.yaml",
+                hint=f"{_meant(name, known)}recipes are {_listed(known)}; to use your own file, give its path, for "
+                f"example recipe=./{_safe_stem(name)}.yaml",
             )
         return name, self._load(path, f"recipe={name} ({source})")
 
     def fragment(self, group: str, choice: str, source: str) -> Document:
-        """The fragment ``conf/<group>/<choice>.yaml``.
+        """Loads the fragment ``conf/<group>/<choice>.yaml``.
 
         Raises:
             ConfigError: there is none, it cannot be read, or it is malformed.
@@ -95,11 +95,18 @@ class Resources:
             is_file, is_folder = path.is_file(), path.is_dir()
             there = sorted(p.name for p in path.parent.glob("*.y*ml")) if not is_file else []
         except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
-            raise ConfigError(f"{asker}: not a usable path: {error}", hint="name a YAML file") from None
+            raise ConfigError(
+                f"{asker}: the path cannot be used: {error}", hint="name a YAML file, for example recipe=./my.yaml"
+            ) from None
         if is_folder:
-            raise ConfigError(f"{asker}: is a folder", hint=f"name a file in it: recipe={name.rstrip('/')}/config.yaml")
+            raise ConfigError(
+                f"{asker}: the path is a folder, and a recipe is a file",
+                hint=f"name a recipe file in the folder, for example recipe={name.rstrip('/')}/config.yaml",
+            )
         if not is_file and path.exists():
-            raise ConfigError(f"{asker}: is no regular file", hint="name a YAML file")
+            raise ConfigError(
+                f"{asker}: the path is not a regular file", hint="name a YAML file, for example recipe=./my.yaml"
+            )
         if not is_file:
             raise ConfigError(
                 f"{asker}: no such file",
@@ -126,7 +133,7 @@ class Resources:
 
 
 def read_document(path: Path, asker: str, label: str) -> Document:
-    """The YAML file ``path``.
+    """Reads and parses the YAML file ``path``.
 
     Args:
         path: the file.
@@ -140,14 +147,20 @@ def read_document(path: Path, asker: str, label: str) -> Document:
         # One character more than permitted is enough to know, and a device file cannot fill memory.
         # A pipe would be waited for, possibly without end.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{asker}: {path} is no regular file", hint="name a YAML file")
+            raise ConfigError(
+                f"{asker}: {path} is not a regular file", hint="name a YAML file, for example recipe=./my.yaml"
+            )
         # Some files of the kernel are regular and give what they have only when there is something.
         with open(path, "rb", opener=_without_waiting) as file:
             text = (file.read(4 * MAX_CHARACTERS + 1) or b"").decode("utf-8")
     except OSError as error:
-        raise ConfigError(f"{asker}: cannot read {path}: {error.strerror}", hint="check its permissions") from None
+        raise ConfigError(
+            f"{asker}: cannot read {path}: {error.strerror}", hint=f"check the permissions of {path}"
+        ) from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{asker}: {path} is not UTF-8 text", hint="name a YAML file") from None
+        raise ConfigError(
+            f"{asker}: {path} is not UTF-8 text", hint="name a YAML file, for example recipe=./my.yaml"
+        ) from None
     return parse_document(text, label)
 
 
@@ -156,7 +169,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def find(cwd: Path, environ: Mapping[str, str]) -> Resources:
-    """The folders to search from folder ``cwd`` with the environment ``environ``."""
+    """Returns the folders to search, for the working directory ``cwd`` and the environment ``environ``."""
     roots = [
         Root((cwd / entry).resolve(), entry.rstrip("/") + "/")
         for entry in environ.get(PATH_VARIABLE, "").split(":")
@@ -166,14 +179,14 @@ def find(cwd: Path, environ: Mapping[str, str]) -> Resources:
 
 
 def shipped() -> Path:
-    """The folder that holds the shipped ``conf/`` and ``recipes/``."""
+    """Returns the folder that contains the shipped ``conf/`` and ``recipes/``."""
     package = Path(str(resources.files("dlio_torch")))
     installed = package / "_resources"
     return installed if installed.is_dir() else package.parent
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` may name a recipe: one path component that is safe in a file name."""
+    """Returns whether ``text`` is allowed as the name of a recipe: one path component of safe characters."""
     return _NAME.fullmatch(text) is not None
 
 

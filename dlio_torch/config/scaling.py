@@ -1,4 +1,4 @@
-"""Shrinks the amount of a published experiment; the shape of its I/O stays.
+"""Shrinks the amount of data and compute of a published experiment; the pattern of its I/O stays the same.
 
 Files, samples, steps, epochs, seconds of emulated compute and the size of the gradient are amounts.
 Request sizes, chunking, order, threads and what a file looks like inside are shape, and are never
@@ -19,19 +19,19 @@ from dlio_torch.config.schema import Config
 
 @dataclass(frozen=True)
 class Change:
-    """One value that the scale replaced."""
+    """An option whose value the scale replaced."""
 
     key: str
     before: Any
     after: Any
 
 
-COMPUTE_ONLY = "and reading is not: waits weigh more here than in the whole experiment"
-"""Behind what says that compute is scaled."""
+COMPUTE_ONLY = "and reading is not: waits for data are a larger share of the time here than in the full-size experiment"
+"""Ending of a sentence that says that compute is scaled."""
 
 
 def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tuple[Config, list[Change]]:
-    """Apply ``config.scale``.
+    """Applies the limits of ``config.scale`` to the configuration.
 
     Args:
         config: the experiment as published, with the user's changes.
@@ -73,21 +73,21 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
 
 
 def data_steps(config: Config, world_size: int = 1) -> int:
-    """Steps of an epoch that generated data give each of ``world_size`` ranks."""
+    """Returns the training steps per epoch that generated data provide to each of ``world_size`` ranks."""
     data = config.dataset
     batches = _count(config, data.num_files, data.samples_per_file, rank_batch(config, world_size), world_size)
     return batches * config.access.hold_steps
 
 
 def eval_data_steps(config: Config, world_size: int = 1) -> int:
-    """Steps of an evaluation that generated data give each of ``world_size`` ranks."""
+    """Returns the steps per evaluation that generated data provide to each of ``world_size`` ranks."""
     data = config.dataset
     batch = config.train.eval_batch_size or rank_batch(config, world_size)
     return _count(config, data.num_files_eval, data.samples_per_file_eval, batch, world_size)
 
 
 def rank_batch(config: Config, world_size: int) -> int:
-    """Samples of one rank's batch."""
+    """Returns the number of samples in a batch of one rank."""
     train = config.train
     return max(1, train.batch_size // world_size) if train.batch_scope == "global" else train.batch_size
 
@@ -108,7 +108,7 @@ def _count(config: Config, files: int, per_file: int, batch: int, world_size: in
 
 
 class Scaler:
-    """The configuration on its way down, and the list of what changed.
+    """Applies the limits one by one; holds the scaled configuration and the list of changes.
 
     Attributes:
         config: with the changes so far.
@@ -122,11 +122,11 @@ class Scaler:
         self.changes: list[Change] = []
 
     def get(self, key: str) -> Any:
-        """The present value of a dotted key."""
+        """Returns the present value of the option ``key``."""
         return reduce(getattr, key.split("."), self.config)
 
     def set(self, key: str, value: Any) -> None:
-        """Change the value of a dotted key, unless the user set it."""
+        """Changes the value of the option ``key``, unless the user set a value."""
         before = self.get(key)
         if key in self.fixed or before == value:
             return
@@ -140,14 +140,14 @@ def _replace(record: Any, path: list[str], value: Any) -> Any:
 
 
 def _samples_read(work: Scaler, world_size: int) -> int:
-    """Samples that a rank reads in the scaled run."""
+    """Returns the number of samples that a rank reads in the scaled run."""
     limits = [number for number in (work.get("train.steps"), work.config.scale.max_steps) if number]
     steps = min(limits) if limits else data_steps(work.config, world_size)
     return steps * rank_batch(work.config, world_size)
 
 
 def _batch(work: Scaler) -> None:
-    """The batch of one rank of the published run; both keys change together or not at all."""
+    """Sets the batch size per rank of the published run; batch_size and batch_scope change together or not at all."""
     train = work.config.train
     if not work.config.scale.keep_rank_batch or train.batch_scope == "rank":
         return
@@ -158,7 +158,7 @@ def _batch(work: Scaler) -> None:
 
 
 def _amount(work: Scaler, files_key: str, samples_key: str, max_files: int, max_samples: int) -> None:
-    """Fewer files first, then fewer samples of a file: a file stays whole as long as it can."""
+    """Reduces the number of files first, then the samples per file, so that files keep their size if possible."""
     files_key, samples_key = f"dataset.{files_key}", f"dataset.{samples_key}"
     files, per_file = work.get(files_key), work.get(samples_key)
     if not files or not per_file:
@@ -189,7 +189,7 @@ def _checkpoint_size(work: Scaler) -> None:
 
 
 def _merge(work: Scaler, key: str) -> None:
-    """Two changes of one key are one change to the reader."""
+    """Merges two changes of one option into one."""
     changes = [change for change in work.changes if change.key == key]
     if len(changes) > 1:
         merged = Change(key, changes[0].before, changes[-1].after)

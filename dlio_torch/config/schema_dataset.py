@@ -1,4 +1,4 @@
-"""Options of ``dataset`` and of ``generate``: what is read, and how it is written before.
+"""Options of ``dataset`` and ``generate``: the data that a run reads, and the generation of synthetic data.
 
 Each format brings its own options, a group below ``dataset``; the registry of formats knows them.
 """
@@ -16,7 +16,7 @@ OptionsT = TypeVar("OptionsT")
 
 @dataclass(frozen=True)
 class FieldConfig:
-    """One array of a sample (an HDF5 dataset; its name may hold slashes for groups)."""
+    """One array of a sample (an HDF5 dataset, whose name may contain slashes for groups)."""
 
     name: str = opt("data", "path of the array inside the file, for example 'climate/data'")
     dtype: str = opt("float32", "element type, as NumPy names it")
@@ -43,7 +43,7 @@ class OnceConfig:
         "learn the shapes of its arrays",
     )
     split: Literal["train", "eval"] = opt(
-        "train", "with an empty name: whether the first training or the first evaluation file is opened"
+        "train", "with an empty name: the split whose first file is opened, training or evaluation"
     )
     rows: int = opt(1, "rows of each array of the file", minimum=1)
     fields: list[FieldConfig] = opt([], "arrays of the file, read one after another")
@@ -88,12 +88,12 @@ class DatasetOptions:
         raise LookupError(f"no group of dataset is a {options.__name__}")
 
     def has(self, options: type) -> bool:
-        """Whether a group of these options is there."""
+        """Whether the data set has an option group of the class ``options``."""
         return any(group.options is options for group in _GROUPS.values())
 
 
 def _with_formats() -> type:
-    """The dataclass of ``dataset``: what every format has, and a group of options for each format."""
+    """Builds the dataclass of ``dataset``: options common to all formats, and one group of options per format."""
     groups: list[tuple[str, type, Any]] = [
         (name, group.options, opt(group.options, _about(group.formats))) for name, group in _GROUPS.items()
     ]
@@ -129,7 +129,7 @@ else:
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """How synthetic data are written."""
+    """Generation of synthetic data."""
 
     num_workers: int = opt(
         0,

@@ -27,8 +27,8 @@ class AccessConfig:
     )
     partition: Literal["batches", "slices", "files", "none"] = opt(
         "batches",
-        "share of a rank; batches: consecutive parts of each global batch; slices: one contiguous range of "
-        "samples; files: whole files; none: every rank reads all samples",
+        "division of the samples among ranks; batches: consecutive parts of each global batch; slices: one "
+        "contiguous range of samples; files: whole files; none: every rank reads all samples",
     )
     stride: int = opt(1, "with order=strided: distance between consecutive reads, in samples", minimum=1)
     tail: Literal["drop", "pad"] = opt(
@@ -53,7 +53,7 @@ class AccessConfig:
     )
     interleave_prefetch: int = opt(
         0,
-        "with interleave_buffer: further files whose reader threads start before the turn of the file",
+        "with interleave_buffer: number of next files whose reader threads start before the stream needs the files",
         minimum=0,
         maximum=MOST_THREADS,
     )
@@ -63,13 +63,20 @@ class AccessConfig:
         " random; 0: no pool",
         minimum=0,
     )
-    repeat: bool = opt(False, "start a stream over when its files are used up, until all steps are done")
-    hold_steps: int = opt(1, "steps that use a batch before the next batch is fetched", minimum=1, maximum=1e9)
+    repeat: bool = opt(
+        False, "read the files of a stream again from the start when all have been read, until all steps are done"
+    )
+    hold_steps: int = opt(
+        1,
+        "number of consecutive steps that use the same batch before the next batch is fetched",
+        minimum=1,
+        maximum=1e9,
+    )
     lane_rows: int = opt(128, "with pattern=lanes: number of consecutive rows of each lane in a batch", minimum=1)
     lane_random_steps: int = opt(
         0,
-        "with pattern=lanes: number of first steps in which a lane enters a new sample at a random row; in "
-        "later steps it skips only rows that fill no whole step",
+        "with pattern=lanes: number of first steps in which a lane enters a new sample at a random row; in later "
+        "steps a lane skips only rows that do not fill a whole step",
         minimum=0,
     )
     lane_probe: bool = opt(
@@ -102,7 +109,9 @@ class LoaderConfig:
         "decoupled: reader threads, in workers if there are any, that read extents of the files into reused "
         "memory without the format's library",
     )
-    style: Literal["map", "pipe"] = opt("map", "data set of pattern=samples; map: map-style Dataset; pipe: DataPipe")
+    style: Literal["map", "pipe"] = opt(
+        "map", "torch class of the data set with pattern=samples; map: map-style Dataset; pipe: DataPipe"
+    )
     num_workers: int = opt(
         0, "worker processes of each rank; 0: the rank's own process reads", minimum=0, maximum=MOST_THREADS
     )
@@ -143,9 +152,9 @@ class LoaderConfig:
     timeout_s: float = opt(300.0, "maximum wait for a batch before the run fails; 0: no limit", unit="s", minimum=0)
     replay: Literal["none", "reads", "samples", "batches"] = opt(
         "none",
-        "leave out one cost of loading training batches, to measure it; none: nothing is left out; reads: "
-        "read calls are answered from memory; samples: finished samples are taken from memory; batches: the "
-        "same finished batches are delivered repeatedly",
+        "leave out one cost of loading training batches, to measure that cost; none: nothing is left out; reads: "
+        "read calls are answered from memory; samples: finished samples are taken from memory; batches: the same "
+        "finished batches are delivered repeatedly",
     )
     replay_batches: int = opt(
         64, "with replay=samples or batches: maximum number of batches that each rank keeps in memory", minimum=1
@@ -159,7 +168,7 @@ class LoaderConfig:
 
     @property
     def prefetched(self) -> int:
-        """Batches that each worker prefetches; 2 by default, as in torch."""
+        """Number of batches that each worker prefetches; 2 by default, as in torch."""
         return self.prefetch_factor or 2
 
 
@@ -179,8 +188,8 @@ class CacheConfig:
     )
     every_epoch: bool = opt(
         False,
-        "prepare the page cache before each epoch, not only before the first (as_is: measure it); no measured"
-        " time includes this",
+        "prepare the page cache before each epoch, not only before the first (state=as_is: only measure the "
+        "cached data); no measured time includes the preparation",
     )
 
 
@@ -190,11 +199,11 @@ class StorageConfig:
 
     limits: Literal["off", "stored", "measure", "remeasure"] = opt(
         "stored",
-        "storage limit with which a run is compared; off: none; stored: one measured on this machine within "
-        "the last day, if there is one; measure: the same, or else one measured after the run; remeasure: one"
-        " measured after the run",
+        "storage limit with which a run is compared; off: none; stored: a limit measured on this machine within "
+        "the last day, if there is one; measure: the stored limit, or else a limit measured after the run; "
+        "remeasure: a limit measured after the run",
     )
-    limits_s: float = opt(0.5, "maximum time of one measurement; there are several", unit="s", minimum=0.05)
+    limits_s: float = opt(0.5, "maximum time of each of the measurements of the storage", unit="s", minimum=0.05)
     limits_bytes: int = opt(
         268435456, "size of the test file that is written next to the data and read", unit="B", minimum=4194304
     )
@@ -217,6 +226,6 @@ class StageConfig:
     )
     keep: bool = opt(
         False,
-        "with stage.dir: the run does not remove its copy, and reuses an existing copy that is complete and unchanged",
+        "with stage.dir: keep the copy after the run, and reuse an existing copy that is complete and unchanged",
     )
     num_workers: int = opt(2, "files that each rank copies at the same time", minimum=1, maximum=MOST_THREADS)

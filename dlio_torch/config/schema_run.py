@@ -26,7 +26,9 @@ class HorovodConfig:
         minimum=0,
     )
     cache_capacity: int | None = opt(
-        None, "tensors whose negotiation is cached; 0: none; null: HOROVOD_CACHE_CAPACITY, or else 1024", minimum=0
+        None,
+        "number of tensors whose negotiation Horovod caches; 0: no cache; null: HOROVOD_CACHE_CAPACITY, or else 1024",
+        minimum=0,
     )
     groups: int | None = opt(
         None,
@@ -36,7 +38,7 @@ class HorovodConfig:
     )
     commit_steps: int = opt(
         10,
-        "steps between two commits of an elastic run (horovodrun --min-np); it looks for new hosts at each commit",
+        "steps between two commits of an elastic run (horovodrun --min-np); the run looks for new hosts at each commit",
         minimum=1,
     )
     compression: Literal["none", "fp16"] = opt("none", "element type in which the gradient is sent; none: float32")
@@ -48,8 +50,8 @@ class DistConfig:
 
     backend: Literal["auto", "single", "torch", "horovod", "mpi"] = opt(
         "auto",
-        "communicator; auto: that of the launcher that started this process; under mpirun Horovod with MPI, "
-        "or else mpi4py",
+        "communicator; auto: the communicator that fits the launcher that started this process; under mpirun "
+        "Horovod with MPI, or else mpi4py",
     )
     timeout_s: float = opt(300.0, "maximum wait for other ranks before the run fails", unit="s", minimum=1)
     horovod: HorovodConfig = opt(HorovodConfig, "settings of Horovod, which reduces the gradient")
@@ -98,8 +100,8 @@ class OutputConfig:
     progress: bool = opt(True, "show progress on rank 0")
     patience_s: float = opt(
         60.0,
-        "wait for a batch, a checkpoint, a copy or the writing of a file after which a console message names "
-        "it; the message is repeated after twice the time, and the run continues; 0: no messages",
+        "a console message reports a wait for a batch, a checkpoint, a copy or the writing of a file that lasts "
+        "longer than this time, and again after twice the time; the run continues; 0: no messages",
         unit="s",
         minimum=0,
     )
@@ -145,7 +147,7 @@ class SystemConfig:
 
 @dataclass(frozen=True)
 class ScaleConfig:
-    """Limits that shrink the published amount; the shape of the I/O stays."""
+    """Limits that shrink the amount of the published experiment; the pattern of its I/O stays the same."""
 
     name: str = opt("laptop", "name of this scale")
     max_samples: int = opt(0, "maximum number of training samples; 0: as published", minimum=0)
@@ -159,11 +161,11 @@ class ScaleConfig:
     compute: float = opt(1.0, "factor on all emulated compute and preprocessing times", minimum=0)
     checkpoint: float = opt(1.0, "factor on the number of steps between checkpoints", minimum=0)
     checkpoint_size: float = opt(1.0, "factor on the size of a checkpoint; its write calls keep their size", minimum=0)
-    allreduce: float = opt(1.0, "factor on the size of the gradient that ranks reduce", minimum=0)
+    allreduce: float = opt(1.0, "factor on the size of the gradient that ranks average in each step", minimum=0)
     first_touch: bool = opt(
         False,
-        "shrink the library's caches together with the data, so that reads hit them no more often than in the"
-        " published run",
+        "shrink the caches of the format's library together with the data, so that reads hit these caches no "
+        "more often than in the published run",
     )
     keep_rank_batch: bool = opt(False, "keep the batch size per rank of the published run, for any number of ranks")
 

@@ -54,17 +54,20 @@ class TrainConfig:
     batch_scope: Literal["rank", "global"] = opt(
         "rank", "rank: batch_size counts the samples of one rank; global: it counts the samples of all ranks"
     )
-    warmup_steps: int = opt(1, "number of first steps that the figures leave out", minimum=0)
+    warmup_steps: int = opt(1, "number of warm-up steps at the start, which the figures leave out", minimum=0)
     device: Literal["cpu", "cuda"] = opt(
         "cpu",
         "cpu: batches stay in main memory; cuda: each batch is copied to the rank's GPU before compute, once "
         "even if several steps use it",
     )
     allreduce_bytes: int = opt(
-        0, "size of the gradient that ranks reduce in each step; 0: no allreduce", unit="B", minimum=0
+        0,
+        "size of the gradient that all ranks average by an allreduce in each step; 0: no gradient exchange",
+        unit="B",
+        minimum=0,
     )
-    eval_every_epochs: int = opt(0, "evaluate after every n-th epoch; 0: not by epoch", minimum=0)
-    eval_every_steps: int = opt(0, "evaluate after every n-th step; 0: not by step", minimum=0)
+    eval_every_epochs: int = opt(0, "evaluate after every n-th epoch; 0: never because of an epoch's end", minimum=0)
+    eval_every_steps: int = opt(0, "evaluate after every n-th step; 0: never because of the number of steps", minimum=0)
     eval_ranks: Literal["all", "first"] = opt("all", "ranks that evaluate: all, or the first only")
     eval_steps: int = opt(0, "steps per evaluation; 0: as many as the data provide", minimum=0)
     eval_batch_size: int = opt(0, "samples per evaluation batch of a rank; 0: as in training", minimum=0)
@@ -119,10 +122,10 @@ class CheckpointConfig:
         "none: no checkpoints; files: files of given sizes; torch: torch.save of a state; tensorflow: the "
         "files of TensorFlow's Saver",
     )
-    every_steps: int = opt(0, "save after every n-th step; 0: not by step", minimum=0)
-    every_epochs: int = opt(0, "save after every n-th epoch; 0: not by epoch", minimum=0)
-    before_first: bool = opt(False, "also save before the first step")
-    after_last: bool = opt(False, "also save after the last step, unless that step was already saved")
+    every_steps: int = opt(0, "save after every n-th step; 0: never because of the number of steps", minimum=0)
+    every_epochs: int = opt(0, "save after every n-th epoch; 0: never because of an epoch's end", minimum=0)
+    before_first: bool = opt(False, "save a checkpoint before the first step")
+    after_last: bool = opt(False, "save a checkpoint after the last step, unless that step was already saved")
     files: list[CheckpointFileConfig] = opt([], "with kind=files: the files of a checkpoint, in the order of writing")
     state_bytes: int = opt(
         0, "with kind=torch: size of the state; with kind=tensorflow: size of the variables", unit="B", minimum=0

@@ -1,4 +1,4 @@
-"""Checks that concern more than one option; each names both keys, where they were set, and a way out."""
+"""Checks of combinations of options; each error names the options, where they were set, and the remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dlio_torch.config.validate_storage import check_storage
 
 
 def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
-    """Refuse combinations that cannot work, whatever the number of ranks.
+    """Refuse combinations of options that cannot work with any number of ranks.
 
     Args:
         config: a complete configuration.
@@ -51,7 +51,7 @@ def check_world(
     num_files: int | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse what does not fit ``world_size`` ranks.
+    """Refuse options that do not fit ``world_size`` ranks.
 
     Args:
         config: a complete configuration.
@@ -71,7 +71,7 @@ def check_world(
         fits = max(world_size, train.batch_size - train.batch_size % world_size)
         check.fail(
             ["train.batch_size", "train.batch_scope"],
-            f"a global batch cannot be cut equally among {ranks}",
+            f"a global batch of this size cannot be divided equally among {ranks}",
             f"set train.batch_size={fits}, or train.batch_scope=rank",
         )
     if data.path is None:
@@ -80,7 +80,7 @@ def check_world(
     if config.access.partition == "files" and num_files is not None and num_files < world_size:
         check.fail(
             ["access.partition", "dataset.num_files" if data.path is None else "dataset.path"],
-            f"{num_files} file{'' if num_files == 1 else 's'} are too few for {ranks}",
+            f"{num_files} file{'' if num_files == 1 else 's'} are too few to give each of {ranks} a file",
             f"set access.partition=batches, or dataset.num_files={world_size}"
             if data.path is None
             else "set access.partition=batches, or start fewer ranks",
@@ -102,8 +102,8 @@ def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_file
             fits = share * cut // (world_size if access.partition == "batches" else 1)
             check.fail(
                 ["train.batch_size", check.amount],
-                f"a block of {block} consecutive samples does not fit, the data set has {share}",
-                f"set train.batch_size={max(1, fits)} or less, or more samples",
+                f"a block of {block} consecutive samples is larger than the data set, which has {share} samples",
+                f"set train.batch_size={max(1, fits)} or less, or provide more samples",
             )
         return
     if access.partition == "files" and num_files:
@@ -111,11 +111,11 @@ def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_file
     elif access.partition != "none":
         share = num_samples // world_size
     if batch > share and access.tail == "drop":
-        owner = "the data set has" if share == num_samples else f"the share of each of {ranks} has"
+        owner = "the data set, which has" if share == num_samples else f"the share of each of {ranks}, which has"
         check.fail(
             ["train.batch_size", check.amount],
-            f"a batch of {batch} samples does not fit, {owner} {share}",
-            f"set train.batch_size={max(1, share) * cut} or less, access.tail=pad, or more samples",
+            f"a batch of {batch} samples is larger than {owner} {share} samples",
+            f"set train.batch_size={max(1, share) * cut} or less, or access.tail=pad, or provide more samples",
         )
 
 
@@ -145,8 +145,9 @@ def _loader(config: Config, check: ConfigCheck) -> None:
     elif loader.read_threads and not engine_facts(config).threads_in_workers:
         check.fail(
             ["loader.read_threads", "loader.num_workers"],
-            "with this engine, workers have no reader threads",
-            "choose one: loader.num_workers=0 or loader.read_threads=0; loader.engine=decoupled has both",
+            "the workers of this loader.engine have no reader threads",
+            "set loader.num_workers=0, or loader.read_threads=0, or loader.engine=decoupled, whose workers have "
+            "reader threads",
         )
 
 
@@ -155,12 +156,14 @@ def _compute(config: Config, check: ConfigCheck) -> None:
     keys = ["compute.stdev_s", "compute.distribution"]
     if compute.stdev_s and compute.distribution == "constant":
         check.fail(
-            keys, "a constant step time has no deviation", "set compute.distribution=normal, or compute.stdev_s=0"
+            keys,
+            "a constant step time has no standard deviation",
+            "set compute.distribution=normal, or compute.stdev_s=0",
         )
     if compute.stdev_s and compute.distribution == "exponential":
         check.fail(
             keys,
-            "the standard deviation of an exponential distribution is its mean",
+            "the standard deviation of an exponential distribution always equals the mean",
             "set compute.distribution=gamma, or compute.stdev_s=0",
         )
 
@@ -168,17 +171,21 @@ def _compute(config: Config, check: ConfigCheck) -> None:
 def _train(config: Config, check: ConfigCheck) -> None:
     train, data = config.train, config.dataset
     if train.min_au > 1:
-        check.fail(["train.min_au"], "a utilisation lies between 0 and 1", "set 0.9 for 90 %")
+        check.fail(
+            ["train.min_au"],
+            "a utilisation lies between 0 and 1",
+            "write a fraction, for example train.min_au=0.9 for 90 %",
+        )
     if train.resume is not None and config.loader.replay != "none":
         check.fail(
             ["train.resume", "loader.replay"],
-            "a replay has no position in the samples to resume from",
+            "a replay delivers the same batches again, so there is no position in the samples from which to resume",
             "set loader.replay=none, or train.resume=null",
         )
     if train.resume is not None and not config.loader.in_order:
         check.fail(
             ["train.resume", "loader.in_order"],
-            "without the sampler's order, the batches already used are unknown",
+            "batches are not delivered in the sampler's order, so the samples that the earlier run used are unknown",
             "set loader.in_order=true, or train.resume=null",
         )
     for interval in ("eval_every_epochs", "eval_every_steps"):
@@ -188,7 +195,7 @@ def _train(config: Config, check: ConfigCheck) -> None:
             if not getattr(data, key):
                 check.fail(
                     [f"train.{interval}", f"dataset.{key}"],
-                    "there is nothing to evaluate on",
+                    "an evaluation is configured, but the data set has no evaluation samples",
                     f"set dataset.{key}=1 or more, or train.{interval}=0",
                 )
 
@@ -200,41 +207,45 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
         if saved.every_steps or saved.every_epochs:
             check.fail(
                 [interval, "checkpoint.kind"],
-                "there is nothing to save",
-                f"set checkpoint.kind=torch or files, or {interval}=0 (checkpoint=none does both)",
+                "saving is configured, but checkpoints have no content",
+                f"set checkpoint.kind=torch or files, or {interval}=0 (checkpoint=none turns checkpoints off)",
             )
         if saved.restore:
             check.fail(
                 ["checkpoint.restore", "checkpoint.kind"],
-                "there is nothing to restore",
+                "restoring is configured, but checkpoints have no content",
                 "set checkpoint.kind=torch or files, or checkpoint.restore=false",
             )
         return
     if not (saved.every_steps or saved.every_epochs or saved.restore or saved.before_first or saved.after_last):
         check.fail(
             ["checkpoint.kind", "checkpoint.every_steps"],
-            "no interval says when to save",
+            "checkpoints are configured, but no option says when to save them",
             "set checkpoint.every_steps or checkpoint.every_epochs to 1 or more, or checkpoint.kind=none",
         )
     if saved.kind == "files" and not saved.files:
         check.fail(
             ["checkpoint.kind", "checkpoint.files"],
-            "no files are listed",
+            "the list of files that make up a checkpoint is empty",
             "set checkpoint.files=[{name: model, bytes: 4MiB}], or checkpoint.kind=torch",
         )
     if saved.kind in ("torch", "tensorflow") and not saved.state_bytes:
         check.fail(
             ["checkpoint.kind", "checkpoint.state_bytes"],
-            "a state needs a size",
-            "set checkpoint.state_bytes=100MiB, for example",
+            "the checkpoint has a state of 0 bytes",
+            "set the size of the state, for example checkpoint.state_bytes=100MiB",
         )
     for i, item in enumerate(saved.files):
         # The name becomes a file in the run directory and must stay there.
         if "/" in item.name or item.name in ("", ".", ".."):
-            check.fail([f"checkpoint.files.{i}.name"], "not a file name", "write a name without '/'")
+            check.fail(
+                [f"checkpoint.files.{i}.name"],
+                "this is not a file name",
+                "write a name that is not empty and has no '/'",
+            )
     if saved.kind == "tensorflow" and ("/" in saved.tensorflow.name or "{step}" not in saved.tensorflow.name):
         check.fail(
             ["checkpoint.tensorflow.name"],
-            "every checkpoint would get the same name, or the name is no file name",
+            "without {step} every checkpoint would get the same name, and with '/' the text is not a file name",
             "write a name with {step} and without '/'",
         )

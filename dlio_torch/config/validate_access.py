@@ -1,4 +1,4 @@
-"""Checks of the access pattern: which options go with batches of sample numbers, streams and lanes."""
+"""Checks of the access pattern: each pattern (samples, stream, lanes) accepts only some of the options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_access(config: Config, fail: Fail) -> None:
         if access.unit == "file":
             fail(
                 ["access.unit", "access.pattern"],
-                "only a stream reads whole files",
+                "only access.pattern=stream can read whole files",
                 "set access.pattern=stream, or access.unit=block",
             )
     if access.pattern == "samples":
@@ -49,7 +49,11 @@ def check_access(config: Config, fail: Fail) -> None:
         group, name = key.split(".")
         if getattr(getattr(config, group), name) not in values:
             choices = " or ".join(f"{key}={str(value).lower()}" for value in values)
-            fail([key, "access.pattern"], "not supported together", f"set {choices}")
+            fail(
+                [key, "access.pattern"],
+                f"access.pattern={access.pattern} does not support this value of {key}",
+                f"set {choices}",
+            )
     if access.pattern == "stream":
         _stream(config, fail)
     else:
@@ -61,7 +65,7 @@ def _stream(config: Config, fail: Fail) -> None:
     if access.interleave_prefetch and not access.interleave_buffer:
         fail(
             ["access.interleave_prefetch", "access.interleave_buffer"],
-            "only reader threads, one per file, can start files before their turn",
+            "only one reader thread per file (access.interleave_buffer) can read files before the stream needs them",
             "set access.interleave_buffer=2 (TensorFlow's default), or access.interleave_prefetch=0",
         )
     unordered = format_facts(config).unordered
@@ -72,7 +76,8 @@ def _stream(config: Config, fail: Fail) -> None:
             if getattr(access, key) != needed:
                 fail(
                     ["access.shard", f"access.{key}"],
-                    "one shuffle of all files distributes them to the ranks again in each epoch",
+                    "after_shuffle distributes shuffled whole files to the ranks again in each epoch, which "
+                    f"needs access.{key}={needed}",
                     f"set access.{key}={needed}, or access.shard=before_shuffle",
                 )
     if access.unit == "file" and access.shuffle_pool:
@@ -90,6 +95,6 @@ def _lanes(config: Config, fail: Fail) -> None:
         if not getattr(train, name):
             fail(
                 [f"train.{name}", "access.pattern"],
-                "lanes have no end, so an epoch needs a number of steps",
-                f"set train.{name}=100, for example",
+                "lanes read without end, so the number of steps must be set",
+                f"set a number of steps, for example train.{name}=100",
             )

@@ -1,4 +1,4 @@
-"""Checks of the page cache's state and of direct reading."""
+"""Checks of ``cache`` and ``dataset.direct_io``: the state of the page cache, and reads that bypass it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dlio_torch.config.schema import Config
 
 
 def check_cache(config: Config, fail: Fail) -> None:
-    """Refuse combinations of ``cache`` with others that cannot work.
+    """Refuse combinations of ``cache`` and other options that cannot work.
 
     Args:
         config: a complete configuration.
@@ -20,7 +20,7 @@ def check_cache(config: Config, fail: Fail) -> None:
     if cache.every_epoch and config.loader.in_memory:
         fail(
             ["cache.every_epoch", "loader.in_memory"],
-            "the data are read once, before the first epoch",
+            "loader.in_memory reads the data once, before the first epoch, so later epochs need no page cache",
             "set cache.every_epoch=false",
         )
     if config.dataset.direct_io and cache.state == "warm":

@@ -1,4 +1,4 @@
-"""Checks of the options of ``dataset``: what is generated, or read, has to be possible."""
+"""Checks of the options of ``dataset``: the data must be possible to generate or to read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _DTYPES = frozenset(
 )
 
 MOST_SAMPLES = 1 << 40
-"""Samples of a split: those of the evaluation are numbered from here on."""
+"""Largest number of training samples; evaluation samples are numbered from here on."""
 
 
 def check_dataset(config: Config, fail: Fail) -> None:
-    """Refuse arrays, and options of a format, that no file can be made of.
+    """Refuse arrays and format options from which no file can be generated.
 
     Args:
         config: a complete configuration.
@@ -28,14 +28,14 @@ def check_dataset(config: Config, fail: Fail) -> None:
     if config.verify and data.path is not None:
         fail(
             ["verify", "dataset.path"],
-            "only generated samples have a known content",
+            "samples can be verified only if this program generated them",
             "set verify=false, or leave dataset.path out",
         )
     facts = format_facts(config)
     if facts.in_memory and data.path is not None:
         fail(
             ["dataset.format", "dataset.path"],
-            f"{facts.name} samples are generated in memory, no file is read",
+            f"{facts.name} samples are generated in memory, so no file is read",
             "leave dataset.path out, or choose the format of the files",
         )
     for files, samples in (("num_files", "samples_per_file"), ("num_files_eval", "samples_per_file_eval")):
@@ -43,7 +43,7 @@ def check_dataset(config: Config, fail: Fail) -> None:
             fail(
                 [f"dataset.{files}", f"dataset.{samples}"],
                 f"a data set has at most {MOST_SAMPLES} samples",
-                "take fewer files, or fewer samples in a file",
+                "set fewer files, or fewer samples per file",
             )
     names: set[str] = set()
     for i, item in enumerate(data.fields):
@@ -51,14 +51,14 @@ def check_dataset(config: Config, fail: Fail) -> None:
         if item.dtype not in _DTYPES:
             fail([f"{key}.dtype"], "no such element type", f"types are {', '.join(sorted(_DTYPES))}")
         if item.name in names or not item.name.strip("/"):
-            fail([f"{key}.name"], "names must be unique and not empty", "rename one of them")
+            fail([f"{key}.name"], "names of arrays must be unique and not empty", "rename one of them")
         names.add(item.name)
         _positive(item.shape, f"{key}.shape", fail)
         _positive(item.chunk or [], f"{key}.chunk", fail)
         if item.length_stdev and not item.length_mean:
             fail(
                 [f"{key}.length_stdev", f"{key}.length_mean"],
-                "a standard deviation needs a mean length",
+                "a standard deviation of the length needs a mean length",
                 f"set {key}.length_mean, or {key}.length_stdev=0",
             )
     _once(config, fail)
@@ -68,7 +68,7 @@ def check_dataset(config: Config, fail: Fail) -> None:
 
 
 def _once(config: Config, fail: Fail) -> None:
-    """Refuse files that are read once and cannot be."""
+    """Refuse elements of ``dataset.once`` whose file cannot be generated or read."""
     layouts: dict[str, tuple[int, list[FieldConfig]]] = {}
     for i, item in enumerate(config.dataset.once):
         key = f"dataset.once.{i}"
@@ -79,32 +79,43 @@ def _once(config: Config, fail: Fail) -> None:
         if not item.name:
             if item.fields or item.columns:
                 fail(
-                    [f"{key}.name", f"{key}.fields"], "only a file with a name has arrays of its own", f"set {key}.name"
+                    [f"{key}.name", f"{key}.fields"],
+                    "a file of samples is opened if the name is empty, so arrays and columns need a file name",
+                    f"set a file name, for example {key}.name=stats.h5",
                 )
             continue
         if "/" in item.name or item.name.startswith((".", "dlio_torch.")) or item.name in ("train", "eval"):
             fail(
                 [f"{key}.name"],
-                "not usable as the name of a file next to the data",
-                f"set {key}.name=stats.h5, for example",
+                "this name cannot be used for a file next to the data",
+                f"choose another name, for example {key}.name=stats.h5",
             )
         if not item.fields:
-            fail([f"{key}.fields"], "no arrays to read", f"set {key}.fields=[{{name: mean, shape: []}}]")
+            fail([f"{key}.fields"], "the file has no arrays to read", f"set {key}.fields=[{{name: mean, shape: []}}]")
         if layouts.setdefault(item.name, (item.rows, item.fields)) != (item.rows, item.fields):
             fail(
                 [f"{key}.name", f"{key}.fields"],
-                "an earlier element gives the same file other arrays",
-                "repeat its rows and fields",
+                "an earlier element of dataset.once describes the same file with other rows or fields",
+                "give both elements the same rows and fields",
             )
         for field in item.fields:
             if item.columns and (
                 len(field.shape) != 1 or not 0 <= min(item.columns) <= max(item.columns) < field.shape[0]
             ):
-                fail([f"{key}.columns"], f"{field.name} has no such columns", "give indices below its length")
+                fail(
+                    [f"{key}.columns"],
+                    f"array {field.name} does not have these columns",
+                    "give a one-dimensional array, and column indices below its length",
+                )
             if field.length_mean or field.select:
-                fail([f"{key}.fields"], f"{field.name} is read as a whole", "leave length_mean and select out")
+                fail(
+                    [f"{key}.fields"],
+                    f"array {field.name} has length_mean or select, but arrays of dataset.once have a fixed shape "
+                    "and are read whole",
+                    "remove length_mean and select",
+                )
 
 
 def _positive(shape: list[int], key: str, fail: Fail) -> None:
     if any(length < 1 for length in shape):
-        fail([key], "every length must be at least 1", f"set {key}=[64,64], for example")
+        fail([key], "every length in a shape must be at least 1", f"write a shape such as {key}=[64,64]")

@@ -1,4 +1,4 @@
-"""Checks of ``loader.engine``: what the engine cannot do is refused, never done otherwise in silence."""
+"""Checks of ``loader.engine``: options that the engine does not support are refused, never ignored silently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dlio_torch.config.schema import Config, LoaderConfig
 
 
 def check_engine(config: Config, fail: Fail) -> None:
-    """Refuse options that the engine, or only another engine, has.
+    """Refuse options that the engine does not support, or that only another engine has.
 
     Args:
         config: a complete configuration.
@@ -23,7 +23,7 @@ def check_engine(config: Config, fail: Fail) -> None:
             if other.name != chosen.name and getattr(config.loader, name) != getattr(LoaderConfig(), name):
                 fail(
                     [f"loader.{name}", "loader.engine"],
-                    f"only the {other.name} engine has this option",
+                    f"only loader.engine={other.name} has this option",
                     f"set loader.engine={other.name}, or leave loader.{name} out",
                 )
     chosen.check(config, fail)

@@ -1,4 +1,4 @@
-"""Checks of ``access.io=independent`` and ``collective``: what MPI-IO cannot do is refused with the reason."""
+"""Checks of ``access.io=independent`` and ``collective``: options that MPI-IO does not support are refused."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dlio_torch.config.check import Fail
 from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.schema import Config
 
-_ORDER = "MPI-IO calls come from the rank's main thread, in an order that all ranks share"
+_ORDER = "MPI-IO calls must be made in the main thread of each rank, in the same order on all ranks"
 _LOADER: dict[str, tuple[Any, str]] = {
     "num_workers": (0, _ORDER),
     "read_threads": (0, _ORDER),
-    "in_memory": (False, "MPI-IO reads during training, step by step"),
-    "replay": ("none", "a replay does not read by MPI-IO"),
+    "in_memory": (False, "MPI-IO reads each batch during training, so samples cannot be read into memory before"),
+    "replay": ("none", "a replay leaves reads out or answers them from memory, without MPI-IO"),
 }
 
 
 def check_mpiio(config: Config, fail: Fail) -> None:
-    """Refuse options that do not go with MPI-IO.
+    """Refuse options that MPI-IO does not support.
 
     Args:
         config: a complete configuration.
@@ -32,32 +32,39 @@ def check_mpiio(config: Config, fail: Fail) -> None:
         if access.mpi_hints:
             fail(
                 ["access.mpi_hints", "access.io"],
-                "POSIX calls take no MPI-IO hints",
+                "hints have an effect only on MPI-IO, and this access.io reads with POSIX calls",
                 "set access.io=collective or independent, or access.mpi_hints=[]",
             )
         return
     for number, hint in enumerate(access.mpi_hints):
         name, _, value = hint.partition("=")
         if not name.strip() or not value.strip():
-            fail(["access.mpi_hints"], f"element {number}, {hint!r}, is not name=value", "write romio_cb_read=enable")
+            fail(
+                ["access.mpi_hints"],
+                f"element {number}, {hint!r}, does not have the form name=value",
+                "write a name and a value, for example romio_cb_read=enable",
+            )
     if access.pattern != "samples":
         fail(
             ["access.io", "access.pattern"],
-            "in streams and lanes, ranks do not know each other's position in the files"
+            (
+                "collective calls need all ranks at the same step, and in streams and lanes ranks read independently "
+                "of each other"
+            )
             if access.io == "collective"
-            else "streams and lanes read through the format's own library",
+            else "streams and lanes are read through the format's own library, not through MPI-IO",
             "set access.pattern=samples, or access.io=posix",
         )
     if access.io == "collective" and access.partition == "files":
         fail(
             ["access.io", "access.partition"],
-            "each file belongs to one rank, and a collective read needs several ranks in a file",
+            "a collective read needs several ranks that read the same file, and here each file belongs to one rank",
             "set access.partition=batches, slices or none, or access.io=independent",
         )
     if access.io == "collective" and config.stage.dir is not None:
         fail(
             ["access.io", "stage.dir"],
-            "a collective read needs one file for all ranks, and copies on several nodes are several files",
+            "a collective read needs one file that all ranks open, and staging copies the file to each node",
             "set stage.dir=null, or access.io=independent",
         )
     if not engine_facts(config).main_thread:
@@ -69,7 +76,7 @@ def check_mpiio(config: Config, fail: Fail) -> None:
     if data.direct_io:
         fail(
             ["dataset.direct_io", "access.io"],
-            "MPI-IO opens files itself, for reads through the page cache",
+            "MPI-IO opens files without O_DIRECT, so reads cannot bypass the page cache",
             "set dataset.direct_io=false, or access.io=posix",
         )
     facts = format_facts(config)

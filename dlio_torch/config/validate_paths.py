@@ -1,4 +1,4 @@
-"""Checks of paths: names that no file system takes are refused before any access."""
+"""Checks of paths: paths that no file system accepts are refused before any access."""
 
 from __future__ import annotations
 

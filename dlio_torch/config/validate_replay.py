@@ -1,4 +1,4 @@
-"""Checks of ``loader.replay``: what cannot be left out of a run."""
+"""Checks of ``loader.replay``: options with which a cost of loading cannot be left out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dlio_torch.config.schema import Config
 
 
 def check_replay(config: Config, fail: Fail) -> None:
-    """Refuse replays that would be something else than they say.
+    """Refuse options that contradict a replay.
 
     Args:
         config: a complete configuration.
@@ -20,24 +20,24 @@ def check_replay(config: Config, fail: Fail) -> None:
     if replay in ("samples", "batches") and config.verify:
         fail(
             ["loader.replay", "verify"],
-            "a replay delivers other samples than the access pattern requests",
+            "a replay delivers other samples than the access pattern requests, so verification would fail",
             "set verify=false, or loader.replay=none",
         )
     if replay in ("reads", "samples") and config.loader.in_memory:
         fail(
             ["loader.replay", "loader.in_memory"],
-            "all samples are in memory, so no batch reads anything",
+            "all samples are in memory already, so there are no reads that a replay could leave out",
             "set loader.replay=batches or none, or loader.in_memory=false",
         )
     if replay == "reads" and config.trace.posix:
         fail(
             ["loader.replay", "trace.posix"],
-            "calls that are answered from memory cannot be recorded",
+            "read calls that are answered from memory cannot be recorded",
             "set trace.posix=false, or loader.replay=none",
         )
     if replay == "reads" and config.dataset.direct_io:
         fail(
             ["loader.replay", "dataset.direct_io"],
-            "reading past the page cache is the opposite of reading from memory",
+            "direct reads bypass memory, but this replay answers reads from memory",
             "set dataset.direct_io=false, or loader.replay=none",
         )

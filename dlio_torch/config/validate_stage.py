@@ -1,4 +1,4 @@
-"""Checks of ``stage``: options without a folder say nothing, and would be taken for a copy that is not made."""
+"""Checks of ``stage``: staging options without a folder for the copy are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dlio_torch.config.schema import Config, StageConfig
 
 
 def check_stage(config: Config, fail: Fail) -> None:
-    """Refuse options of a copy that is not made, and names that are no folder.
+    """Refuse staging options without ``stage.dir``, and an empty ``stage.dir``.
 
     Args:
         config: a complete configuration.
@@ -22,15 +22,19 @@ def check_stage(config: Config, fail: Fail) -> None:
             if getattr(stage, name) != getattr(usual, name):
                 fail(
                     [f"stage.{name}", "stage.dir"],
-                    "without stage.dir nothing is copied",
+                    "without stage.dir no data are copied, so this option has no effect",
                     "set stage.dir to a folder on node-local storage",
                 )
         return
     if not stage.dir.strip():
-        fail(["stage.dir"], "not the name of a folder", "name one, /local/scratch, or set stage.dir=null")
+        fail(
+            ["stage.dir"],
+            "the name of the folder is empty",
+            "name a folder, for example stage.dir=/local/scratch, or set stage.dir=null",
+        )
     if stage.every_epoch and config.loader.in_memory:
         fail(
             ["stage.every_epoch", "loader.in_memory"],
-            "all data are read before the first epoch",
+            "loader.in_memory reads all data before the first epoch, so later epochs read no copies",
             "set stage.every_epoch=false",
         )

@@ -1,4 +1,4 @@
-"""Checks of locations: URLs without a storage, and options that need more than a storage can do.
+"""Checks of storage locations: URLs with an unknown scheme, and options that the storage does not support.
 
 Only the class of a storage is asked; nothing is opened or created.
 """
@@ -23,7 +23,7 @@ from dlio_torch.config.schema import Config
 
 
 class _Need(NamedTuple):
-    """A capability that a value of an option needs.
+    """A storage capability that the value of an option needs.
 
     Attributes:
         capability: attribute of :class:`~dlio_torch.storage.base.Capabilities`.
@@ -39,7 +39,7 @@ class _Need(NamedTuple):
 
 
 def check_storage(config: Config, fail: Fail) -> None:
-    """Refuse URLs that no storage serves, and options that need more than the storage of the data can do.
+    """Refuse URLs with an unknown scheme, and options that the storage of the data does not support.
 
     Args:
         config: a complete configuration.
@@ -65,7 +65,7 @@ def check_storage(config: Config, fail: Fail) -> None:
 
 
 def with_local_paths(config: Config) -> tuple[Config, list[str]]:
-    """The configuration with paths on this machine instead of URLs, and a line about each URL.
+    """Replaces URLs by paths on this machine; returns the configuration and a line about each URL.
 
     Args:
         config: a configuration that :func:`check_storage` accepts.
@@ -74,21 +74,21 @@ def with_local_paths(config: Config) -> tuple[Config, list[str]]:
     for key, location in _data_locations(config):
         if scheme_of(location) != LOCAL:
             path = str(open_storage(location).path())
-            lines.append(f"{key} {location} -> {path} (its path on this machine)")
+            lines.append(f"{key} {location} -> {path} (the path on this machine)")
             changed: dict[str, Any] = {key.rpartition(".")[2]: path}
             config = replace(config, dataset=replace(config.dataset, **changed))
     return config, lines
 
 
 def _data_locations(config: Config) -> Iterator[tuple[str, str]]:
-    """Options that name the storage of a data set."""
+    """Yields the options that name the location of a data set."""
     yield "dataset.root", config.dataset.root
     if config.dataset.path is not None:
         yield "dataset.path", config.dataset.path
 
 
 def _local_paths(config: Config) -> Iterator[tuple[str, str]]:
-    """Options that name files or folders of this machine: results are locked and appended to, copies are on a disk."""
+    """Yields the options that must be local paths: results are locked and appended to, copies need a local disk."""
     paths = {
         "output.dir": config.output.dir,
         "output.root": config.output.root,
@@ -100,23 +100,28 @@ def _local_paths(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _needs(config: Config, root: str) -> Iterator[_Need]:
-    """Capabilities that the options need; ``root``: the option that names the storage."""
+    """Yields the storage capabilities that the options need; ``root`` is the option that names the storage."""
     if config.stage.dir is None:
         yield from _needs_of_reads(config)
     else:  # copies on a disk of the node are read
-        yield _Need("paths", "stage.dir", "has no paths, by which files are copied", "set stage.dir=null")
+        yield _Need("paths", "stage.dir", "has no file paths, and staging copies files by path", "set stage.dir=null")
     if config.access.io != "posix":
-        yield _Need("paths", "access.io", "has no paths, by which MPI-IO opens files", "set access.io=posix")
+        yield _Need("paths", "access.io", "has no file paths, and MPI-IO opens files by path", "set access.io=posix")
     if config.loader.replay == "reads":
-        problem = "has no paths, and only calls on paths are answered from memory"
+        problem = "has no file paths, and only calls on file paths can be answered from memory"
         yield _Need("paths", "loader.replay", problem, "set loader.replay=none")
-    yield _Need("paths", root, "has no paths, by which formats open files", "mount it, and name its folder")
+    yield _Need(
+        "paths",
+        root,
+        "has no file paths, and the format opens files by path",
+        f"mount the storage as a folder, and set {root} to that folder",
+    )
 
 
 def _needs_of_reads(config: Config) -> Iterator[_Need]:
-    """Capabilities that reads of samples need, where they lie."""
+    """Yields the storage capabilities that reading samples without staging needs."""
     if config.dataset.direct_io:
-        problem = "cannot read past the page cache (O_DIRECT)"
+        problem = "does not support reads that bypass the page cache (O_DIRECT)"
         yield _Need("direct_io", "dataset.direct_io", problem, "set dataset.direct_io=false")
     facts = format_facts(config)
     if facts.unmapped is not None and facts.maps_files(config):
@@ -128,10 +133,10 @@ def _needs_of_reads(config: Config) -> Iterator[_Need]:
     if config.cache.every_epoch:
         yield _Need("page_cache", "cache.every_epoch", uncached, "set cache.every_epoch=false")
     if config.storage.limits in ("measure", "remeasure"):
-        problem = f"{uncached}, so that limits of its device cannot be measured"
+        problem = f"{uncached}, so the limits of its device cannot be measured"
         yield _Need("page_cache", "storage.limits", problem, "set storage.limits=off")
 
 
 def _name(location: str) -> str:
-    """The storage of a location, in words."""
+    """Returns the storage of a location in words, for messages."""
     return f"{scheme_of(location)}:// storage"

@@ -1,4 +1,4 @@
-"""YAML text -> nested dicts and lists of text, with the line of every value; and back.
+"""Parses YAML text to nested dicts and lists of text, with the line of every value; writes values as YAML.
 
 Scalars stay text: what ``off``, ``1e-3``, ``010`` or ``2024-01-01`` mean is decided by the type of
 the option that receives them, not by YAML 1.1's guesses.  The only value with a meaning of its own is
@@ -46,7 +46,7 @@ class Document:
     label: str = ""
 
     def location_of(self, path: Path) -> str:
-        """``label:line`` of the value at ``path``, or of its nearest ancestor."""
+        """Returns ``label:line`` of the value at ``path``, or of its nearest ancestor."""
         while path and path not in self.lines:
             path = path[:-1]
         line = self.lines.get(path)
@@ -54,7 +54,7 @@ class Document:
 
 
 def parse_document(text: str, label: str) -> Document:
-    """Parse a whole file.
+    """Parse the text of a whole YAML file.
 
     Raises:
         ConfigError: malformed YAML, a tag, a duplicate key, too large, or no mapping at the top.
@@ -63,13 +63,16 @@ def parse_document(text: str, label: str) -> Document:
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        raise ConfigError(f"{label}: expected 'key: value' lines at the top level", hint="see `dlio_torch explain`")
+        raise ConfigError(
+            f"{label}: expected 'key: value' lines at the top level",
+            hint="see `dlio_torch explain` for the options that a recipe can set",
+        )
     return Document(copy.deepcopy(value), lines, label)
 
 
 @functools.lru_cache(maxsize=32)
 def _parsed(text: str, label: str) -> tuple[Any, dict[Path, int]]:
-    """Cached results of :func:`_parse`: the points of a study are composed of the same few files, hundreds of times."""
+    """Calls :func:`_parse` with a cache: the points of a study are composed of the same few files hundreds of times."""
     return _parse(text, label)
 
 
@@ -79,7 +82,7 @@ def parse_value(text: str, label: str) -> Any:
 
 
 def dump_scalar(value: Any) -> str:
-    """``value`` (a scalar or a list of scalars) in one line of YAML."""
+    """Writes ``value`` (a scalar or a list of scalars) as one line of YAML."""
     if isinstance(value, list):
         # An item is written as the only one of its list, where commas and brackets are quoted.
         return f"[{', '.join(_text(item, True)[1:-1] for item in value)}]"
@@ -92,7 +95,7 @@ def _text(item: Any, listed: bool) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _dumped(_key: str, item: Any, listed: bool) -> str:
-    """``_key`` tells apart what is equal and not written alike: 1, 1.0 and true, 0.0 and -0.0."""
+    """Writes ``item``; ``_key`` distinguishes equal values that are written differently, such as 1, 1.0 and true."""
     return _dump(item, listed)
 
 
@@ -111,7 +114,10 @@ def _dump(item: Any, listed: bool) -> str:
 
 def _parse(text: str, label: str) -> tuple[Any, dict[Path, int]]:
     if len(text) > MAX_CHARACTERS:
-        raise ConfigError(f"{label}: larger than {MAX_CHARACTERS} characters", hint="a recipe is a small text file")
+        raise ConfigError(
+            f"{label}: the file is larger than {MAX_CHARACTERS} characters",
+            hint="name a recipe, which is a small text file",
+        )
     try:
         root = _composed(text)
     except yaml.MarkedYAMLError as error:
@@ -123,8 +129,10 @@ def _parse(text: str, label: str) -> tuple[Any, dict[Path, int]]:
     except yaml.YAMLError as error:
         raise ConfigError(f"{label}: malformed YAML: {error}", hint="save the file as UTF-8 text") from None
     except (RecursionError, ValueError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(f"{label}: malformed YAML: {reason}", hint="see `dlio_torch explain`") from None
+        reason = "values are nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(
+            f"{label}: malformed YAML: {reason}", hint="see `dlio_torch explain` for the options that a recipe can set"
+        ) from None
     reader = _TreeReader(label)
     return (None if root is None else reader.read(root, ())), reader.lines
 
@@ -138,15 +146,15 @@ def _composed(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops where a text has more than a configuration has: the rest is not even scanned."""
+    """A YAML loader that stops at text that is too large or too deeply nested for a configuration."""
 
     nodes = depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """One value with all that is in it."""
+        """Composes one value and the values nested in it."""
         self.nodes, self.depth = self.nodes + 1, self.depth + 1
         if self.depth > _DEPTH_READ:
-            raise ValueError("nested too deeply")
+            raise ValueError("values are nested too deeply")
         if self.nodes > 2 * MAX_NODES:  # keys are nodes, too
             raise ValueError(f"more than {MAX_NODES} values")
         node = super().compose_node(parent, index)
@@ -155,7 +163,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _TreeReader:
-    """Turns PyYAML's node graph into a tree, refusing what no configuration needs."""
+    """Turns PyYAML's node graph into a tree; refuses tags, aliases and keys that no configuration needs."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -165,14 +173,22 @@ class _TreeReader:
     def read(self, node: Any, path: Path) -> Any:
         self.nodes += 1
         if self.nodes > MAX_NODES or len(path) > MAX_DEPTH:
-            raise self.error(node, "too many or too deeply nested values", "remove aliases that multiply the text")
+            raise self.error(
+                node,
+                "the file has too many or too deeply nested values",
+                "remove the YAML aliases (*name), which multiply the values",
+            )
         self.lines[path] = node.start_mark.line + 1
         if isinstance(node, yaml.ScalarNode):
             if node.tag not in _SCALARS:
-                raise self.error(node, f"tag {_short(node.tag)!r} is not allowed", "write the plain value")
+                raise self.error(
+                    node, f"tag {_short(node.tag)!r} is not allowed", "remove the tag and write the plain value"
+                )
             return None if node.tag == _TAG + "null" else node.value
         if node.tag not in (_TAG + "seq", _TAG + "map"):
-            raise self.error(node, f"tag {_short(node.tag)!r} is not allowed", "write a plain list or mapping")
+            raise self.error(
+                node, f"tag {_short(node.tag)!r} is not allowed", "remove the tag and write a plain list or mapping"
+            )
         if isinstance(node, yaml.SequenceNode):
             return [self.read(child, (*path, str(i))) for i, child in enumerate(node.value)]
         tree: Tree = {}
@@ -180,7 +196,7 @@ class _TreeReader:
             if not isinstance(key, yaml.ScalarNode) or key.tag not in _SCALARS:
                 raise self.error(key, "a key must be a plain word", "write 'key: value'")
             if key.value in tree:
-                raise self.error(key, f"key {key.value!r} appears twice", "keep one of them")
+                raise self.error(key, f"key {key.value!r} appears twice", "remove one of the two lines")
             tree[key.value] = self.read(child, (*path, key.value))
             # The line of the key is what a reader looks for; a nested value starts one line later.
             here = (*path, key.value)

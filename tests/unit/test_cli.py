@@ -225,7 +225,7 @@ def test_nothing_is_left_of_a_study_without_points(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], ["no recipe=", "minimal"]),
+        ([], ["recipe= (command line): missing", "minimal"]),
         (["recipe=minimal", "repeats=3"], ["repeats=3 (command line)", "not a key of run", "sweep, tune, headspace"]),
         (["rnu", "recipe=minimal"], ["rnu (command line)", "did you mean run?", "explain, doctor, clean"]),
         (["minimal"], ["minimal (command line)", "did you mean recipe=minimal?"]),
@@ -333,7 +333,7 @@ def test_the_number_of_ranks_reaches_the_checks(
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "0")
     assert cli.main(["recipe=minimal", "train.batch_size=9"]) == 2
-    assert "4 ranks has 8" in said(capsys)
+    assert "4 ranks, which has 8" in said(capsys)
     assert cli.main(["recipe=minimal", "train.batch_size=9", "dist.backend=single"]) == 0
 
 

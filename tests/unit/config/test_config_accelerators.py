@@ -112,14 +112,14 @@ def test_an_unknown_variant_names_the_nearest_and_all(tmp_path: Path) -> None:
         ("{b: {train: {batch_size: 0}}}", ["train.batch_size=0 (volumes.yaml:2)", "must be at least 1"]),
         ("{b: {compute: 3}}", ["compute=3 (volumes.yaml:2)", "is a group of options"]),
         ("{b: {expect: [{metric: au, value: x}]}}", ["expect.0.value=x (volumes.yaml:2)", "expected a number"]),
-        ("{b: 3}", ["accelerators.b=3 (volumes.yaml:2)", "expected keys of the recipe"]),
-        ("{b: [1]}", ["accelerators.b=[1] (volumes.yaml:2)", "expected keys of the recipe"]),
-        ("{b: {scale: {max_files: 3}}}", ["accelerators.b.scale={...}", "does not set scale", "'scales:'"]),
-        ("{b: {recipe: c}}", ["accelerators.b.recipe=c (volumes.yaml:2)", "does not set recipe"]),
-        ("{b: {accelerator: c}}", ["accelerators.b.accelerator=c", "does not set accelerator"]),
+        ("{b: 3}", ["accelerators.b=3 (volumes.yaml:2)", "must contain keys of the recipe"]),
+        ("{b: [1]}", ["accelerators.b=[1] (volumes.yaml:2)", "must contain keys of the recipe"]),
+        ("{b: {scale: {max_files: 3}}}", ["accelerators.b.scale={...}", "cannot set scale", "'scales:'"]),
+        ("{b: {recipe: c}}", ["accelerators.b.recipe=c (volumes.yaml:2)", "cannot set recipe"]),
+        ("{b: {accelerator: c}}", ["accelerators.b.accelerator=c", "cannot set accelerator"]),
         ("{b: {accelerators: {}}}", ["accelerators={...} (volumes.yaml:2)", "unknown option"]),
-        ("{'a b': {}}", ["accelerators.a b (volumes.yaml:2)", "not a usable name"]),
-        ("{'': {}}", ["accelerators. (volumes.yaml:2)", "not a usable name"]),
+        ("{'a b': {}}", ["accelerators.a b (volumes.yaml:2)", "this name of a variant is not allowed"]),
+        ("{'': {}}", ["accelerators. (volumes.yaml:2)", "this name of a variant is not allowed"]),
         ("[a100]", ["accelerators=[a100] (volumes.yaml:2)", "expected a block for each accelerator"]),
         ("a100", ["accelerators=a100 (volumes.yaml:2)", "expected a block for each accelerator"]),
     ],
@@ -157,7 +157,7 @@ def test_a_resolved_configuration_is_not_merged_again(tmp_path: Path) -> None:
     line = message(tmp_path, "accelerator=h100", text=resolved)
     assert "accelerator=h100 (command line): the variant of volumes.yaml has already been applied" in line
     refused = message(tmp_path, text=resolved + "accelerators: {b: {}}\n")
-    assert "not permitted together with 'resolved: true'" in refused
+    assert "a file with the line 'resolved: true' must not contain this key" in refused
 
 
 def test_show_and_ls_tell_of_variants(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_show_and_ls_tell_of_variants(tmp_path: Path) -> None:
     listed = explanation.listing(["recipes"], cwd=tmp_path, environ={"DLIO_TORCH_PATH": "."})["recipes"]
     assert listed["volumes"] == "volumes (accelerator=v100|a100|h100)"
     assert listed["bare"] == "none"
-    assert listed["broken"].startswith("unreadable: accelerators=3 (./recipes/broken.yaml:2)")
+    assert listed["broken"].startswith("cannot be read: accelerators=3 (./recipes/broken.yaml:2)")
 
 
 def shipped_variants() -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from dlio_torch.errors import ConfigError
 def test_workers_replace_the_recipes_reader_thread(tmp_path: Path) -> None:
     found = compose(["recipe=cosmic_tagger", "loader.num_workers=2", "loader.prefetch_factor=4"], cwd=tmp_path)
     assert (found.config.loader.num_workers, found.config.loader.read_threads) == (2, 0)
-    assert found.adjusted == ["loader.read_threads 1 -> 0, since loader.num_workers is set"]
+    assert found.adjusted == ["loader.read_threads 1 -> 0, because loader.num_workers is set on the command line"]
     assert "loader.num_workers" in found.sources["loader.read_threads"]
 
 
@@ -27,7 +27,7 @@ def test_reader_threads_replace_the_recipes_workers(tmp_path: Path) -> None:
 
 
 def test_both_asked_for_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="choose one"):
+    with pytest.raises(ConfigError, match="have no reader threads"):
         compose(["recipe=minimal", "loader.num_workers=2", "loader.read_threads=1"], cwd=tmp_path)
 
 

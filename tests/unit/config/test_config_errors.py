@@ -40,7 +40,7 @@ ARGUMENTS = [
     ("num_workers=4", ["num_workers=4", "loader.num_workers"]),
     ("Loader.Num_Workers=4", ["Loader.Num_Workers=4", "did you mean loader.num_workers?"]),
     ("dataset.hdf5.chunk=4", ["dataset.hdf5.chunk=4", "did you mean dataset.hdf5.chunk_bytes?"]),
-    ("loader.num_workers.x=4", ["loader.num_workers.x=4", "is a value, not a group"]),
+    ("loader.num_workers.x=4", ["loader.num_workers.x=4", "is a single option, not a group"]),
     ("dataset.fields.name=a", ["dataset.fields.name=a", "write dataset.fields.0 for its first element"]),
     ("dataset.fields.0.nam=a", ["dataset.fields.0.nam=a", "did you mean dataset.fields.0.name?"]),
     ("dataset.fields.7.name=a", ["dataset.fields.7.name=a", "has 1 element", "dataset.fields.0"]),
@@ -58,8 +58,8 @@ ARGUMENTS = [
     ("loader.num_workers=[1]", ["loader.num_workers=[1]", "expected a whole number"]),
     ("seed=99999999999999999999", ["seed=99999999999999999999", "too large"]),
     ("compute.step_s=abc", ["compute.step_s=abc", "expected a duration such as 0.5 or 500ms"]),
-    ("compute.step_s=nan", ["compute.step_s=nan", "finite"]),
-    ("train.min_au=inf", ["train.min_au=inf", "finite"]),
+    ("compute.step_s=nan", ["compute.step_s=nan", "not infinity or NaN"]),
+    ("train.min_au=inf", ["train.min_au=inf", "not infinity or NaN"]),
     ("verify=maybe", ["verify=maybe", "expected true or false"]),
     ("loader=5", ["loader=5", "choices are decoupled, in_memory, main_process, threads, workers"]),
     ("dataset.hdf5=gzip", ["dataset.hdf5=gzip", "is a group of options", "dataset.hdf5.<option>"]),
@@ -120,7 +120,7 @@ IMPOSSIBLE = [
     ),
     (
         ["loader.num_workers=1", "loader.read_threads=1"],
-        ["loader.read_threads=1", "num_workers=1", "choose one"],
+        ["loader.read_threads=1", "num_workers=1", "have no reader threads"],
     ),
     (["train.eval_every_epochs=1"], ["train.eval_every_epochs=1", "dataset.num_files_eval=0 (default)"]),
     (["train.eval_every_steps=1", "dataset.num_files_eval=1"], ["train.eval_every_steps=1", "samples_per_file_eval=0"]),
@@ -144,7 +144,7 @@ IMPOSSIBLE = [
         for name in ("hdf5", "netcdf", "npz", "parquet", "tfrecord")
     ),
     (["verify=true", "dataset.path=/x"], ["verify=true", "dataset.path=/x"]),
-    (["train.min_au=90"], ["train.min_au=90.0", "set 0.9 for 90 %"]),
+    (["train.min_au=90"], ["train.min_au=90.0", "train.min_au=0.9 for 90 %"]),
     (["compute.stdev_s=1"], ["compute.stdev_s=1.0", "compute.distribution=constant"]),
     (["compute.stdev_s=1", "compute.distribution=exponential"], ["compute.stdev_s=1.0", "distribution=exponential"]),
     (["dataset.fields=[]"], ["dataset.fields=[] (command line)", "dataset.format=hdf5"]),
@@ -174,13 +174,13 @@ FILES = [
     ("seed: 1\nloader:\n  num_workers: x", ["loader.num_workers=x (mine.yaml:3)", "expected a whole number"]),
     ("seed: 1\nloader:\n  num_workers: yes", ["loader.num_workers=yes (mine.yaml:3)", "expected a whole number"]),
     ("\nloader: 4", ["loader=4 (mine.yaml:2)", "is a group of options"]),
-    ("seed: {a: 1}", ["seed={...} (mine.yaml:1)", "is a value, not a group"]),
+    ("seed: {a: 1}", ["seed={...} (mine.yaml:1)", "is a single option, not a group"]),
     ("seed: null", ["seed=null (mine.yaml:1)", "null is not permitted"]),
     (
         "dataset:\n  fields:\n  - name: x\n    dtyp: int8",
         ["dataset.fields.0.dtyp=int8 (mine.yaml:4)", ".0.dtype?"],
     ),
-    ("dataset: {fields: {name: x}}", ["dataset.fields={...} (mine.yaml:1)", "is a value, not a group"]),
+    ("dataset: {fields: {name: x}}", ["dataset.fields={...} (mine.yaml:1)", "is a single option, not a group"]),
     ("defaults: x", ["defaults=x (mine.yaml:1)", "- group: choice"]),
     ("defaults:\n- loader", ["defaults=loader (mine.yaml:2)", "group: choice"]),
     ("defaults:\n- {lodaer: x}", ["defaults.lodaer=x (mine.yaml:2)", "did you mean loader?"]),
@@ -220,7 +220,7 @@ def test_aliases_that_multiply_the_text_are_refused(tmp_path: Path) -> None:
     text = "a: &a [x, x, x, x, x, x, x, x, x]\n"
     for before, after in zip("abcdefg", "bcdefgh", strict=True):
         text += f"{after}: &{after} [{', '.join([f'*{before}'] * 9)}]\n"
-    assert "remove aliases" in message(tmp_path, text)
+    assert "remove the YAML aliases" in message(tmp_path, text)
 
 
 def test_a_plain_alias_works(tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ RECIPES = [
     ("./folder", ["recipe=./folder", "is a folder", "recipe=./folder/config.yaml"]),
     ("./latin.yaml", ["recipe=./latin.yaml", "is not UTF-8 text"]),
     ("~nobody_of_that_name/x.yaml", ["recipe=~nobody_of_that_name/x.yaml", "name a YAML file"]),
-    ("./" + "x" * 5000 + ".yaml", ["not a usable path"]),
-    ("./a\0b.yaml", ["not a usable path"]),
+    ("./" + "x" * 5000 + ".yaml", ["the path cannot be used"]),
+    ("./a\0b.yaml", ["the path cannot be used"]),
 ]
 
 

@@ -104,7 +104,7 @@ def test_ls_survives_a_broken_recipe(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "broken.yaml").write_text("a: b: c", encoding="utf-8")
     found = explanation.listing(["recipes"], cwd=tmp_path, environ={"DLIO_TORCH_PATH": "."})["recipes"]
-    assert found["broken"].startswith("unreadable: ./recipes/broken.yaml:1")
+    assert found["broken"].startswith("cannot be read: ./recipes/broken.yaml:1")
     assert "minimal" in found
 
 

@@ -40,7 +40,7 @@ def test_a_batch_fits_into_the_share_of_a_rank() -> None:
     check_world(config(batch=12), 2)
     refused(config(batch=13), 2, "train.batch_size=13 (command line)", "dataset.samples_per_file=24", "has 12", "=12")
     refused(config(batch=26, scope="global"), 2, "a batch of 13", "train.batch_size=24")
-    refused(config(batch=25, partition="none"), 2, "the data set has 24")
+    refused(config(batch=25, partition="none"), 2, "the data set, which has 24")
     check_world(config(batch=24, partition="none"), 2)
     check_world(config(batch=13, tail="pad"), 2)
 
@@ -62,7 +62,7 @@ def test_whole_files_need_a_file_for_each_rank() -> None:
 def test_existing_data_are_checked_once_they_are_counted() -> None:
     made = config(batch=6, path="events.h5")
     check_world(made, 1)
-    refused(made, 1, "dataset.path=events.h5", "the data set has 5", "train.batch_size=5", num_samples=5)
+    refused(made, 1, "dataset.path=events.h5", "the data set, which has 5", "train.batch_size=5", num_samples=5)
     check_world(made, 1, num_samples=6)
     files = config(path="events.h5", partition="files")
     refused(files, 2, "dataset.path=events.h5", "start fewer ranks", num_samples=5, num_files=1)

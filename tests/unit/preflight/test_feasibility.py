@@ -30,7 +30,7 @@ HUGE = [
     (2, ["compute.preprocess_s=100000h"], ["compute.preprocess_s=", "more than a year"]),
     (2, ["dataset.num_files=4611686018427387904"], ["dataset.num_files=4611686018427387904", "a data set has at most"]),
     (3, ["dataset.num_files=100000000000"], ["dataset.num_files=100000000000", "file system"]),
-    (2, ["train.batch_size=1000000000"], ["train.batch_size=1000000000 (command line)", "does not fit"]),
+    (2, ["train.batch_size=1000000000"], ["train.batch_size=1000000000 (command line)", "is larger than the data set"]),
     (3, ["train.batch_size=1000000000", "access.tail=pad"], ["train.batch_size=1000000000", "this machine has"]),
     (2, ["loader.num_workers=1000000"], ["loader.num_workers=1000000 (command line)", "must be at most 65536"]),
     (3, ["loader.num_workers=65536"], ["loader.num_workers=65536 (command line)"]),

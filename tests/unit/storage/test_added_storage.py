@@ -65,7 +65,7 @@ def test_the_storage_of_the_readme_holds_the_data_of_a_run(mount: Path) -> None:
     root = "dataset.root=server://share/data"
     done = python(mount, "-m", "dlio_torch", *SMALL, root, "verify=true")
     assert done.returncode == 0, done.stderr
-    assert f"dataset.root server://share/data -> {mount}/share/data (its path on this machine)" in done.stderr
+    assert f"dataset.root server://share/data -> {mount}/share/data (the path on this machine)" in done.stderr
     assert list((mount / "share" / "data").glob("minimal-*/train/*"))
     assert sorted(path.name for path in (mount.parent / "work").iterdir()) == ["runs"]
     (data,) = (mount / "share" / "data").iterdir()
@@ -127,7 +127,7 @@ UNCACHED = "mounted:// storage does not keep files in the page cache of this mac
         (
             ["dataset.direct_io=true"],
             "dataset.direct_io=true",
-            "mounted:// storage cannot read past the page cache (O_DIRECT); set dataset.direct_io=false",
+            "mounted:// storage does not support reads that bypass the page cache (O_DIRECT); set dataset.direct_io=false",
         ),
         (
             [*MMAP],
@@ -141,7 +141,7 @@ UNCACHED = "mounted:// storage does not keep files in the page cache of this mac
             (
                 [f"storage.limits={limits}"],
                 f"storage.limits={limits}",
-                f"{UNCACHED}, so that limits of its device cannot be measured; set storage.limits=off",
+                f"{UNCACHED}, so the limits of its device cannot be measured; set storage.limits=off",
             )
             for limits in ("measure", "remeasure")
         ),
@@ -169,7 +169,7 @@ def test_a_mounted_storage_without_a_page_cache_refuses_what_needs_one(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ([], "dataset.root=bucket://b (command line): bucket:// storage has no paths, by which formats open files; "),
+        ([], "dataset.root=bucket://b (command line): bucket:// storage has no file paths, and the format opens files by path; "),
         (["stage.dir=local"], "stage.dir=local (command line) with dataset.root=bucket://b (command line): bucket:// "),
         (["access.io=independent"], "access.io=independent (command line) with dataset.root=bucket://b "),
         (["loader.replay=reads"], "loader.replay=reads (command line) with dataset.root=bucket://b "),
@@ -179,7 +179,7 @@ def test_a_bucket_refuses_what_needs_paths(options: list[str], problem: str) -> 
     with pytest.raises(ConfigError) as caught:
         compose([*SMALL, *options, "dataset.root=bucket://b"])
     assert str(caught.value).startswith(problem)
-    assert "has no paths" in str(caught.value)
+    assert "has no file paths" in str(caught.value)
 
 
 def test_copies_on_a_local_disk_are_read_as_local_files() -> None:

@@ -139,12 +139,12 @@ FIELDS = "fields: [{name: a, shape: [4]}]}"
     ("once", "words"),
     [
         ("[{name: stats.h5}]", "dataset.once.0.fields"),
-        ("[{fields: [{name: a}]}]", "only a file with a name has arrays of its own"),
-        (f"[{{name: a/b, {FIELDS}]", "not usable as the name of a file next to the data"),
-        (f"[{{name: train, {FIELDS}]", "not usable as the name of a file next to the data"),
-        (f"[{{name: s, columns: [4], {FIELDS}]", "a has no such columns"),
-        (f"[{{name: s, {FIELDS}, {{name: s, rows: 2, {FIELDS}]", "an earlier element gives the same file other arrays"),
-        ("[{name: s, fields: [{name: a, shape: [4], select: [1]}]}]", "a is read as a whole"),
+        ("[{fields: [{name: a}]}]", "arrays and columns need a file name"),
+        (f"[{{name: a/b, {FIELDS}]", "this name cannot be used for a file next to the data"),
+        (f"[{{name: train, {FIELDS}]", "this name cannot be used for a file next to the data"),
+        (f"[{{name: s, columns: [4], {FIELDS}]", "array a does not have these columns"),
+        (f"[{{name: s, {FIELDS}, {{name: s, rows: 2, {FIELDS}]", "an earlier element of dataset.once describes the same file"),
+        ("[{name: s, fields: [{name: a, shape: [4], select: [1]}]}]", "arrays of dataset.once have a fixed shape and are read whole"),
     ],
 )
 def test_what_cannot_be_is_refused(once: str, words: str) -> None:
