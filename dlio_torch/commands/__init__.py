@@ -1,1 +1,1 @@
-"""The verbs of the command line: one module for each family, imported by :mod:`dlio_torch.cli` when needed."""
+"""The verbs of the command line, one module per family of verbs; :mod:`dlio_torch.cli` imports a module when needed."""

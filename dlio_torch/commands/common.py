@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def composed(command: Command, launch: Launch) -> Composed:
-    """The configuration of a command line.
+    """Composes the configuration that a command line describes.
 
     Raises:
         ConfigError: it is wrong.
@@ -29,7 +29,8 @@ def composed(command: Command, launch: Launch) -> Composed:
         key, _ = split_argument(argument)
         if (verbs := verbs_of(key)) and lookup(key.split(".")) is None:
             raise ConfigError(
-                f"{argument} (command line): not a key of {command.verb}", hint=f"it belongs to {', '.join(verbs)}"
+                f"{argument} (command line): the verb {command.verb} has no such key",
+                hint=f"use the key with {', '.join(verbs)}, or remove the argument",
             )
     return compose(command.settings, world_size=launch.world_size, formats=available())
 
@@ -42,13 +43,16 @@ def refuse_launcher(command: Command, launch: Launch) -> None:
     """
     if launch.world_size > 1:
         raise ConfigError(
-            f"{command.verb} (command line): started as one of {launch.world_size} ranks",
-            hint="start it without a launcher and set ranks=; it starts the ranks of each run itself",
+            f"{command.verb} (command line): a launcher started this command as {launch.world_size} ranks, and a "
+            "study needs a single process",
+            hint=(
+                "start the command without a launcher and set ranks=<n>; the study starts the ranks of each run itself"
+            ),
         )
 
 
 def holds_study(output: str | None, run: Composed) -> bool:
-    """Whether ``output=`` holds a study already.
+    """Whether the folder ``output=`` already holds a study.
 
     Args:
         output: as given; None: a new folder below ``output.root``.
@@ -70,5 +74,5 @@ def holds_study(output: str | None, run: Composed) -> bool:
 
 
 def as_json(value: object) -> str:
-    """``value`` as it is printed for ``--json``."""
+    """Formats ``value`` as the JSON that ``--json`` prints."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

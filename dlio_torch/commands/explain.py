@@ -1,4 +1,4 @@
-"""The verbs ls, explain and show: what there is, and what it means."""
+"""The verbs ls, explain and show: they list recipes and options, explain options, and print a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS = "".join(f"keys of {verb}: {', '.join(names)}\n" for verb, names in verb_
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Print the answer; returns the exit code."""
+    """Run the verb and print its answer; returns the exit code."""
     text = {"ls": _ls, "explain": _explain, "show": _show}[command.verb](command, launch)
     print(text, end="")
     return 0
@@ -27,8 +27,8 @@ def _ls(command: Command, launch: Launch) -> str:
 
     if command.settings:
         raise ConfigError(
-            f"argument {command.settings[0]!r} (command line): ls takes names of sections",
-            hint=f"show {command.settings[0]} prints a configuration",
+            f"argument {command.settings[0]!r} (command line): ls takes only names of sections, for example recipes",
+            hint=f"to print a configuration, use: show {command.settings[0]}",
         )
     sections = listing(command.words, formats=sorted(available()))
     return as_json(sections) if "--json" in command.flags else listing_text(sections)

@@ -1,4 +1,4 @@
-"""The verb headspace: the maximum gain of removing each cost of the loader.
+"""The verb headspace: measures the maximum gain of removing each cost of the loader.
 
 Mistakes in the arguments are found before anything heavy is imported, printed or written.
 """
@@ -16,7 +16,7 @@ from dlio_torch.study.study_arguments import parse
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Run the ladder, or the rest of one; returns the exit code.
+    """Run a new headspace study, or resume one; returns the exit code.
 
     Raises:
         DlioError: a mistake in the arguments, too little space, or the configuration itself does not run.

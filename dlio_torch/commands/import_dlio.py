@@ -1,4 +1,4 @@
-"""The verb import-dlio: a workload file of DLIO or MLPerf Storage becomes a recipe."""
+"""The verb import-dlio: converts a workload file of DLIO or MLPerf Storage to a recipe."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ from dlio_torch.interop.dlio.files import read_workload, write_recipe
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Print or write the recipe, and what could not be honoured to stderr; returns the exit code."""
+    """Print or write the recipe, and print to stderr the keys that it could not honour; returns the exit code."""
     if len(command.words) != 1:
         given = " ".join(command.words) or "no file"
-        raise ConfigError(f"import-dlio: {given} (command line): expected one file", hint="import-dlio FILE.yaml")
+        raise ConfigError(
+            f"import-dlio: {given} (command line): exactly one workload file is needed",
+            hint="name one workload file: import-dlio FILE.yaml",
+        )
     (name,), output = command.words, command.value("--output")
     ranks = command.value("--ranks") or "0"
     if not (ranks.isascii() and ranks.isdecimal() and len(ranks) < 8) or (
         "--ranks" in command.flags and not int(ranks)
     ):
-        raise ConfigError(f"--ranks {ranks} (command line): expected a number of ranks", hint="write --ranks 8")
+        raise ConfigError(
+            f"--ranks {ranks} (command line): the value is not a number of ranks (1 or more)",
+            hint="write a number, for example --ranks 8",
+        )
     places = resources.find(Path.cwd(), os.environ)
     converted = convert(read_workload(name), places, strict="--strict" in command.flags, ranks=int(ranks))
     if launch.rank != 0:

@@ -1,4 +1,4 @@
-"""The verbs report and compare: evaluate recordings."""
+"""The verbs report and compare: they evaluate recordings of runs and programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlio_torch.run_directory.run_dir import RunDir
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Do it on the first rank; returns the exit code."""
+    """Run the verb on the first rank; returns the exit code."""
     if launch.rank != 0:
         return 0
     if command.verb == "report":
@@ -27,8 +27,8 @@ def main(command: Command, launch: Launch) -> int:
 def _report(command: Command) -> int:
     if len(command.words) != 1:
         raise ConfigError(
-            f"report: {' '.join(command.words) or 'nothing'} (command line): expected one path",
-            hint="report runs/<recipe>/<time>, a folder of trace, or a log",
+            f"report: {' '.join(command.words) or 'nothing'} (command line): exactly one path is needed",
+            hint="name a run directory (report runs/<recipe>/<time>), a folder written by trace, or a log",
         )
     path = Path(command.words[0])
     output = _output(command.value("--output"), "json" if "--json" in command.flags else "html")
@@ -58,7 +58,7 @@ def _report(command: Command) -> int:
 
 
 def _say_if_early(path: Path, side: str, command: Command) -> None:
-    """Say first of a run that it ended early, by which rank and why; its figures are of a part."""
+    """Print a line if a run ended early: its figures cover only a part of the run."""
     folder = run_folder(path.expanduser().absolute())
     state = run_state.read(RunDir(folder).state) if folder.is_dir() else None
     why = state.why_early() if state is not None else None
@@ -68,7 +68,7 @@ def _say_if_early(path: Path, side: str, command: Command) -> None:
 
 
 def _output(value: str | None, suffix: str) -> Path | None:
-    """The file to write, where one is named.
+    """Returns the file named by ``--output``, or ``None``.
 
     Raises:
         ConfigError: it is a folder, or its folder is not there.
@@ -78,11 +78,13 @@ def _output(value: str | None, suffix: str) -> Path | None:
     path = Path(value).expanduser().absolute()
     if path.is_dir() or value.endswith("/"):
         raise ConfigError(
-            f"--output {value} (command line): it is a folder", hint=f"give a file name: {path / 'report'}.{suffix}"
+            f"--output {value} (command line): the path is a folder, and a file is written",
+            hint=f"give a file name: {path / 'report'}.{suffix}",
         )
     if not path.parent.is_dir():
         raise ConfigError(
-            f"--output {value} (command line): there is no folder {path.parent}", hint="make it first, or name another"
+            f"--output {value} (command line): there is no folder {path.parent}",
+            hint=f"make the folder {path.parent} first, or name a file in another folder",
         )
     return path
 
@@ -95,14 +97,17 @@ def _compare(command: Command) -> int:
 
     if len(command.words) != 2:
         raise ConfigError(
-            f"compare: {len(command.words)} paths (command line): expected two",
-            hint="compare runs/x/1 application.darshan",
+            f"compare: {len(command.words)} paths (command line): compare needs exactly two paths",
+            hint="name two recordings, for example: compare runs/x/1 application.darshan",
         )
     # Mistakes in the flags are told before the work is done.
     repeats = _repeats(command.all_values("--repeat"))
     storage = command.value("--storage")
     if storage not in (None, "same", "other"):
-        raise ConfigError(f"--storage {storage} (command line): unknown", hint="write --storage same or other")
+        raise ConfigError(
+            f"--storage {storage} (command line): the value is neither same nor other",
+            hint="write --storage same or --storage other",
+        )
     files = mappings(command.all_values("--files"))
     limits = command.all_values("--fail")
     parse_limits(limits)
@@ -131,13 +136,14 @@ def _compare(command: Command) -> int:
 
 
 def _repeats(values: list[str]) -> dict[str, list[Path]]:
-    """Further recordings of either side, from ``A=PATH`` and ``B=PATH``."""
+    """Reads the further recordings of each side from the values ``A=PATH`` and ``B=PATH``."""
     recordings: dict[str, list[Path]] = {"A": [], "B": []}
     for value in values:
         side, _, path = value.partition("=")
         if side not in recordings or not path:
             raise ConfigError(
-                f"--repeat {value} (command line): does not say of which side", hint="write --repeat A=PATH or B=PATH"
+                f"--repeat {value} (command line): the value does not say which side the recording belongs to",
+                hint="write --repeat A=PATH or B=PATH",
             )
         recordings[side].append(Path(path))
     return recordings

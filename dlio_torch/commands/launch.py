@@ -26,15 +26,21 @@ def main(command: Command, launch: Launch) -> int:
     """
     if launch.world_size > 1:
         raise ConfigError(
-            f"launch (command line): started as one of {launch.world_size} ranks", hint="start it without a launcher"
+            f"launch (command line): a launcher started this command as {launch.world_size} ranks, and launch "
+            "needs a single process",
+            hint="start the command without a launcher",
         )
     if {"--dry-run", "--submit"} <= command.flags:
-        raise ConfigError("--submit (command line): --dry-run writes nothing that could be submitted", hint="keep one")
+        raise ConfigError(
+            "--submit (command line): --dry-run writes no job script, so there is none to submit",
+            hint="remove --submit or --dry-run",
+        )
     job_request = parse(command.words, command.settings)
     flags = tuple(flag for flag in ("--remove-data",) if flag in command.flags)
     if flags and job_request.verb != "sweep":
         raise ConfigError(
-            f"{flags[0]} (command line): not a flag of {job_request.verb}", hint="use it with launch sweep"
+            f"{flags[0]} (command line): the verb {job_request.verb} does not have this flag",
+            hint=f"use {flags[0]} with launch sweep, or remove the flag",
         )
     if job_request.is_study:
         job_content, first = of_study(job_request)
@@ -57,5 +63,5 @@ def main(command: Command, launch: Launch) -> int:
     if "--submit" in command.flags:
         print(f"submitted: {submit(job_request.scheduler, paths.script)}")
     else:
-        print(f"submit it with: {by_hand(job_request.scheduler, paths.script)}")
+        print(f"submit the job with: {by_hand(job_request.scheduler, paths.script)}")
     return 0

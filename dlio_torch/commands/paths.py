@@ -1,4 +1,4 @@
-"""Paths on the command line: URLs are refused before anything is read or written.
+"""Checks of paths on the command line: paths must be local, and URLs are refused before any file is touched.
 
 Options of a run are checked with the rest of the configuration (:mod:`dlio_torch.config.validate_storage`).
 """
@@ -16,7 +16,7 @@ _KEYS = {"recipe"} | {key for keys in KEYS.values() for key, about in keys.items
 
 
 def check_paths(command: Command) -> None:
-    """Refuse URLs as values of flags, keys and words that are paths.
+    """Refuse URLs in arguments that must be local paths.
 
     Raises:
         ConfigError: naming the flag or key, its value and what to write.
@@ -28,7 +28,7 @@ def check_paths(command: Command) -> None:
 
 
 def _paths(command: Command) -> Iterator[tuple[str, str]]:
-    """Argument as given, and the path in it."""
+    """Yields each argument that contains a path, and the path."""
     for flag, value in command.values:
         if FLAGS[flag].path:
             yield f"{flag} {value}", _unnamed(value)
@@ -41,6 +41,6 @@ def _paths(command: Command) -> Iterator[tuple[str, str]]:
 
 
 def _unnamed(value: str) -> str:
-    """``PATH`` of ``PATH`` and of ``NAME=PATH``."""
+    """Returns the path in a value of the form ``PATH`` or ``NAME=PATH``."""
     name, equals, path = value.partition("=")
     return path if equals and name.isidentifier() else value

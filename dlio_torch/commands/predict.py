@@ -28,8 +28,8 @@ def main(command: Command, launch: Launch) -> int:
         return 0
     if len(command.words) != 1:
         raise ConfigError(
-            f"{_VERB}: {' '.join(command.words) or 'nothing'} (command line): expected one run",
-            hint=f"{_VERB} runs/<recipe>/<time> system=theta",
+            f"{_VERB}: {' '.join(command.words) or 'nothing'} (command line): exactly one run is needed",
+            hint=f"name one run directory: {_VERB} runs/<recipe>/<time> system=theta",
         )
     verb_keys = {key: value for key, value in map(split_argument, command.settings) if key in KEYS[_VERB]}
     ranks = _ranks(verb_keys.get("ranks", _RANKS))
@@ -51,8 +51,8 @@ def main(command: Command, launch: Launch) -> int:
         workload = workload_of(composed_run.config, summary, open_recording(run.path), read_steps(run.steps()))
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise DataError(
-            f"{run.summary} lacks a figure, or holds one that no run writes: {error}",
-            hint="repeat the run with this version",
+            f"{run.summary} lacks a figure, or holds a figure that no run writes: {error}",
+            hint="repeat the run with this version of dlio_torch",
         ) from error
     question = Question(ranks, cached, files, samples, composed_run.config.seed)
     system = composed_run.config.system
@@ -66,7 +66,7 @@ def main(command: Command, launch: Launch) -> int:
 
 
 def _composed(run: RunDir, settings: tuple[str, ...]) -> Composed:
-    """The run's configuration with the system that is asked for."""
+    """Composes the run's configuration with the requested system."""
     from dlio_torch.config.compose import compose
     from dlio_torch.formats.core.registry import available
 
@@ -76,10 +76,13 @@ def _composed(run: RunDir, settings: tuple[str, ...]) -> Composed:
         if key != "system" and not key.startswith("system."):
             raise ConfigError(
                 f"{setting} (command line): {_VERB} changes only the system and the ranks of a run",
-                hint=f"take system=NAME, system.<option>=<value>, or one of {', '.join(KEYS[_VERB])}",
+                hint=f"use system=NAME, system.<option>=<value>, or one of the keys {', '.join(KEYS[_VERB])}",
             )
     if not run.config.exists():
-        raise DataError(f"{run.path} is not a run directory: it has no {run.config.name}", hint="name a finished run")
+        raise DataError(
+            f"{run.path} is not a run directory: the file {run.config.name} is missing",
+            hint="name the directory of a finished run, runs/<recipe>/<time>",
+        )
     return compose([f"recipe={run.config}", *others], formats=available())
 
 
@@ -88,13 +91,19 @@ def _ranks(text: str) -> list[int]:
 
     numbers = [_count("ranks", value) for value in expand("ranks", text)]
     if max(numbers) > MOST_RANKS:
-        raise ConfigError(f"ranks={text} (command line): more than {MOST_RANKS} ranks", hint="take fewer")
+        raise ConfigError(
+            f"ranks={text} (command line): predict simulates at most {MOST_RANKS} ranks",
+            hint="give smaller numbers of ranks",
+        )
     return numbers
 
 
 def _count(key: str, value: str) -> int:
     if not (value.isascii() and value.isdecimal() and 0 < int(value[:20]) < _LONGEST):
-        raise ConfigError(f"{key}={value} (command line): expected a number, at least 1", hint=f"write {key}=64")
+        raise ConfigError(
+            f"{key}={value} (command line): the value is not a whole number of 1 or more",
+            hint=f"write a number, for example {key}=64",
+        )
     return int(value)
 
 
@@ -104,5 +113,8 @@ def _share(value: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ConfigError(f"cached={value} (command line): expected a share from 0 to 1", hint="write cached=0.5")
+        raise ConfigError(
+            f"cached={value} (command line): the value is not a share from 0 to 1",
+            hint="write a share, for example cached=0.5",
+        )
     return share

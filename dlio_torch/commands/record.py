@@ -1,4 +1,4 @@
-"""The verb trace: record every I/O call of a program, whatever it is."""
+"""The verb trace: records every I/O call of any program."""
 
 from __future__ import annotations
 
@@ -24,25 +24,32 @@ _METHODS = ("auto", "preload", "strace")
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Run the program, write its trace folder, print what it did; returns the program's exit code."""
+    """Run the program, write its trace folder and print its I/O figures; returns the program's exit code."""
     from dlio_torch.iotrace.recorder.record_program import record
     from dlio_torch.iotrace.recorder.self_recording import patterns
 
     if command.settings:
         raise ConfigError(
-            f"trace: {command.settings[0]!r} (command line): expected a flag or --",
-            hint="write trace [--output DIR] -- python train.py",
+            f"trace: {command.settings[0]!r} (command line): the argument before -- is not a flag",
+            hint="write the program after --, for example: trace --output DIR -- python train.py",
         )
     if not command.program:
-        raise ConfigError("trace (command line): no program", hint="write trace -- python train.py")
+        raise ConfigError(
+            "trace (command line): no program to record is given",
+            hint="write the program after --, for example: trace -- python train.py",
+        )
     if launch.world_size > 1:
         raise ConfigError(
-            f"trace (command line): started as one of {launch.world_size} ranks",
-            hint="record the launcher instead: trace -- torchrun ...",
+            f"trace (command line): a launcher started this command as {launch.world_size} ranks, and trace "
+            "needs a single process",
+            hint="start the launcher under trace: trace -- torchrun ...",
         )
     method = command.value("--method") or "auto"
     if method not in _METHODS:
-        raise ConfigError(f"--method {method} (command line): unknown", hint=f"one of {', '.join(_METHODS)}")
+        raise ConfigError(
+            f"--method {method} (command line): no such recording method",
+            hint=f"choose a method of {', '.join(_METHODS)}",
+        )
     options: dict[str, Any] = {}
     limit = command.value("--limit")
     if limit is not None:
@@ -86,7 +93,7 @@ def _keeping(failed: list[DlioError]) -> Iterator[None]:
 
 
 def _say(directory: RunDir, failed: list[DlioError]) -> None:
-    """Analyse what was recorded, draw the timeline, and print the figures to stderr: stdout is the program's."""
+    """Analyse the recording, draw the timeline, and print the figures to stderr; stdout belongs to the program."""
     from dlio_torch.analysis.run_recording import open_recording
     from dlio_torch.iotrace.figures.call_selection import data_only
     from dlio_torch.iotrace.figures.io_metrics import analyse
@@ -107,10 +114,12 @@ def _size(text: str) -> int:
     try:
         size = parse_size(text)
     except ValueError as error:
-        raise ConfigError(f"--limit {text} (command line): {error}", hint="write --limit 4GiB") from error
+        raise ConfigError(
+            f"--limit {text} (command line): {error}", hint="write a size, for example --limit 4GiB"
+        ) from error
     if size < _LEAST_LIMIT:
         raise ConfigError(
-            f"--limit {text} (command line): no process could record anything",
-            hint="give 64KiB or more",
+            f"--limit {text} (command line): the limit is too small to record any call",
+            hint="set --limit 64KiB or more",
         )
     return size

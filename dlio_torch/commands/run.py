@@ -46,7 +46,7 @@ def main(command: Command, launch: Launch) -> int:
 
 
 def _checked(command: Command, launch: Launch, phases: Sequence[str]) -> Composed:
-    """The configuration, as far as it can be checked before torch is imported and anything is written."""
+    """Composes the configuration, and checks it as far as possible without torch and without writing a file."""
     composed_run = composed(command, launch)
     if "train" in phases and composed_run.config.dataset.path is None:
         from dlio_torch.config.validate import check_world
@@ -64,27 +64,28 @@ def _checked(command: Command, launch: Launch, phases: Sequence[str]) -> Compose
 
 
 def _wait_for_recording(command: Command) -> None:
-    """Restart this process with the library that records its calls, unless it is loaded already."""
+    """Restart this process with the library that records I/O calls, unless that library is loaded already."""
     from dlio_torch.iotrace.recorder.self_recording import is_waiting, waiting_environment
 
     if not is_waiting():
         _restart(
             command,
             waiting_environment,
-            "trace.posix=true: calls cannot be recorded",
-            "install a C compiler (gcc), or run it under: python -m dlio_torch trace --method strace --",
+            "trace.posix=true: I/O calls cannot be recorded",
+            "install a C compiler (gcc), or set trace.posix=false and start the run under: python -m dlio_torch "
+            "trace --method strace --",
         )
 
 
 def _wait_for_memory(command: Command) -> None:
-    """Restart this process with the library that answers its reads, unless it is loaded already."""
+    """Restart this process with the library that answers read calls from memory, unless it is loaded already."""
     from dlio_torch.data.engines.replay_reads import is_waiting, waiting_environment
 
     if not is_waiting():
         _restart(
             command,
             waiting_environment,
-            "loader.replay=reads: calls cannot be answered from memory",
+            "loader.replay=reads: read calls cannot be answered from memory",
             "install a C compiler (gcc), or set loader.replay=none",
         )
 
@@ -101,7 +102,8 @@ def _restart(command: Command, variables: Callable[[], dict[str, str]], problem:
         is_main = False
     if not is_main:  # called by another program, which must not be replaced
         raise PreconditionError(
-            f"{problem}: the library must be loaded when the process starts", hint="run python -m dlio_torch"
+            f"{problem}: the library that intercepts calls must be loaded when the process starts",
+            hint="start the run with python -m dlio_torch",
         )
     # The process number stays the same: if the dynamic linker ignores the library, one restart is enough.
     mark = f"{os.getpid()} {environment['LD_PRELOAD']}"

@@ -1,4 +1,4 @@
-"""The verb sweep: a run for each combination of values.
+"""The verb sweep: starts a run for each combination of option values.
 
 Mistakes in the arguments are found before anything heavy is imported, printed or written.
 """
@@ -15,7 +15,7 @@ from dlio_torch.study.study_arguments import changed, parse
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Run a study, or the rest of one; returns the exit code.
+    """Run a new sweep, or resume one; returns the exit code.
 
     Raises:
         DlioError: a mistake in the study, too little space, or no point gave a figure.

@@ -1,4 +1,4 @@
-"""The verb tune: a search for better settings, and a confirmation of their gain.
+"""The verb tune: searches for better settings, and confirms their gain.
 
 Mistakes in the arguments are found before anything heavy is imported, printed or written.
 """
@@ -15,7 +15,7 @@ from dlio_torch.study.strategies.search.search_space import given_points
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Search, or continue a search; returns the exit code.
+    """Run a new search, or resume one; returns the exit code.
 
     Raises:
         DlioError: a mistake in the arguments, too little space, every run failed, or a requested utilisation is not

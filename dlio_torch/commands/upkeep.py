@@ -1,4 +1,4 @@
-"""The verbs doctor and clean."""
+"""The verbs doctor, which checks the machine, and clean, which removes files of a recipe."""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, D
             if lookup(key.split(".")) is None:
                 raise unknown(tuple(key.split(".")), value, COMMAND_LINE)
         raise ConfigError(
-            "recipe= (command line): missing, every run needs a recipe", hint=f"add recipe=<name or path>; shipped recipes are {known}"
+            "recipe= (command line): missing, every run needs a recipe",
+            hint=f"add recipe=<name or path>; shipped recipes are {known}",
         )
     return places.recipe(names[-1], COMMAND_LINE)
 

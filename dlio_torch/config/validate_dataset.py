@@ -51,7 +51,7 @@ def check_dataset(config: Config, fail: Fail) -> None:
         if item.dtype not in _DTYPES:
             fail([f"{key}.dtype"], "no such element type", f"types are {', '.join(sorted(_DTYPES))}")
         if item.name in names or not item.name.strip("/"):
-            fail([f"{key}.name"], "names of arrays must be unique and not empty", "rename one of them")
+            fail([f"{key}.name"], "array names must be unique and not empty", "rename one of them")
         names.add(item.name)
         _positive(item.shape, f"{key}.shape", fail)
         _positive(item.chunk or [], f"{key}.chunk", fail)

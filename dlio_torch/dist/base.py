@@ -1,4 +1,4 @@
-"""The Communicator protocol, and the communicator of one process.
+"""The Communicator protocol, and the communicator of a run with one process.
 
 Everything above this layer talks to other ranks through these few calls, so that Horovod, MPI,
 ``torch.distributed`` and a single process are interchangeable.  One contract suite tests them all.
@@ -19,7 +19,7 @@ FailureHook = Callable[[str, int], None]
 ValueT = TypeVar("ValueT")
 
 REDUCIBLE = ("float32", "float64", "int32", "int64")
-"""Element types of ``Communicator.allreduce``: those that every backend can sum."""
+"""Element types that ``Communicator.allreduce`` accepts, because every backend can sum them."""
 
 
 class GradientReducer(Protocol):
@@ -70,13 +70,13 @@ class Communicator(Protocol):
     on_failure: list[FailureHook]
 
     def barrier(self) -> None:
-        """Wait until every rank has called it."""
+        """Wait until every rank has called ``barrier``."""
 
     def broadcast_object(self, value: ValueT, root: int = 0) -> ValueT:
-        """The root's ``value``, on every rank; values must be picklable."""
+        """Returns the root's ``value`` on every rank; the value must be picklable."""
 
     def gather_objects(self, value: ValueT, root: int = 0) -> list[ValueT] | None:
-        """Every rank's ``value`` in the order of ranks on the root, ``None`` elsewhere."""
+        """Returns every rank's ``value`` in the order of ranks on the root, and ``None`` on other ranks."""
 
     def allreduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum ``tensor`` (contiguous; float32, float64, int32 or int64) over all ranks, in place.
@@ -89,13 +89,13 @@ class Communicator(Protocol):
         """
 
     def gradient_reducer(self, size_bytes: int) -> GradientReducer:
-        """A reducer of a float32 gradient of ``size_bytes`` (at least one; rounded up to whole elements)."""
+        """Returns a reducer of a float32 gradient of ``size_bytes`` (at least 1; rounded up to whole elements)."""
 
     def start_timeline(self, path: Path) -> None:
-        """Have the backend write its timeline to ``path`` from now on, if it was connected with one."""
+        """Start the backend's own timeline, written to ``path``, if the ranks were connected with ``timeline``."""
 
     def stop_timeline(self) -> None:
-        """Complete the timeline; called after the last collective that it should show."""
+        """Complete the timeline; called after the last collective that the timeline should show."""
 
     def fail(self, message: str, exit_code: int) -> None:
         """Tell the other ranks that this one ends with ``exit_code``; they end with the same code.
@@ -142,20 +142,20 @@ class SingleCommunicator:
         """Return at once."""
 
     def broadcast_object(self, value: ValueT, root: int = 0) -> ValueT:
-        """The value itself."""
+        """Returns ``value``."""
         return value
 
     def gather_objects(self, value: ValueT, root: int = 0) -> list[ValueT] | None:
-        """The value alone in a list."""
+        """Returns ``[value]``."""
         return [value]
 
     def allreduce(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor itself."""
+        """Returns ``tensor`` unchanged."""
         check_reducible(tensor)
         return tensor
 
     def gradient_reducer(self, size_bytes: int) -> GradientReducer:
-        """A reducer that does nothing and holds no memory."""
+        """Returns a reducer that does nothing and holds no memory."""
         return SingleReducer(size_bytes)
 
     def start_timeline(self, path: Path) -> None:
@@ -179,7 +179,7 @@ def check_reducible(tensor: torch.Tensor) -> None:
 
 
 def element_count(size_bytes: int) -> int:
-    """Float32 elements of a gradient of ``size_bytes``, rounded up."""
+    """Returns the number of float32 elements of a gradient of ``size_bytes``, rounded up."""
     if size_bytes < 1:
-        raise ValueError(f"a gradient of {size_bytes} bytes cannot be reduced")
+        raise ValueError(f"a gradient of {size_bytes} bytes cannot be averaged: it has no elements")
     return -(-size_bytes // 4)

@@ -1,4 +1,4 @@
-"""GPUs of ranks: NCCL needs a GPU of its own for every rank."""
+"""GPUs of ranks: NCCL can be used only if every rank has its own GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlio_torch.environment.host import host_identity
 
 
 def own_gpu(local_rank: int) -> tuple[int, tuple[object, ...]] | None:
-    """Index and identity of this rank's GPU; two ranks have the same identity only if they share the GPU."""
+    """Returns index and identity of this rank's GPU; two ranks have the same identity only if they share a GPU."""
     if not torch.cuda.is_available():
         return None
     index = gpu_of(local_rank, torch.cuda.device_count())

@@ -1,4 +1,4 @@
-"""Ranks through Horovod, over its Gloo or its MPI controller."""
+"""The communicator over Horovod, with its Gloo or its MPI controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mpi_built() -> bool:
 
 
 class HorovodCommunicator(RankedCommunicator):
-    """The Communicator over Horovod.
+    """The :class:`Communicator` over Horovod.
 
     If Horovod was built with NCCL and every rank has its own GPU, the gradient lies on the GPUs and
     goes over NCCL (run on one GPU so far); everything else goes over the controller.
@@ -56,7 +56,7 @@ class HorovodCommunicator(RankedCommunicator):
         self._options = options or HorovodConfig()
         self._timeline = timeline
         self.settings = put_in_force(self._options, timeline, os.environ)
-        late = f"rank {launch.rank} of {launch.world_size} could not connect to the others through Horovod"
+        late = f"rank {launch.rank} of {launch.world_size} could not connect to the other ranks through Horovod"
         # Horovod's own timeout aborts the process from a native thread, and over MPI there is none:
         # ours comes first.
         os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(round(timeout_s) + 30))
@@ -68,7 +68,9 @@ class HorovodCommunicator(RankedCommunicator):
         if hvd.size() != launch.world_size:
             raise ConfigError(
                 f"{launch.name} started {launch.world_size} ranks, but Horovod sees {hvd.size()}",
-                hint="start with the launcher of the MPI that Horovod was built with, or with horovodrun --gloo",
+                hint=(
+                    "start the run with the launcher of the MPI that Horovod was built with, or with horovodrun --gloo"
+                ),
             )
         self._device: torch.device | None = None
         detail = "mpi" if hvd.mpi_enabled() else "gloo"
@@ -80,7 +82,7 @@ class HorovodCommunicator(RankedCommunicator):
             self.detail = "nccl"
 
     def start_timeline(self, path: Path) -> None:
-        """See ``Communicator.start_timeline``; in Horovod, rank 0 writes it and negotiates for all."""
+        """See ``Communicator.start_timeline``; in Horovod, rank 0 writes the timeline and negotiates for all ranks."""
         if self._timeline and self.rank == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             hvd.start_timeline(str(path))

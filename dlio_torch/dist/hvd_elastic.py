@@ -1,4 +1,4 @@
-"""Horovod's elastic mode: ranks join and leave, and the remaining ranks go on from the last commit.
+"""Horovod's elastic mode: ranks join and leave, and the remaining ranks continue from the last commit.
 
 ``horovodrun --min-np`` starts it.  Horovod's driver looks for hosts every second, starts ranks on new hosts, and gives
 all other ranks new numbers.  A collective in which a rank is lost raises an error, and the process goes on.  The
@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 
 class ElasticCommunicator(HorovodCommunicator):
-    """The Communicator of the current ranks; Horovod has been initialised.
+    """The Communicator of the current ranks of an elastic run; Horovod has been initialised.
 
     If another rank ends, this one goes on: a collective raises ``RankLost``, and a commit ``RanksChanged`` after a
     change of hosts; :func:`run_elastic` handles both.  Hooks of ``on_failure`` are never called.
@@ -54,7 +54,7 @@ class ElasticCommunicator(HorovodCommunicator):
         self.on_failure: list[FailureHook] = []
 
     def fail(self, message: str, exit_code: int) -> None:
-        """Do nothing: Horovod notices the end of the process, and the other ranks go on."""
+        """Do nothing: Horovod notices the end of the process, and the other ranks continue."""
 
     def close(self) -> None:
         """Do nothing: Horovod is shut down at the end of the elastic run."""

@@ -1,4 +1,4 @@
-"""Reduction of a gradient by Horovod's own optimizer, as in an application."""
+"""Averages a gradient with Horovod's own optimizer, as an application does."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class HorovodReducer:
 
 
 class _Layer(torch.autograd.Function):
-    """A layer that computes nothing: its backward pass says that its parameter's gradient is complete."""
+    """A layer without computation, whose backward pass marks the gradient of its parameter as complete."""
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
@@ -91,22 +91,22 @@ class _Layer(torch.autograd.Function):
 
 
 class _NoUpdate(torch.optim.Optimizer):
-    """An optimizer that updates nothing: only the reduction before it is wanted."""
+    """An optimizer that updates nothing: only the allreduce that precedes the update is needed."""
 
     def __init__(self, params: Any) -> None:
         super().__init__(params, {})
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Nothing."""
+        """Do nothing."""
 
 
 def tensor_prefix(count: int) -> str:
-    """Prefix of the names of a gradient's tensors; ``count`` is its number of elements."""
+    """Returns the prefix of the names of a gradient's tensors; ``count`` is the number of elements."""
     return f"gradient.{count}."
 
 
 def layer_sizes(count: int) -> list[int]:
-    """Cut ``count`` elements into tensors like a network's: weights of 4 MiB, biases of 4 KiB in between.
+    """Divide ``count`` elements into tensors like those of a network: weights of 4 MiB, biases of 4 KiB in between.
 
     A small gradient is cut in proportion, into 16 tensors or so.
     """

@@ -1,4 +1,4 @@
-"""Horovod's own settings: from options and environment variables, and the settings in force.
+"""Horovod's own settings: read from options and environment variables, checked, and handed to Horovod.
 
 Horovod reads its settings from variables ``HOROVOD_...`` when it is initialised, and has no call that
 returns them.  So the settings in force are read from the same variables.  Written for 0.28.1, whose defaults stand
@@ -19,7 +19,7 @@ from dlio_torch.errors import ConfigError
 TIMELINE = "HOROVOD_TIMELINE"
 _LATER = "DYNAMIC"
 _LONGEST_CYCLE_S = 1.0
-"""A timeline whose file is named after the initialisation; all ranks must say so."""
+"""Value that requests a timeline whose file is named only after the initialisation; all ranks must set it."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Setting:
         return f"{value * self.factor:.15g}"
 
     def read(self, environ: Mapping[str, str]) -> float | None:
-        """The value in the environment; Horovod itself would take "64MB" for 64, and "many" for 0."""
+        """Reads the value in the environment strictly; Horovod itself would read "64MB" as 64, and "many" as 0."""
         text = environ.get(self.variable)
         if text is None:
             return None
@@ -48,7 +48,7 @@ class _Setting:
             kind = "number" if self.factor > 1 else "whole number"
             raise ConfigError(
                 f"environment variable {self.variable}={text!r} is not a {kind} of at least 0",
-                hint=f"unset it, and set dist.horovod.{self.option}",
+                hint=f"unset the variable, and set dist.horovod.{self.option}",
             ) from None
         return value
 
@@ -81,17 +81,18 @@ def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping
     autotune = environ.get("HOROVOD_AUTOTUNE", "0").strip() not in ("", "0")
     if options.cycle_time_s is not None and options.cycle_time_s > _LONGEST_CYCLE_S:
         raise ConfigError(
-            f"dist.horovod.cycle_time_s={options.cycle_time_s:g}: every collective waits for the end of a cycle",
-            hint=f"use {_LONGEST_CYCLE_S:g} s or less; Horovod's default is 1 ms",
+            f"dist.horovod.cycle_time_s={options.cycle_time_s:g}: every collective waits for the end of a cycle, "
+            "so the cycle is too long",
+            hint=f"set {_LONGEST_CYCLE_S:g} s or less; Horovod's default is 1 ms",
         )
     requested = (options.fusion_threshold_bytes, options.cycle_time_s, options.cache_capacity)
     for setting, option in zip(_SETTINGS, requested, strict=True):
         variable = setting.read(environ)
         if option is not None and variable is not None and not math.isclose(option, variable):
             raise ConfigError(
-                f"dist.horovod.{setting.option}={option}, but the environment says "
+                f"dist.horovod.{setting.option}={option} contradicts the environment variable "
                 f"{setting.variable}={environ[setting.variable]}",
-                hint="unset the variable (horovodrun sets it from its own options), or leave the option out",
+                hint=f"unset the variable (options of horovodrun set it), or leave dist.horovod.{setting.option} out",
             )
         if option is not None:
             environ[setting.variable] = setting.written(option)
@@ -105,8 +106,8 @@ def put_in_force(options: HorovodConfig, timeline: bool, environ: MutableMapping
     if timeline:
         if environ.get(TIMELINE, _LATER) != _LATER:
             raise ConfigError(
-                f"trace.horovod=true, but the environment says {TIMELINE}={environ[TIMELINE]}",
-                hint="unset the variable (horovodrun sets it from its options): the run directory gets the timeline",
+                f"trace.horovod=true contradicts the environment variable {TIMELINE}={environ[TIMELINE]}",
+                hint="unset the variable (options of horovodrun set it); the timeline is written to the run directory",
             )
         environ[TIMELINE] = _LATER
     return values | {"groups": options.groups, "compression": options.compression, "set_by": by}
@@ -126,13 +127,13 @@ def check_no_horovod_options(options: HorovodConfig, timeline: bool, backend: st
     if timeline:
         needed.append("trace.horovod=true")
     if needed:
-        ranks = "one process does not use Horovod" if backend == "single" else f"the ranks use {backend}"
+        ranks = "a run of one process does not use it" if backend == "single" else f"the ranks use {backend}"
         raise ConfigError(
-            f"{needed[0]}, but {ranks}",
-            hint="start it with horovodrun -np <n> python -m dlio_torch, or leave it out",
+            f"{needed[0]} needs Horovod, but {ranks}",
+            hint="start the run with horovodrun -np <n> python -m dlio_torch, or leave the option out",
         )
 
 
 def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether horovodrun started this process in its elastic mode, in which ranks come and go."""
+    """Whether horovodrun started this process in its elastic mode, in which ranks join and leave."""
     return environ.get("HOROVOD_ELASTIC", "0").strip() not in ("", "0")

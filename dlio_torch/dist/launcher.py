@@ -17,7 +17,7 @@ from typing import Literal
 from dlio_torch.errors import ConfigError
 
 PARENT = os.getppid()
-"""Id of the process that started this one: the launcher, if :func:`detect` recognises one."""
+"""Id of the parent process, which is the launcher if :func:`detect` recognises a launcher."""
 
 LauncherName = Literal["single", "torchrun", "horovodrun", "mpirun", "srun"]
 
@@ -40,7 +40,7 @@ class Launch:
 
     @property
     def backend(self) -> Literal["single", "torch", "horovod"]:
-        """The communicator that belongs to this launcher (``dist.backend=auto``)."""
+        """The communicator that ``dist.backend=auto`` selects for this launcher."""
         if self.name == "single":
             return "single"
         return "torch" if self.name in ("torchrun", "srun") else "horovod"
@@ -88,7 +88,7 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launch:
 
 
 def tell_torchrun(line: str) -> None:
-    """Write the line of a failure to the file that torchrun reads for its summary of this rank; never raises.
+    """Write the line about a failure to the file that torchrun shows in its summary of this rank; never raises.
 
     The file, ``TORCHELASTIC_ERROR_FILE``, has the layout that torch's ``ErrorHandler.record_exception`` writes
     (torch/distributed/elastic/multiprocessing/errors/error_handler.py), without a stack.  The first line stays.
@@ -106,7 +106,7 @@ def tell_torchrun(line: str) -> None:
 
 
 def slurm_rendezvous(environ: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Host and port for the rendezvous of the ranks of a Slurm job step: its first node, and a port of the step.
+    """Returns host and port of the rendezvous of a Slurm job step: the first node, and a port derived from the step.
 
     Returns:
         Host name of the step's first node, where rank 0 runs, and a port from 20000 to 29999 that
@@ -120,7 +120,8 @@ def slurm_rendezvous(environ: Mapping[str, str] = os.environ) -> tuple[str, int]
         key = _number(environ, "SLURM_JOB_ID") * 31 + _number(environ, "SLURM_STEP_ID")
     except KeyError as error:
         raise ConfigError(
-            f"environment variable {error} is not set", hint="start with srun, or set MASTER_ADDR and MASTER_PORT"
+            f"environment variable {error} is not set",
+            hint="start the ranks with srun, or set MASTER_ADDR and MASTER_PORT",
         ) from None
     # "gpu[003-007,012]n1,login2": the first entry, and of each bracket the first number.
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
@@ -143,7 +144,7 @@ def _recognised(environ: Mapping[str, str]) -> Iterator[Launch]:
         if launch.rank >= launch.world_size:
             raise ConfigError(
                 f"{names.rank}={launch.rank} is not below {names.world_size}={launch.world_size}",
-                hint=f"unset both, or start through {names.launcher}",
+                hint=f"unset both variables, or start the ranks with {names.launcher}",
             )
         if names.launcher == "srun" and launch.world_size == 1:
             continue
@@ -153,5 +154,7 @@ def _recognised(environ: Mapping[str, str]) -> Iterator[Launch]:
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = environ.get(name, "0")
     if not text.strip().isdecimal() or len(text) > 18:
-        raise ConfigError(f"environment variable {name}={text!r} is not a number", hint="unset it, or set a number")
+        raise ConfigError(
+            f"environment variable {name}={text!r} is not a number", hint=f"unset {name}, or set it to a number"
+        )
     return int(text)

@@ -1,4 +1,4 @@
-"""Ranks through MPI itself, by mpi4py: started by mpiexec, mpirun or srun, or one process alone.
+"""The communicator over MPI, by mpi4py: for ranks started by mpiexec, mpirun or srun, or a single process.
 
 Reading through MPI-IO needs this, or Horovod's MPI controller (:mod:`dlio_torch.dist.mpiworld`).
 """
@@ -47,7 +47,7 @@ class MpiReducer:
 
 
 class MpiCommunicator(RankedCommunicator):
-    """The Communicator over MPI's processes.
+    """The :class:`Communicator` over MPI.
 
     MPI is initialised for calls of one thread (``MPI_THREAD_FUNNELED``): the failure channel and its threads end
     a process without a call of MPI.  ``close`` finalises it; a rank that fails does not, so that the launcher
@@ -65,7 +65,7 @@ class MpiCommunicator(RankedCommunicator):
     name = "mpi"
 
     def __init__(self, launch: Launch, timeout_s: float) -> None:
-        late = f"rank {launch.rank} of {launch.world_size} could not connect to the others through MPI"
+        late = f"rank {launch.rank} of {launch.world_size} could not connect to the other ranks through MPI"
         try:
             with _native_deadline(timeout_s, f"{late} within {timeout_s:g} s"):
                 # A library that initialised MPI before may have asked for more threads, never for fewer.
@@ -80,8 +80,8 @@ class MpiCommunicator(RankedCommunicator):
         if size != launch.world_size:
             raise ConfigError(
                 f"{launch.name} started {launch.world_size} ranks, but MPI sees {size}",
-                hint=f"start with the mpiexec of the MPI that mpi4py loads ({version_line()}), under Slurm "
-                "with srun --mpi=pmi2 or --mpi=pmix as that MPI wants",
+                hint=f"start the ranks with the mpiexec of the MPI that mpi4py loads ({version_line()}); under Slurm "
+                "with srun --mpi=pmi2 or --mpi=pmix, whichever that MPI supports",
             )
         shared = self._world.Split_type(MPI.COMM_TYPE_SHARED, self._world.rank)
         local_rank = shared.rank
@@ -138,7 +138,7 @@ class MpiCommunicator(RankedCommunicator):
 
 @contextlib.contextmanager
 def _native_deadline(timeout_s: float, line: str) -> Iterator[None]:
-    """As ``timeouts.deadline``, for a call that holds the interpreter lock: ``MPI_Init_thread`` of mpi4py does.
+    """Like ``timeouts.deadline``, but for a call that holds the interpreter lock, as mpi4py's ``MPI_Init_thread`` does.
 
     The thread of faulthandler's watchdog needs no interpreter: it ends the process with exit code 1.  Its stacks
     go to a shell, which prints the line instead.

@@ -1,4 +1,4 @@
-"""mpi4py, imported without initialising MPI, and the MPI library that it loads.
+"""Imports mpi4py without initialising MPI, and describes the MPI library that mpi4py loads.
 
 MPI is initialised and finalised by :class:`dlio_torch.dist.mpi.MpiCommunicator`, not by importing mpi4py: a
 loader worker, or a run without MPI, imports h5py, and a parallel h5py imports mpi4py.
@@ -23,12 +23,12 @@ __all__ = ["MPI", "io_world", "version_line"]
 
 
 def version_line() -> str:
-    """Name and version of the MPI library."""
+    """Returns name and version of the MPI library."""
     return " ".join(MPI.Get_library_version().splitlines()[0].split()).rstrip("\x00")
 
 
 def io_world(comm: Communicator, user: str) -> Any:
-    """``MPI_COMM_WORLD``, checked to have the ranks of a communicator.
+    """Returns ``MPI_COMM_WORLD`` after checking that it has the ranks of the communicator ``comm``.
 
     Args:
         comm: communicator of this run.
@@ -40,17 +40,24 @@ def io_world(comm: Communicator, user: str) -> Any:
     """
     if comm.name != "mpi" and (comm.name, comm.detail) != ("horovod", "mpi"):
         raise ConfigError(
-            f"{user} needs ranks that communicate over MPI, and these use {comm.name} ({comm.detail})",
-            hint="start with mpiexec -n <n> python -m dlio_torch, and set dist.backend=mpi (one process can, too)",
+            f"{user} needs ranks that communicate over MPI, but the ranks of this run use {comm.name} ({comm.detail})",
+            hint=(
+                "set dist.backend=mpi, and start several ranks with mpiexec -n <n> python -m dlio_torch (a single "
+                "rank needs no mpiexec)"
+            ),
         )
     if not MPI.Is_initialized() or MPI.COMM_WORLD.size != comm.world_size:
         raise MissingPackageError(
-            f"{user}: mpi4py loads {version_line()}, which is another MPI than Horovod's",
-            hint="build mpi4py with that MPI's mpicc (pip install --no-binary mpi4py mpi4py), or set dist.backend=mpi",
+            f"{user}: mpi4py loads {version_line()}, but Horovod uses another MPI",
+            hint=(
+                "build mpi4py with the mpicc of Horovod's MPI (pip install --no-binary mpi4py mpi4py), or set "
+                "dist.backend=mpi"
+            ),
         )
     if comm.name == "horovod" and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise ConfigError(
-            f"{user}: Horovod's own thread and the training's would call MPI at once, which this MPI does not allow",
-            hint="set dist.backend=mpi, or start with HOROVOD_MPI_THREADS_DISABLE=0",
+            f"{user}: Horovod's background thread and the training thread would call MPI at the same time, and "
+            "this MPI was initialised without MPI_THREAD_MULTIPLE",
+            hint="set dist.backend=mpi, or set the environment variable HOROVOD_MPI_THREADS_DISABLE=0",
         )
     return MPI.COMM_WORLD

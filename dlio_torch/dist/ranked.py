@@ -1,4 +1,4 @@
-"""The base of the communicators of several ranks: failure channel, timeouts, and one-line errors of collectives."""
+"""Base class of the communicators of several ranks: failure channel, timeouts, and one-line errors of collectives."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RankedCommunicator(ABC):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Free the resources of the backend; all ranks have called it."""
+        """Free the resources of the backend; called when all ranks have reached ``close``."""
 
     def barrier(self) -> None:
         """See ``Communicator.barrier``."""
@@ -107,7 +107,7 @@ class RankedCommunicator(ABC):
             return _GuardedReducer(self, self._reducer(size_bytes))
 
     def watched_collective(self, name: str) -> AbstractContextManager[None]:
-        """Watch another call that all ranks make, with the timeout and the errors of the collectives.
+        """Watch a call that all ranks make together, with the timeout and the errors of the collectives.
 
         Args:
             name: name of the call, for messages.
@@ -115,7 +115,7 @@ class RankedCommunicator(ABC):
         return self._collective(name)
 
     def start_timeline(self, path: Path) -> None:  # noqa: B027 - not every backend has a timeline
-        """See ``Communicator.start_timeline``; only Horovod has one."""
+        """See ``Communicator.start_timeline``; only Horovod has a timeline."""
 
     def stop_timeline(self) -> None:  # noqa: B027
         """See ``Communicator.stop_timeline``."""
@@ -177,7 +177,7 @@ class RankedCommunicator(ABC):
 
 
 class _GuardedReducer:
-    """A backend's reducer whose errors are those of the other collectives."""
+    """Wraps a backend's reducer, so that its timeouts and errors are handled like those of the other collectives."""
 
     def __init__(self, communicator: RankedCommunicator, reducer: GradientReducer) -> None:
         self.size_bytes = reducer.size_bytes
@@ -192,6 +192,6 @@ class _GuardedReducer:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type if the message is empty."""
+    """Returns the first line of an error's message, or the error's type if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""The registry of communicators: chooses the backend by options and launcher, and connects the ranks."""
+"""Registry of communicators: chooses the backend from options and launcher, and connects the ranks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 Backend = Literal["single", "torch", "horovod", "mpi"]
 
 _START = {
-    "torch": "start it with torchrun --nproc-per-node <n> -m dlio_torch ...",
-    "horovod": "start it with horovodrun -np <n> python -m dlio_torch ...",
-    "mpi": "start it with mpiexec -n <n> python -m dlio_torch ...",
+    "torch": "start the ranks with torchrun --nproc-per-node <n> -m dlio_torch ...",
+    "horovod": "start the ranks with horovodrun -np <n> python -m dlio_torch ...",
+    "mpi": "start the ranks with mpiexec -n <n> python -m dlio_torch ...",
 }
 
 
@@ -65,8 +65,8 @@ def connect(config: DistConfig, launch: Launch | None = None, timeline: bool = F
         ) from error
     if launch.name == "mpirun" and not mpi_built():
         raise MissingPackageError(
-            "started by mpirun, but the installed Horovod was built without MPI",
-            hint=f"{_install_command()} --mpi, or start with horovodrun",
+            "mpirun started the ranks, but the installed Horovod was built without MPI",
+            hint=f"{_install_command()} --mpi, or start the ranks with horovodrun",
         )
     return HorovodCommunicator(launch, config.timeout_s, config.horovod, timeline)
 
@@ -76,7 +76,7 @@ def choose_backend(
     launch: Launch,
     environ: Mapping[str, str] = os.environ,
 ) -> Backend:
-    """The backend of ``dist.backend``, checked against the launcher.
+    """Returns the backend that ``dist.backend`` selects, after checking it against the launcher.
 
     ``auto`` under mpirun is Horovod if one with an MPI controller is installed, else mpi4py if that is installed; with
     neither it stays Horovod, whose error names the package to install.
@@ -92,13 +92,15 @@ def choose_backend(
         if launch.world_size > 1:
             raise ConfigError(
                 f"dist.backend=single, but {launch.name} started {launch.world_size} ranks",
-                hint="leave dist.backend=auto, or start without a launcher",
+                hint="leave dist.backend=auto, or start one process without a launcher",
             )
         return option
     if option == "mpi" and launch.name in ("single", "mpirun", "srun"):
         return option  # MPI starts in one process, too
     if launch.name == "single":
-        raise ConfigError(f"dist.backend={option}, but no launcher started this process", hint=_START[option])
+        raise ConfigError(
+            f"dist.backend={option} needs a launcher, but no launcher started this process", hint=_START[option]
+        )
     if option == launch.backend:
         return option
     # mpirun and srun only start processes: if the ranks know an address, the other backend works, too.
@@ -107,15 +109,16 @@ def choose_backend(
             return option
         raise ConfigError(
             "dist.backend=torch under mpirun needs the environment variables MASTER_ADDR and MASTER_PORT",
-            hint="set them to rank 0's host and a free port, or use torchrun",
+            hint="set both variables to rank 0's host and a free port, or start the ranks with torchrun",
         )
     raise ConfigError(
-        f"dist.backend={option}, but {launch.name} started this process", hint=f"{_START[option]}, or dist.backend=auto"
+        f"dist.backend={option} does not work with the launcher that started this process, {launch.name}",
+        hint=f"{_START[option]}, or set dist.backend=auto",
     )
 
 
 def check_horovod() -> None:
-    """Check, without an import, that Horovod is installed, has its torch extension, and matches this torch.
+    """Check without importing Horovod that it is installed, has its torch extension, and matches this torch.
 
     Raises:
         MissingPackageError: names the check that fails, and the command that installs Horovod.
@@ -134,13 +137,13 @@ def check_horovod() -> None:
     built_for = _built_for(folder)
     if built_for not in (None, torch.__version__):
         raise MissingPackageError(
-            f"the installed Horovod was built for torch {built_for}, but torch is {torch.__version__}",
+            f"the installed Horovod was built for torch {built_for}, but the installed torch is {torch.__version__}",
             hint=_install_command(),
         )
 
 
 def horovod_has_mpi() -> bool:
-    """Whether an installed Horovod works and has an MPI controller."""
+    """Whether Horovod is installed, works, and has an MPI controller."""
     try:
         check_horovod()
         from dlio_torch.dist.hvd import mpi_built
@@ -151,12 +154,12 @@ def horovod_has_mpi() -> bool:
 
 
 def has_mpi4py() -> bool:
-    """Whether mpi4py is installed; it may find no MPI yet."""
+    """Whether mpi4py is installed, with or without a working MPI library."""
     return importlib.util.find_spec("mpi4py") is not None
 
 
 def check_mpi4py(user: str = "dist.backend=mpi") -> None:
-    """Check that mpi4py, which ``user`` needs, is installed and finds an MPI.
+    """Check that mpi4py, which ``user`` needs, is installed and can load an MPI library.
 
     Raises:
         MissingPackageError: it is not, or does not; the hint is the command that installs it.
@@ -164,15 +167,18 @@ def check_mpi4py(user: str = "dist.backend=mpi") -> None:
     if not has_mpi4py():
         raise MissingPackageError(
             f"{user} needs mpi4py, which is not installed",
-            hint="install it with: pip install 'dlio-torch[mpi]', and an MPI: the system's, or pip install mpich",
+            hint=(
+                "install mpi4py (pip install 'dlio-torch[mpi]') and an MPI library (the system's package, or pip "
+                "install mpich)"
+            ),
         )
     try:
         importlib.import_module("dlio_torch.dist.mpiworld")
     except (ImportError, RuntimeError) as error:  # RuntimeError: its wheel found no libmpi
         raise MissingPackageError(
-            f"{user}: mpi4py cannot load an MPI: {str(error).splitlines()[0]}",
-            hint="load or install an MPI (pip install mpich brings one), or build mpi4py with its mpicc: "
-            "pip install --no-binary mpi4py mpi4py",
+            f"{user}: mpi4py cannot load an MPI library: {str(error).splitlines()[0]}",
+            hint="load the environment module of an MPI library, or install one (pip install mpich), or build mpi4py "
+            "with your MPI's mpicc: pip install --no-binary mpi4py mpi4py",
         ) from error
 
 
@@ -185,4 +191,4 @@ def _built_for(folder: Path) -> str | None:
 
 def _install_command() -> str:
     script = Path(__file__).with_name("install_horovod.sh")
-    return f"install it with: bash {script} --python {sys.executable}"
+    return f"install Horovod with: bash {script} --python {sys.executable}"

@@ -1,4 +1,4 @@
-"""Ranks through ``torch.distributed``: Gloo, and NCCL for the gradient if every rank has its own GPU."""
+"""The communicator over ``torch.distributed``: Gloo, and NCCL for the gradient if every rank has its own GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlio_torch.errors import RunFailed
 from dlio_torch.supervision.parent_exit import on_parent_exit
 from dlio_torch.supervision.process_exit import ERROR_PREFIX, exit_now, print_line
 
-_TORCHRUN_ENDED = "torchrun has ended before all ranks had connected"
+_TORCHRUN_ENDED = "torchrun ended before all ranks had connected"
 _BUCKET_BYTES = 25 * 2**20
 """Size of a bucket of DistributedDataParallel (its ``bucket_cap_mb`` of 25)."""
 
@@ -54,7 +54,7 @@ class TorchReducer:
 
 
 class TorchCommunicator(RankedCommunicator):
-    """The Communicator over ``torch.distributed``.
+    """The :class:`Communicator` over ``torch.distributed``.
 
     Objects and barriers go over Gloo and the host's memory in any case: a barrier over NCCL would
     occupy the GPU that is being measured.
@@ -71,7 +71,9 @@ class TorchCommunicator(RankedCommunicator):
 
     def __init__(self, launch: Launch, timeout_s: float) -> None:
         _stay_on_this_host()
-        late = f"rank {launch.rank} of {launch.world_size} could not connect to the others through torch.distributed"
+        late = (
+            f"rank {launch.rank} of {launch.world_size} could not connect to the other ranks through torch.distributed"
+        )
         late += f" within {timeout_s:g} s"
         try:
             # torch's own timeout comes before the deadline.
@@ -121,7 +123,7 @@ class TorchCommunicator(RankedCommunicator):
 
 
 def _end_with_torchrun(launch: Launch) -> AbstractContextManager[None]:
-    """End this rank if torchrun ends before all ranks have connected; torch would try its store for another 30 s."""
+    """End this rank if torchrun ends before all ranks have connected; torch itself would retry its store for 30 s."""
     if launch.name != "torchrun" or "TORCHELASTIC_RUN_ID" not in os.environ:
         return nullcontext()  # a script started the rank, which may end before it
 
@@ -142,7 +144,7 @@ def _init_method(launch: Launch) -> str:
 
 
 def _stay_on_this_host() -> None:
-    """Let Gloo use loopback if torchrun's ranks share a host.
+    """Let Gloo use the loopback interface if all ranks of torchrun share a host.
 
     By default Gloo takes the interface that the host's name resolves to.  In a container, or without the
     network, the name often does not resolve.

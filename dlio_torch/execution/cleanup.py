@@ -10,11 +10,11 @@ from typing import Protocol, TypeVar
 from dlio_torch.supervision.process_exit import run_bounded
 
 CLOSE_S = 5.0
-"""Seconds for one close after a failure; a hanging file system may keep workers and threads longer."""
+"""Seconds that one close may take after a failure; a hanging file system may block workers and threads longer."""
 
 
 class Closes(Protocol):
-    """A resource with a ``close`` method."""
+    """Protocol of a resource with a ``close`` method."""
 
     def close(self) -> None:
         """Release the resource."""

@@ -21,7 +21,7 @@ from dlio_torch.supervision.watchdog import Watchdog, WatchdogSettings
 
 @dataclass(frozen=True)
 class RunContext:
-    """One rank of a run, the same in all phases; what a phase finds out is in its result.
+    """Context of one rank's run, the same in all phases; each phase returns its own result.
 
     Attributes:
         composed: the configuration and the source of each value.
@@ -43,7 +43,7 @@ class RunContext:
     def create(
         cls, composed: Composed, comm: Communicator, outcome: RunOutcome, elastic: ElasticPosition | None = None
     ) -> RunContext:
-        """The context of this rank, with the format that the configuration names."""
+        """Create the context of this rank, with the format that the configuration names."""
         progress = Progress(sys.stderr, enabled=composed.config.output.progress and comm.rank == 0)
         return cls(composed, comm, outcome, format_of(composed.config), progress, elastic)
 
@@ -54,11 +54,11 @@ class RunContext:
 
     @property
     def line_prefix(self) -> str:
-        """Begin of a line that names the rank; empty in a run of one rank."""
+        """Start of a console line, which names the rank; empty in a run of one rank."""
         return f"rank {self.comm.rank}: " if self.comm.world_size > 1 else ""
 
     def watchdog_settings(self, state: Path | None = None) -> WatchdogSettings:
-        """Settings of a watchdog that prints a line for a long wait, and ends the run at its limit.
+        """Returns the settings of a watchdog that prints a line about a long wait, and ends the run at the limit.
 
         Args:
             state: file of the run's state; the observer of a hung process writes the end of the run to it.
@@ -66,13 +66,13 @@ class RunContext:
         arguments = [str(state) if state is not None and self.comm.rank <= 1 else "", self.line_prefix]
         return WatchdogSettings(
             self.composed.config.output.patience_s,
-            give_up=lambda line: self.outcome.give_up(f"{line}; look at the file system, or raise loader.timeout_s"),
+            give_up=lambda line: self.outcome.give_up(f"{line}; check the file system, or raise loader.timeout_s"),
             observer=("dlio_torch.supervision.hung_process", arguments),
         )
 
     @contextlib.contextmanager
     def watchdog(self, awaited: str, *, observed: bool = True) -> Iterator[Watchdog]:
-        """Context in which a line is printed when it takes long; the run goes on.
+        """Context manager that prints a line if its body takes long; the run continues.
 
         Args:
             awaited: what the line says the run waits for.

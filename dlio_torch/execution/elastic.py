@@ -1,4 +1,4 @@
-"""Elastic run: ranks come and go, and each set of ranks is a turn of the run.
+"""Elastic run: ranks join and leave during the run, and each set of ranks executes one turn of the run.
 
 A turn has a run directory of its own, because shares of samples, step files, spans and figures depend on the number of
 ranks.  It goes on after the last commit of the turn before.  ``elastic.json`` lists the turns: when they began, with
@@ -32,7 +32,7 @@ RunPhases = Callable[[RunContext, Sequence[str]], ThresholdMissed | None]
 
 @dataclass(frozen=True)
 class Turn:
-    """The part of an elastic run that one set of ranks does.
+    """The part of an elastic run that one set of ranks executes.
 
     Attributes:
         turn: its number, from 1.
@@ -56,7 +56,7 @@ class Turn:
 
 
 def run_elastically(composed: Composed, phases: Sequence[str], run_phases: RunPhases) -> int:
-    """Run the phases with the ranks that are there, turn by turn; returns the exit code.
+    """Run the phases with the present ranks, turn by turn; returns the exit code.
 
     Args:
         composed: the configuration and its sources.
@@ -96,10 +96,10 @@ class _ElasticRun:
             position = ElasticPosition(state.epoch, state.samples, self._after_step(state))
             missed = self._run_phases(RunContext.create(composed, comm, outcome, position), self._phases)
         except RanksChanged:
-            outcome.ranks_changed("hosts came or went, and the run goes on with other ranks")
+            outcome.ranks_changed("hosts joined or left, and the run continues with other ranks")
             raise
         except RankLost:
-            outcome.ranks_changed("a rank was lost, and the run goes on without it")
+            outcome.ranks_changed("a rank was lost, and the run continues with the remaining ranks")
             raise
         except DlioError as error:
             outcome.fail(str(error), error.exit_code)
@@ -144,7 +144,7 @@ class _ElasticRun:
         return folder.turn(len(state.turns))
 
     def _repeated(self, epoch: int, samples: int) -> int | None:
-        """Samples that were done after the commit; ``None`` if the commit is in an earlier epoch."""
+        """Number of samples since the last commit, which are repeated; ``None`` if the commit is in an older epoch."""
         if self._reached is None or self._reached[0] != epoch:
             return None
         return max(0, self._reached[1] - samples)
@@ -165,17 +165,17 @@ class _ElasticRun:
 def _line(turn: Turn) -> str:
     ranks = f"{turn.world_size} rank{'s' if turn.world_size != 1 else ''}"
     if turn.turn == 1:
-        return f"elastic: {ranks} begin"
-    repeated = "" if not turn.again else f"; {turn.again} samples are done again"
-    return f"elastic: {ranks} go on after {turn.samples} samples of epoch {turn.epoch}{repeated} ({turn.run})"
+        return f"elastic run: {ranks} start"
+    repeated = "" if not turn.again else f"; {turn.again} samples are read again"
+    return f"elastic run: {ranks} continue after {turn.samples} samples of epoch {turn.epoch}{repeated} ({turn.run})"
 
 
 def _check_options(config: Config, sources: dict[str, str]) -> None:
     """Refuse options that do not allow another number of ranks."""
     if config.dist.backend not in ("auto", "horovod"):
         raise ConfigError(
-            f"dist.backend={config.dist.backend} ({sources.get('dist.backend', 'default')}), but horovodrun started "
-            "this process with ranks that come and go",
+            f"dist.backend={config.dist.backend} ({sources.get('dist.backend', 'default')}) does not support the "
+            "elastic mode (ranks that join and leave) in which horovodrun started this process",
             hint="leave dist.backend=auto",
         )
     options = {
@@ -192,6 +192,10 @@ def _check_options(config: Config, sources: dict[str, str]) -> None:
     for key, (value, needed) in options.items():
         if value != needed:
             raise ConfigError(
-                f"{key}={value} ({sources.get(key, 'default')}) with ranks that come and go (horovodrun --min-np)",
-                hint=f"set {key}={'null' if needed is None else str(needed).lower()}, or give -np <n> alone",
+                f"{key}={value} ({sources.get(key, 'default')}) is not possible in an elastic run (horovodrun "
+                "--min-np)",
+                hint=(
+                    f"set {key}={'null' if needed is None else str(needed).lower()}, or start horovodrun with -np "
+                    "<n> alone"
+                ),
             )

@@ -1,4 +1,4 @@
-"""Position at which an elastic run goes on with another number of ranks."""
+"""Position from which an elastic run continues with another number of ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AfterStep = Callable[[int, int, bool], None]
 
 
 class ElasticPosition:
-    """An epoch and the samples of its order that are done; any number of ranks can go on from there.
+    """An epoch and the number of its samples that are done; any number of ranks can continue from this position.
 
     All ranks together read the samples of an epoch in an order that does not depend on their number, one global batch
     after the other (``access.partition=batches``).  New ranks begin with the global batch that holds the first sample
@@ -31,7 +31,7 @@ class ElasticPosition:
         self._reached = reached
 
     def begin(self, loader: BatchLoader, sampler: Plan, world_size: int) -> tuple[tuple[int, int], AfterStep]:
-        """Make the loader begin at this position.
+        """Move the loader to this position.
 
         Returns:
             The epoch and its steps that are done, and a function to call after each step with the epoch, its steps, and

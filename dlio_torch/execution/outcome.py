@@ -39,12 +39,12 @@ class RunOutcome:
 
     @property
     def run_directory(self) -> Path | None:
-        """The run directory; ``None`` before it is made."""
+        """The run directory; ``None`` before the directory is made."""
         return None if self._path is None else self._path.parent
 
     @contextlib.contextmanager
     def failures(self) -> Iterator[None]:
-        """Context that records an error and sends it to the other ranks; the error is raised on."""
+        """Context manager that records an error, sends it to the other ranks, and raises it again."""
         try:
             yield
         except DlioError as error:
@@ -60,7 +60,7 @@ class RunOutcome:
             raise
 
     def fail(self, message: str, exit_code: int) -> None:
-        """Record that this rank failed, and end the others; must be called last (see :meth:`Communicator.fail`)."""
+        """Record that this rank failed, and end the other ranks; the last call (see :meth:`Communicator.fail`)."""
         if self._path is not None:
             rank = f"rank {self._comm.rank} failed: " if self._comm.world_size > 1 else ""
             run_state.end(self._path, f"{rank}{message}", exit_code)

@@ -1,4 +1,4 @@
-"""Results of a run's phases; each holds the result of the phase before."""
+"""Results of a run's phases; each contains the result of the phase before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # they import torch, which generating data does not need
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """The data set is located, and the configuration fits it.
+    """Result of ``prepare``: the data set is located, and the configuration fits the data set.
 
     Attributes:
         config: the configuration, its steps limited to those that existing data give.
@@ -41,7 +41,7 @@ class PreparedRun:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The order of samples is planned and all preflight checks have passed; nothing is written.
+    """Result of ``plan``: the order of samples is planned, all preflight checks have passed, and no file is written.
 
     Attributes:
         prepared: the located data set.
@@ -59,13 +59,13 @@ class PlannedRun:
 
     @property
     def first_epoch(self) -> int:
-        """Epoch that the training begins with, from 1."""
+        """First epoch of the training, counted from 1."""
         return 1 if self.resume is None else self.resume.begin(self.prepared.config)[0]
 
 
 @dataclass(frozen=True)
 class WrittenRun:
-    """Run directory and data set exist.
+    """Result of ``write``: run directory and data set exist.
 
     Attributes:
         planned: the planned run.
@@ -89,7 +89,7 @@ class WrittenRun:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """All ranks have trained.
+    """Result of ``train``: all ranks have trained.
 
     Attributes:
         written: run directory and data set.

@@ -85,7 +85,7 @@ def run_phases(context: RunContext, phases: Sequence[str]) -> ThresholdMissed | 
 
 
 def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
-    """Locate the data set, and check that steps and ranks fit it."""
+    """Locate the data set, and check that steps and ranks fit the data set."""
     with context.watchdog("the data set to be inspected"):
         prepared = locate_data_set(context)
     if prepared.config.dataset.path is not None:
@@ -105,7 +105,7 @@ def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
 
 
 def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
-    """Plan the order of samples, and check all that can be checked before anything is written."""
+    """Plan the order of samples, and run all checks that are possible before a file is written."""
     from dlio_torch.data.order.planning import plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
     from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem
@@ -178,8 +178,8 @@ def report(context: RunContext, trained: TrainedRun) -> ThresholdMissed | None:
     threshold = trained.written.planned.prepared.config.train.min_au
     if threshold and utilisation is not None and utilisation < threshold:
         return ThresholdMissed(
-            f"accelerator utilisation is {utilisation:.4f}, below train.min_au={threshold}",
-            hint=f"see {trained.written.directory.path}",
+            f"accelerator utilisation is {utilisation:.4f}, below the threshold train.min_au={threshold}",
+            hint=f"see the results in {trained.written.directory.path}",
         )
     return None
 
@@ -195,6 +195,6 @@ def check_data_space(context: RunContext, prepared: PreparedRun) -> None:
 
 
 def refuse(problem: DlioError | None) -> None:
-    """Raise the problem that a preflight check found, if it found one."""
+    """Raise the problem that a preflight check reports, if any."""
     if problem is not None:
         raise problem

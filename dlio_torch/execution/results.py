@@ -89,10 +89,10 @@ def write_results(
         above = ""
         failed.append(("the standard output", refused("the figures cannot be printed", error)))
     if config.trace.spans and not whole:
-        warn("spans are missing, so the report has no overlap and no causes of waits")
+        warn("spans of some processes are missing, so the report shows neither overlap nor causes of waits")
     if failed:
         first, *others = failed
-        missing = f"; nor could {', '.join(name for name, _ in others)} be written" if others else ""
+        missing = f"; these files cannot be written either: {', '.join(name for name, _ in others)}" if others else ""
         raise type(first[1])(f"{first[1].message}{missing}{above}", hint=first[1].hint)
     return summary
 
@@ -142,7 +142,7 @@ def _lacks_spans(events: EventTable, world_size: int) -> bool:
 
 
 def _traced(spent: SpentBudget, steps: Steps | None) -> dict[str, Any]:
-    """Size of a rank's events, and the last step that began before they end; None if they end with the run."""
+    """Size of a rank's events, and the last step before recording stopped; None if all steps are recorded."""
     last = None
     if spent.full_ns and steps is not None:
         before = steps[(steps["start_ns"] <= spent.full_ns) & (steps["phase"] != EVAL)]
@@ -161,7 +161,7 @@ def _traced(spent: SpentBudget, steps: Steps | None) -> dict[str, Any]:
 
 
 def _timeline(directory: RunDir) -> Timeline | None:
-    """Horovod's timeline; a damaged one is reported, and the run still succeeds."""
+    """Reads Horovod's timeline; a damaged timeline is reported, and the run still succeeds."""
     try:
         return read_timeline(directory.horovod)
     except DataError as error:
@@ -170,6 +170,6 @@ def _timeline(directory: RunDir) -> Timeline | None:
 
 
 def _read_from(summary: Mapping[str, Any]) -> list[str]:
-    """Folders that the ranks read from: staged copies if there are any, else the data set."""
+    """Folders from which the ranks read: staged copies if there are any, else the data set."""
     staged = summary.get("stage")
     return [summary["dataset"]["path"]] if staged is None else [rank["folder"] for rank in staged["ranks"]]

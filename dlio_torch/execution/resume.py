@@ -1,4 +1,4 @@
-"""Resume: a run goes on after the last complete checkpoint of another run (``train.resume``)."""
+"""Resume: a run continues after the last complete checkpoint of another run (``train.resume``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dlio_torch.train.position import RunIdentity, SavedPositions, TrainingPosit
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """A checkpoint of another run, after which this one goes on.
+    """A checkpoint of another run, after which this run continues.
 
     Attributes:
         run: directory of the other run.
@@ -36,7 +36,7 @@ class ResumePoint:
     identity: RunIdentity
 
     def begin(self, config: Config) -> tuple[int, int]:
-        """Epoch to begin with (from 1) and its steps that are done; all steps if only an evaluation is left."""
+        """First epoch (from 1) and the number of its steps that are done; all steps if only an evaluation is left."""
         epoch, step, train = self.place.epoch, self.place.step, config.train
         due = train.eval_every_epochs and epoch % train.eval_every_epochs == 0
         due = due or (train.eval_every_steps and self.checkpoint % train.eval_every_steps == 0)
@@ -47,16 +47,16 @@ class ResumePoint:
         return {"run": str(self.run), "checkpoint_step": self.checkpoint, **asdict(self.place)}
 
     def line(self, config: Config) -> str:
-        """Console line about the run and step at which this run goes on."""
+        """Console line that names the resumed run and the next step."""
         epoch, step = self.begin(config)
         return (
-            f"resumed: {self.run}, after the checkpoint of its step {self.checkpoint}; "
-            f"next is step {step + 1} of epoch {epoch}"
+            f"resumed: {self.run}, after the checkpoint of step {self.checkpoint}; the next step is step "
+            f"{step + 1} of epoch {epoch}"
         )
 
 
 def find_resume_point(config: Config, identity: RunIdentity, comm: Communicator) -> ResumePoint | None:
-    """The last complete checkpoint of the run that ``train.resume`` names, the same on all ranks.
+    """Returns the last complete checkpoint of the run that ``train.resume`` names, the same on all ranks.
 
     Args:
         config: the experiment.
@@ -80,21 +80,21 @@ def _last_checkpoint(path: str, world_size: int) -> ResumePoint:
     first = read(run.position(0))
     if first is None:
         raise DataError(
-            f"train.resume={path}: that run has finished no checkpoint",
-            hint="start without train.resume, with checkpoint.every_steps or checkpoint.every_epochs",
+            f"train.resume={path}: the run in this directory has completed no checkpoint",
+            hint="start a run without train.resume, and set checkpoint.every_steps or checkpoint.every_epochs",
         )
     identity = first.identity
     if identity.world_size != world_size:
         raise ConfigError(
-            f"train.resume={path}: that run had {identity.world_size} rank(s), this one has {world_size}",
-            hint=f"start {identity.world_size}, or leave train.resume out",
+            f"train.resume={path}: the run to resume had {identity.world_size} rank(s), this run has {world_size}",
+            hint=f"start {identity.world_size} rank(s), or leave train.resume out",
         )
     positions = [first, *(read(run.position(rank)) for rank in range(1, identity.savers))]
     complete = _complete_steps(positions)
     if not complete:
         raise DataError(
             f"train.resume={path}: there is no checkpoint that all {identity.savers} saving rank(s) have finished",
-            hint="start without train.resume; checkpoint.keep=2 keeps the checkpoint before, too",
+            hint="start without train.resume; set checkpoint.keep=2 to keep the checkpoint before the newest as well",
         )
     step = max(complete)
     places = {rank.places[step] for rank in positions if rank is not None}
@@ -113,7 +113,7 @@ def _complete_steps(positions: Sequence[SavedPositions | None]) -> set[int]:
 def run_identity(
     config: Config, fmt: Format, world_size: int, sampler: BatchSampler | PipePlan | HeldPlan
 ) -> RunIdentity:
-    """Order and data that the positions of a run belong to.
+    """Returns the sample order and the data set to which the positions of a run belong.
 
     Args:
         config: the experiment.
@@ -139,12 +139,14 @@ def _check_identity(point: ResumePoint, identity: RunIdentity, config: Config) -
     ):
         if before != now:
             raise ConfigError(
-                f"{option}: {name} of that run: {before}; of this one: {now}",
-                hint="resume with the recipe and options of that run (its config.yaml)",
+                f"{option}: {name} of the run to resume: {before}; of this run: {now}",
+                hint=(
+                    "start this run with the recipe and options of the run to resume (config.yaml in its run directory)"
+                ),
             )
     if point.begin(config)[0] > config.train.epochs:
         raise ConfigError(
-            f"{option}: its last checkpoint, of step {point.checkpoint}, is at the end of "
-            f"train.epochs={config.train.epochs}",
-            hint="nothing is left to do; raise train.epochs to train on",
+            f"{option}: the last checkpoint of the run to resume, at step {point.checkpoint}, is already at the "
+            f"end of train.epochs={config.train.epochs}",
+            hint="raise train.epochs to continue the training",
         )

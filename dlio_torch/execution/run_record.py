@@ -50,7 +50,7 @@ def make_run_directory(context: RunContext, config: Config) -> tuple[RunDir, dic
 
 
 def open_recorder(directory: RunDir, config: Config, rank: int) -> Recorder:
-    """Open the recorder of this rank's spans, within the limits of ``trace``; it records nothing if those are off."""
+    """Open the recorder of this rank's spans, within the limits of ``trace``; without spans it records nothing."""
     trace = config.trace
     if trace.spans or trace.posix:
         make_budget(directory.events, rank, trace.limit_bytes, trace.limit_files)

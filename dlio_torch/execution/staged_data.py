@@ -51,7 +51,7 @@ def make_stager(
     recorder: Recorder,
     sampler: Plan | None = None,
 ) -> Stager:
-    """The stager of a data set, which copies the files that ranks read.
+    """Returns the stager of a data set, which copies the files that ranks read.
 
     Args:
         config: the experiment, with ``stage.dir``.
@@ -83,13 +83,13 @@ def make_stager(
 
 
 def staged_manifests(stager: Stager, manifests: Mapping[str, Manifest]) -> dict[str, Manifest]:
-    """Manifests of the copies that this rank reads, by split; one manifest may stand for two splits."""
+    """Manifests of the copies that this rank reads, by split; two splits may share one manifest."""
     moved = {id(manifest): manifest.moved(stager.rank_folder) for manifest in manifests.values()}
     return {split: moved[id(manifest)] for split, manifest in manifests.items()}
 
 
 def staged_files(stager: Stager, fmt: Format, manifests: Mapping[str, Manifest]) -> StagedFiles:
-    """The copies whose page cache this rank prepares.
+    """Staged copies whose page cache this rank prepares.
 
     Args:
         stager: made the copies.

@@ -1,4 +1,4 @@
-"""Summary of a run on rank 0: the results of all ranks become ``summary.json``, ``steps.csv``, trace and report."""
+"""Writes the results of all ranks on rank 0: ``summary.json``, ``steps.csv``, trace and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training of one rank: loaders, emulated compute, checkpoints and the trainer's loop, which is what a run measures."""
+"""Training of one rank: loaders, emulated compute, checkpoints and the trainer's loop, which a run measures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _record_calls(context: RunContext, written: WrittenRun, data: TrainingData, 
 
 
 def _open_loaders(context: RunContext, written: WrittenRun, data: TrainingData) -> tuple[Loaders, IoCounters | None]:
-    """Loaders of this rank, and the I/O of reading samples into memory; ``None`` if none are, or it is unknown."""
+    """Open the loaders of this rank; returns them and the I/O of reading samples into memory, or ``None``."""
     planned = written.planned
     config = planned.prepared.config
     before = tree_counters(begins=True) if config.loader.in_memory else None
@@ -160,7 +160,7 @@ def _run_loop(
 
 
 def _sample_check(sampler: Plan, first: tuple[int, int]) -> Callable[[int, Seen], None]:
-    """Check for ``verify``: at the end of an epoch each sample came as often as the access pattern says.
+    """Check for ``verify``: in each epoch, every sample is delivered as often as the access pattern says.
 
     Args:
         sampler: the order of training samples.

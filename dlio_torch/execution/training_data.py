@@ -40,7 +40,7 @@ class TrainingData:
     cache: CacheKeeper | None
 
     def epoch_preparation(self, config: Config) -> Callable[[int], object] | None:
-        """Work before each epoch (from 1) but the first: copies and page cache; ``None`` if the options ask for none.
+        """Work before each later epoch (staging, page cache), called with its number from 1; ``None`` if there is none.
 
         Its duration is no part of an epoch.
         """

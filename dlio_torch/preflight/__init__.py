@@ -1,1 +1,1 @@
-"""Checks before anything is written."""
+"""Preflight checks: they run before a run writes its first file."""

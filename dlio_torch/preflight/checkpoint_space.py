@@ -14,7 +14,7 @@ from dlio_torch.units import format_size
 
 
 def peak_bytes(config: Config, steps: int, world_size: int) -> int:
-    """Bytes that the checkpoints of all ranks take at most at one time.
+    """Largest number of bytes that the checkpoints of all ranks take at one time.
 
     An old checkpoint is removed when the next one is complete.  A file whose name has no ``{step}`` is replaced when
     the new one is complete.
@@ -43,7 +43,7 @@ def results_folder(config: Config) -> Path:
 
 
 def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> PreconditionError | None:
-    """The error of a run whose checkpoints do not fit on the file system of its results; ``None`` if they fit.
+    """Returns the error if the checkpoints do not fit on the file system of the results; ``None`` if they fit.
 
     Args:
         config: the experiment.
@@ -63,7 +63,10 @@ def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> Pre
     options = config.checkpoint
     saved = f"{saves(options, steps, config.train.epochs)} checkpoints of {format_size(checkpoint_bytes(options))}"
     return PreconditionError(
-        f"checkpoint.keep={options.keep}: {saved} take up to {format_size(needed)} at a time in {folder}, and its file "
-        f"system has {format_size(free)} left",
-        hint="set output.root to another file system, lower checkpoint.keep (0: all), or take a smaller scale",
+        f"checkpoint.keep={options.keep}: {saved} take up to {format_size(needed)} at a time in {folder}, but "
+        f"its file system has only {format_size(free)} left",
+        hint=(
+            "set output.root to another file system, lower checkpoint.keep (0 keeps all checkpoints), or choose a "
+            "smaller scale"
+        ),
     )

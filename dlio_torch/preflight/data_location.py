@@ -1,4 +1,4 @@
-"""Location of the data set: the files of a generated one by their names, those of an existing one by inspection."""
+"""Locates the data set: files of a generated data set by their names, files of an existing data set by inspection."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dlio_torch.units import format_size
 
 
 def data_space_problem(config: Config, fmt: Format, manifests: Iterable[Manifest]) -> PreconditionError | None:
-    """The error of a data set that would not fit on its file system even if that were empty; ``None`` if it fits.
+    """Returns the error if the data set would not fit even on an empty file system; ``None`` if it fits.
 
     The check takes constant time: it looks for no file.
 
@@ -34,23 +34,23 @@ def data_space_problem(config: Config, fmt: Format, manifests: Iterable[Manifest
         files, samples = files + manifest.num_files, samples + manifest.num_samples
     if system.f_files and files > system.f_files:
         return PreconditionError(
-            f"dataset.num_files={config.dataset.num_files}: {folder} would hold {files} files, and its file system has "
-            f"room for {system.f_files} in all",
+            f"dataset.num_files={config.dataset.num_files}: {folder} would contain {files} files, but its file "
+            f"system can hold only {system.f_files} files (inodes)",
             hint=OTHER_ROOT,
         )
     total = system.f_frsize * system.f_blocks
     if total and samples * fmt.sample_bytes() > total:  # stored_bytes may write a trial file, so tensors come first
         if fmt.sample_bytes() > memory_in_all():
             return PreconditionError(
-                f"dataset.format={fmt.name}: a sample has {format_size(fmt.sample_bytes())}, more than this machine's "
-                f"memory, {format_size(memory_in_all())}",
-                hint="take smaller samples: lower the shapes and lengths of the format's options",
+                f"dataset.format={fmt.name}: a sample has {format_size(fmt.sample_bytes())}, more than the "
+                f"memory of this machine ({format_size(memory_in_all())})",
+                hint="lower the sizes of a sample (shapes and lengths in the options of the format)",
             )
         if (size := samples * stored_bytes(fmt)) > total:
             return PreconditionError(
-                f"dataset.num_files={config.dataset.num_files} with dataset.samples_per_file="
-                f"{config.dataset.samples_per_file}: {folder} would take about {format_size(size)}, and its file "
-                f"system has {format_size(total)} in all",
+                f"dataset.num_files={config.dataset.num_files} with "
+                f"dataset.samples_per_file={config.dataset.samples_per_file}: {folder} would need about "
+                f"{format_size(size)}, but the capacity of its file system is only {format_size(total)}",
                 hint=OTHER_ROOT,
             )
     return None

@@ -75,7 +75,7 @@ def _data(config: Config, fmt: Format, data: LocatedData) -> Iterator[str]:
         if not fmt.needs_files:
             yield f"{amount} in memory"
             continue
-        present = "not counted which are"
+        present = "existing files are not counted"
         if manifest.num_files <= _MAX_COUNTED:
             present = f"{sum(fmt.is_there(manifest.path(file)) for file in range(manifest.num_files))}"
         size = format_size(manifest.num_samples * stored_bytes(fmt))
@@ -86,21 +86,23 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     steps, epochs = len(sampler), config.train.epochs
     if config.stage.dir is not None:
         readers = "the ranks of a node read" if config.stage.per == "node" else "each rank reads"
-        yield f"stage: what {readers} is copied to {config.stage.dir} before it is read"
+        yield f"stage: the files that {readers} are copied to {config.stage.dir} before they are read"
     fetched = fetched_by(sampler)
     samples = len(fetched) * epochs * sampler.batch_size
     compute = steps * epochs * config.compute.emulated_step_s
     yield f"ranks: {_ranks(config, world_size)}"
-    yield f"steps: {steps} a rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples a rank and step"
+    yield f"steps: {steps} per rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples per rank and step"
     yield (
-        f"reads: {format_size(samples * fmt.sample_bytes())} of tensors a rank, "
-        f"about {format_size(samples * stored_bytes(fmt))} of stored data"
+        f"reads: {format_size(samples * fmt.sample_bytes())} of tensors per rank, about "
+        f"{format_size(samples * stored_bytes(fmt))} of stored data"
     )
     if fmt.needs_files:
         yield _page_cache(config)
     yield _checkpoints(config, steps, world_size)
-    yield f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches a rank, beside torch"
-    yield f"time: at least {format_duration(compute)} of emulated compute a rank, beside generating, reading and saving"
+    yield (
+        f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches per rank, in addition to torch"
+    )
+    yield f"time: at least {format_duration(compute)} of emulated compute per rank, plus generating, reading and saving"
 
 
 def _page_cache(config: Config) -> str:
@@ -116,11 +118,11 @@ def _page_cache(config: Config) -> str:
 
 
 def _ranks(config: Config, world_size: int) -> str:
-    """Number of ranks of this run, and of the published run if that had more."""
+    """Number of ranks of this run, and of the published run if it had more ranks."""
     published = config.system.world_size
     if published <= world_size:
         return f"{world_size}"
-    return f"{world_size}; the published run had {published} (system.world_size), which a launcher starts"
+    return f"{world_size}; the published run had {published} (system.world_size); start more ranks with a launcher"
 
 
 def _problems(
@@ -146,11 +148,11 @@ def _problems(
         problems.append(error)
     if config.dataset.path is None and fmt.needs_files:
         problems.append(data_space_problem(config, fmt, manifests.values()))
-    yield from (f"not possible here: {problem}" for problem in problems if problem is not None)
+    yield from (f"not possible on this machine: {problem}" for problem in problems if problem is not None)
 
 
 def _evaluation(config: Config, order: RankOrder, world_size: int) -> Iterator[str]:
-    """Amount of evaluation on rank 0; no line for a run without evaluation."""
+    """Yields a line about the evaluations of rank 0; no line for a run without evaluation."""
     train, sampler, evaluation = config.train, order.train, order.evaluation
     if evaluation is None:
         return
@@ -168,6 +170,7 @@ def _checkpoints(config: Config, steps: int, world_size: int) -> str:
     count, before = saves(options, steps, config.train.epochs), start_bytes(options)
     graphs = f", {format_size(before)} of graphs before the first" if before else ""
     return (
-        f"checkpoints: {count} of {format_size(checkpoint_bytes(options))} by {ranks} rank(s){graphs}, "
-        f"up to {format_size(peak_bytes(config, steps, world_size))} of disk at a time in {results_folder(config)}"
+        f"checkpoints: {count} of {format_size(checkpoint_bytes(options))} by {ranks} rank(s){graphs}, up to "
+        f"{format_size(peak_bytes(config, steps, world_size))} of disk space at a time in "
+        f"{results_folder(config)}"
     )

@@ -1,4 +1,4 @@
-"""Preflight check: a training ends within a year, and this machine has memory and processes enough for it.
+"""Preflight check: the training ends within a year, and this machine has enough memory and processes for the run.
 
 Values that are valid one by one can together ask for centuries, or for batches that no memory holds.  A run that lasts
 too long anywhere is an error of the configuration; a run that needs a larger machine fails a precondition.  The checks
@@ -28,7 +28,7 @@ from dlio_torch.formats.core.format import Format
 from dlio_torch.units import format_duration, format_size
 
 LONGEST_S = 366 * 86400.0
-"""A run that must last longer is taken for a slip of the pen."""
+"""Longest training in seconds; a configuration that needs more is taken for a typing mistake."""
 _MIN_STEP_S = 1e-5  # duration of a step without compute and reads
 _MIN_WORKER_BYTES = 4 << 20  # private memory of a worker process
 
@@ -69,13 +69,14 @@ def check_duration(config: Config, order: RankOrder, sources: Mapping[str, str])
         keys += ["compute.preprocess_s"] if config.compute.preprocess_s else []
         ConfigCheck(config, dict(sources)).fail(
             keys,
-            f"{len(order.train)} steps of each epoch take {format_duration(seconds)} at the least, more than a year",
-            "take fewer steps or epochs, or a shorter step",
+            f"the emulated compute of {len(order.train)} steps per epoch takes at least "
+            f"{format_duration(seconds)}, more than a year",
+            "lower the number of steps or epochs, or the time of a step",
         )
 
 
 def check_sample_shapes(fmt: Format, sampler: Plan) -> None:
-    """Refuse samples of fixed length where the access pattern cuts batches from samples of variable length.
+    """Refuse samples of fixed length with an access pattern that cuts batches from samples of variable length.
 
     Raises:
         ConfigError: the samples have a fixed length.
@@ -104,7 +105,7 @@ def resource_needs(config: Config, fmt: Format, sampler: Plan, *, reduces: bool)
 
 
 def held_batch_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
-    """Bytes of batches and samples that a rank holds at once, without torch's own memory."""
+    """Bytes of batches and samples that a rank holds in memory at once, without torch's own memory."""
     loader = config.loader
     fetched = fetched_by(sampler)
     samples = len(fetched) * config.train.epochs * sampler.batch_size
@@ -121,7 +122,7 @@ def held_batch_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
 def resource_problem(
     config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, str], *, reduces: bool
 ) -> PreconditionError | None:
-    """The error of a training that needs more than this machine has; ``None`` if the machine is large enough."""
+    """Returns the error if the training needs more resources than this machine has; ``None`` if they suffice."""
     wanted, check = resource_needs(config, fmt, sampler, reduces=reduces), ConfigCheck(config, dict(sources))
     memory = memory_in_all()
     loader = config.loader
@@ -129,31 +130,46 @@ def resource_problem(
         keys = ["loader.num_workers", "loader.read_threads"]
         keys += ["access.interleave", "access.interleave_prefetch"] if _interleave_threads(config) else []
         keys += ["compute.threads"] if config.compute.mode == "spin" else []
-        return _insufficient(check, keys, f"this machine permits {limit} processes and threads", "take fewer")
+        return _insufficient(
+            check, keys, f"more processes and threads than the {limit} that this machine permits", "lower these numbers"
+        )
     if (problem := engines.open_files(loader, len(fmt.specs())).lacking()) is not None:
         return problem
     if loader.num_workers * _MIN_WORKER_BYTES > memory:
-        text = f"so many processes do not fit into {format_size(memory)} of memory"
-        return _insufficient(check, ["loader.num_workers"], text, "take fewer")
+        text = f"so many worker processes do not fit into the {format_size(memory)} of memory of this machine"
+        return _insufficient(check, ["loader.num_workers"], text, "lower these numbers")
     if wanted.batch_bytes > memory:
         keys = ["train.batch_size", *engines.facts(loader.engine).demand(loader).memory_keys]
         keys += ["loader.in_memory"] if loader.in_memory else []
         keys += ["access.shuffle_pool"] if config.access.shuffle_pool else []
-        text = f"{format_size(wanted.batch_bytes)} of samples would be held, this machine has {format_size(memory)}"
-        return _insufficient(check, keys, text, "lower one of them, or take smaller samples")
+        text = (
+            f"a rank would hold {format_size(wanted.batch_bytes)} of samples in memory, but this machine has "
+            f"{format_size(memory)}"
+        )
+        return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
     if wanted.state_bytes > memory:
         kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
         key = kinds.get(config.checkpoint.kind, "checkpoint.state_bytes")
-        text = f"{format_size(wanted.state_bytes)} are kept in memory, and this machine has {format_size(memory)}"
-        return _insufficient(check, [key], text, "take a smaller state, smaller write_bytes, or a smaller scale")
+        text = (
+            f"a rank keeps {format_size(wanted.state_bytes)} of checkpoint content in memory, but this machine has "
+            f"{format_size(memory)}"
+        )
+        return _insufficient(
+            check, [key], text, "lower the size of the state or write_bytes, or choose a smaller scale"
+        )
     if wanted.gradient_bytes > (room := max(memory, _gpu_bytes())):
-        text = f"{format_size(wanted.gradient_bytes)} of gradient would be held, this machine has {format_size(room)}"
-        return _insufficient(check, ["train.allreduce_bytes"], text, "take a smaller gradient, or a smaller scale")
+        text = (
+            f"a rank would hold {format_size(wanted.gradient_bytes)} of gradient in memory, but this machine has "
+            f"{format_size(room)}"
+        )
+        return _insufficient(
+            check, ["train.allreduce_bytes"], text, "lower train.allreduce_bytes, or choose a smaller scale"
+        )
     return None
 
 
 def _gpu_bytes() -> int:
-    """Memory of the largest GPU, where the gradient may lie; 0 without one."""
+    """Memory of the largest GPU, in bytes, because the gradient may lie there; 0 without a GPU."""
     if not torch.cuda.is_available():
         return 0
     return max(torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count()))
@@ -172,7 +188,7 @@ def _interleave_threads(config: Config) -> int:
 
 
 def _min_seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
-    """Least duration of a rank's training, from the compute and preprocessing that it emulates."""
+    """Minimum duration of a rank's training in seconds, from the emulated compute and preprocessing."""
     compute, train = config.compute, config.train
     steps = len(sampler) * train.epochs
     times = steps // train.eval_every_steps if train.eval_every_steps else 0
@@ -186,7 +202,7 @@ def _min_seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
 
 
 def _process_limit() -> int:
-    """Processes and threads that the system permits this user."""
+    """Number of processes and threads that the system permits this user."""
     limits = [2**31]
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # the limit does not hold for root

@@ -1,4 +1,4 @@
-"""Preflight check: ranks can read the data by MPI-IO, if ``access.io`` asks for it."""
+"""Preflight check: ranks can read the data by MPI-IO, if ``access.io`` selects MPI-IO."""
 
 from __future__ import annotations
 

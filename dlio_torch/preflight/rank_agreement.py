@@ -39,7 +39,7 @@ def check_ranks_agree(config: Config, comm: Communicator) -> None:
     different = sorted(key for key in options.keys() | own_options.keys() if options.get(key) != own_options.get(key))
     if different:
         key, *others = different
-        more = f" ({', '.join(others[: _MAX_NAMED - 1])} differ, too)" if others else ""
+        more = f" ({', '.join(others[: _MAX_NAMED - 1])} differ as well)" if others else ""
         raise ConfigError(
             f"rank {comm.rank} was started with {key}={own_options.get(key)!r}, rank 0 with {options.get(key)!r}{more}",
             hint="start all ranks with the same arguments and recipe",
@@ -48,7 +48,7 @@ def check_ranks_agree(config: Config, comm: Communicator) -> None:
 
 
 def _installed_version(package: str) -> str:
-    """Version of an installed package, without importing it."""
+    """Version of an installed package, found without importing the package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -22,6 +22,7 @@ def check_staging_folder(config: Config, fmt: Format, manifests: Mapping[str, Ma
         return
     if not fmt.needs_files:
         raise ConfigError(
-            f"stage.dir={folder}: dataset.format={config.dataset.format} lies in no files", hint="set stage.dir=null"
+            f"stage.dir={folder}: dataset.format={config.dataset.format} has no files that could be copied",
+            hint="set stage.dir=null",
         )
     check_node_folder(folder, [manifest.folder for manifest in manifests.values()])

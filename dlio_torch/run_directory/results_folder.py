@@ -1,4 +1,4 @@
-"""Folders for results: their names, and checks that they can be made and written."""
+"""Folders for results: their names, and checks that a folder can be made and written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlio_torch.syserrors import refused
 
 
 def check_results_folder(path: Path, key: str, source: str, *, empty: bool = True) -> None:
-    """Check that a folder for results can be made and written; nothing is written.
+    """Check, without writing, that a folder for results can be made and written.
 
     Args:
         path: the folder.
@@ -28,7 +28,7 @@ def check_results_folder(path: Path, key: str, source: str, *, empty: bool = Tru
     try:
         problem = _unusable(path.expanduser().absolute(), empty)
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
-        problem = f"cannot be used: {error}"
+        problem = f"the path cannot be used: {error}"
     if problem:
         raise PreconditionError(f"{key}={path} ({source}): {problem}", hint="choose another folder")
 
@@ -36,21 +36,25 @@ def check_results_folder(path: Path, key: str, source: str, *, empty: bool = Tru
 def _unusable(path: Path, empty: bool) -> str:
     there = next(place for place in (path, *path.parents) if place.exists())
     if not there.is_dir():
-        return "is a file" if there == path else f"cannot be made: {there} is a file"
+        return (
+            "the path is a file, and a folder is needed"
+            if there == path
+            else f"the folder cannot be made, because {there} is a file"
+        )
     if not os.access(there, os.W_OK | os.X_OK):
-        return f"{there} may not be written"
+        return f"the permissions of {there} do not allow writing"
     if not (room := shutil.disk_usage(there)).free:
-        return "its file system is full" if room.total else "its file system takes no files"
-    return "is not empty" if empty and there == path and not is_vacant(path) else ""
+        return "its file system is full" if room.total else "its file system does not accept files"
+    return "the folder is not empty" if empty and there == path and not is_vacant(path) else ""
 
 
 def is_vacant(folder: Path) -> bool:
-    """Whether a folder holds nothing but perhaps the marker of a folder for results."""
+    """Whether a folder is empty, apart from the marker file of a folder for results."""
     return all(path.name == MARKER for path in folder.iterdir())
 
 
 def claim(path: Path) -> Path:
-    """Make the folder that ``output.dir`` names; returns it.
+    """Make the folder that ``output.dir`` names, and return its path.
 
     Raises:
         PreconditionError: it is not empty, or cannot be made.
@@ -61,7 +65,9 @@ def claim(path: Path) -> Path:
     except OSError as error:
         raise refused(f"output.dir={path} cannot be made", error, elsewhere="choose another folder") from error
     if occupied:
-        raise PreconditionError(f"output.dir={path} is not empty", hint="choose a new folder or remove this one")
+        raise PreconditionError(
+            f"output.dir={path} is not empty", hint="set output.dir to a new folder, or remove the existing folder"
+        )
     return path
 
 
@@ -74,4 +80,4 @@ def folder_name(recipe: str) -> str:
 def name_run_directory(interrupt: KeyboardInterrupt, folder: Path) -> None:
     """Name the run directory in the message of an interrupt."""
     path = shlex.quote(str(folder))
-    interrupt.args = (f"what was recorded is in {path}, to be read with: python -m dlio_torch report {path}",)
+    interrupt.args = (f"the recording so far is in {path}; show it with: python -m dlio_torch report {path}",)

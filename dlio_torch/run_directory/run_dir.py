@@ -1,4 +1,4 @@
-"""Run directory: names of its files; no other module knows them.
+"""Run directory and the names of its files, which no other module knows.
 
 ``runs/<recipe>/<YYYYmmdd-HHMMSS>[-n]/`` holds the results of one run::
 
@@ -56,7 +56,7 @@ _TRACE_PARTS = ("command.json", "environment.json", "summary.json", "events", "t
 
 @dataclass(frozen=True)
 class RunDir:
-    """One run directory; a value that can be sent to the other ranks.
+    """A run directory, as a value that can be sent to other ranks.
 
     Args:
         path: the directory, absolute.
@@ -75,7 +75,7 @@ class RunDir:
         kind: Literal["run", "recording"] = "run",
         checkpoints: Iterable[str] = (),
     ) -> RunDir:
-        """Make a new run directory with nothing but its marker; two runs that start at once get two directories.
+        """Make a new run directory with only its marker file; two runs that start at the same time get two directories.
 
         Args:
             root: folder below which run directories lie.
@@ -119,7 +119,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path | str, option: str = "") -> RunDir:
-        """An existing run directory, whole or broken.
+        """Open an existing run directory, complete or damaged.
 
         Args:
             path: the directory.
@@ -131,7 +131,9 @@ class RunDir:
         folder = Path(path).expanduser().absolute()
         if not folder.is_dir():
             prefix = f"{option}={path}: " if option else ""
-            raise DataError(f"{prefix}{folder} is not a run directory", hint="name a folder runs/<recipe>/<time>")
+            raise DataError(
+                f"{prefix}{folder} is not a run directory", hint="name a run directory, runs/<recipe>/<time>"
+            )
         return cls(folder)
 
     @property
@@ -156,7 +158,7 @@ class RunDir:
 
     @property
     def elastic(self) -> Path:
-        """Turns of an elastic run, in the folder that holds them (JSON)."""
+        """List of the turns of an elastic run (JSON)."""
         return self.path / "elastic.json"
 
     def turn(self, number: int) -> Path:
@@ -195,7 +197,7 @@ class RunDir:
 
     @property
     def tensorboard(self) -> Path:
-        """Folder that ``tensorboard --logdir`` is given."""
+        """Folder for ``tensorboard --logdir``."""
         return self.path / "tensorboard"
 
     @property
@@ -204,7 +206,7 @@ class RunDir:
         return self.path / "report.html"
 
     def steps(self, rank: int | None = None) -> Path:
-        """Step times: of all ranks (``steps.csv``), or the file of one rank."""
+        """File of step times: of all ranks (``steps.csv``), or of one rank."""
         return self.path / ("steps.csv" if rank is None else f"steps.rank{rank}.csv")
 
     def position(self, rank: int) -> Path:
@@ -212,7 +214,7 @@ class RunDir:
         return self.path / f"position.rank{rank}.json"
 
     def missing(self) -> tuple[str, ...]:
-        """Names of files that every finished run or recording has, and that are missing or empty in this one."""
+        """Names of files of a finished run or recording that are missing or empty in this directory."""
         parts = _TRACE_PARTS if self.command.exists() else _PARTS
         return tuple(name for name in parts if not _filled(self.path / name))
 
@@ -233,7 +235,7 @@ class RunDir:
         self.write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def read_json(self, path: Path) -> Any:
-        """The value in a JSON file of a run directory.
+        """Read the value in a JSON file of a run directory.
 
         Raises:
             DataError: the file is missing or damaged; the message names it.
@@ -241,7 +243,10 @@ class RunDir:
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}", hint="the run did not get that far") from error
+            raise DataError(
+                f"{path} cannot be read: {error.strerror}",
+                hint="the run ended before it wrote this file; repeat the run",
+            ) from error
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path} is damaged: {error}", hint="repeat the run") from error
 

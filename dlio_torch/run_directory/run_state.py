@@ -51,17 +51,20 @@ class RunState:
     exit_code: int | None = None
 
     def why_early(self) -> str | None:
-        """Reason why the run ended early, in one line; ``None`` if it is done or may still be running."""
+        """Reason why the run ended early, in one line; ``None`` if the run is done or may still be running."""
         if self.state == "done":
             return None
         if self.state == "failed":
             return f"{self.line} (exit code {self.exit_code})" if self.exit_code else self.line
         if self.host != socket.gethostname():
-            return f"rank 0 (pid {self.pid}, host {self.host}) was killed without a word, or still runs there"
+            return (
+                f"rank 0 (pid {self.pid}, host {self.host}) was killed before it could write a reason, or is still "
+                "running on that host"
+            )
         with contextlib.suppress(psutil.Error):
             if abs(psutil.Process(self.pid).create_time() - self.created) < 2:
                 return None
-        return f"rank 0 (pid {self.pid}, host {self.host}) was killed without a word"
+        return f"rank 0 (pid {self.pid}, host {self.host}) was killed before it could write a reason"
 
 
 def begin(path: Path, world_size: int) -> None:
@@ -77,7 +80,7 @@ def begin(path: Path, world_size: int) -> None:
 
 
 def end(path: Path, line: str = "", exit_code: int = 0, *, failed: bool = True) -> None:
-    """Write that a run has ended, unless its end is written already; never raises.
+    """Write that a run has ended, unless an end is written already; never raises.
 
     Args:
         path: the file.

@@ -280,7 +280,7 @@ def test_bad_input_is_one_line(
         (["recipe=minimal", "output="], "output= (command line): no folder"),
         (["recipe=minimal", "train.min_au=2"], "train.min_au=2"),
         (["recipe=minimal", "seed=1,2"], "seed=1,2 (command line): headspace takes one configuration"),
-        (["study=cosmic_tagger_chunk"], "not a key of headspace; it belongs to sweep"),
+        (["study=cosmic_tagger_chunk"], "the verb headspace has no such key; use the key with sweep"),
         (["--resume"], "--resume (command line): no value"),
     ):
         refused(arguments, 2, text, capsys)
@@ -288,7 +288,7 @@ def test_bad_input_is_one_line(
     refused(["recipe=minimal", "dataset.path=nowhere"], 3, "nowhere", capsys)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
-    refused(["recipe=minimal", "output=full"], 3, "output=full (command line): is not empty", capsys)
+    refused(["recipe=minimal", "output=full"], 3, "output=full (command line): the folder is not empty", capsys)
     sweep, _ = parse(["recipe=minimal", "seed=1,2"])
     Store.create(tmp_path / "sweep", sweep).close()
     refused(["--resume", "sweep"], 3, "sweep holds no headspace, but another study", capsys)

@@ -116,13 +116,13 @@ def test_another_amount_of_data(run: Path, predict: Predict) -> None:
         ((), 2, "system.read_bytes_per_s=0 (system unknown): the read rate of the storage is not described"),
         (("system=thet",), 2, "did you mean theta?"),
         (("system.peak=1",), 2, "unknown option"),
-        (("system=theta", "ranks=0"), 2, "ranks=0 (command line): expected a number, at least 1"),
+        (("system=theta", "ranks=0"), 2, "ranks=0 (command line): the value is not a whole number of 1 or more"),
         (("system=theta", "ranks=1,x"), 2, "ranks=x (command line)"),
-        (("system=theta", "ranks=100000"), 2, "more than 65536 ranks"),
-        (("system=theta", "cached=1.5"), 2, "cached=1.5 (command line): expected a share from 0 to 1"),
+        (("system=theta", "ranks=100000"), 2, "at most 65536 ranks"),
+        (("system=theta", "cached=1.5"), 2, "cached=1.5 (command line): the value is not a share from 0 to 1"),
         (("system=theta", "files=none"), 2, "files=none (command line)"),
         (("loader.num_workers=2",), 2, "predict changes only the system and the ranks of a run"),
-        (("another",), 2, "expected one run"),
+        (("another",), 2, "exactly one run is needed"),
         (("system=theta", "--output", "x"), 2, "not a flag of predict"),
     ],
 )
@@ -139,7 +139,7 @@ def test_mistakes_are_one_line(
 def test_folders_that_are_no_runs_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["predict", str(tmp_path / "nowhere"), "system=theta"]) == 3
     assert cli.main(["predict", str(tmp_path), "system=theta"]) == 3
-    assert "it has no config.yaml" in capsys.readouterr().err
+    assert "the file config.yaml is missing" in capsys.readouterr().err
     broken = tmp_path / "broken"
     shutil.copytree(run, broken)
     (broken / "summary.json").write_text("{}", encoding="utf-8")

@@ -255,7 +255,7 @@ def test_a_run_without_a_whole_checkpoint_is_refused(
     (tmp_path / "a").mkdir()
     arguments = [*words(ended, ["loader=main_process", f"train.resume={tmp_path}/a"], "b"), f"output.dir={tmp_path}/b"]
     code, line = refused(capsys, arguments)
-    assert (code, "has finished no checkpoint" in line) == (3, True), line
+    assert (code, "has completed no checkpoint" in line) == (3, True), line
 
 
 def test_a_damaged_checkpoint_is_named(ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -486,6 +486,6 @@ def test_the_plan_is_what_the_run_does(
     out = capsys.readouterr().out
     assert "4 file(s), 32 samples" in out
     assert "(4 already there)" in out
-    assert "steps: 8 a rank and epoch, 1 epoch(s), 4 samples a rank and step" in out
+    assert "steps: 8 per rank and epoch, 1 epoch(s), 4 samples per rank and step" in out
     assert len(made.steps) == 8
     assert sorted(folder.rglob("*")) == before

@@ -128,7 +128,7 @@ def test_reading(
         (
             ("open", "/run/.", errno.ENOSPC, 6),
             3,
-            "nor could steps.csv, trace.json.gz be written; the figures are",
+            "these files cannot be written either: steps.csv, trace.json.gz; the figures are",
         ),
         (("fsync", "/.summary.json", errno.EIO), 1, r"summary.json cannot be written: Input/output error; the figures"),
         (

@@ -48,4 +48,4 @@ def test_a_limit_that_allows_no_batch_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
     (ended,) = server.run(tmp_path, *options, "--dry-run", limits={"RLIMIT_NOFILE": 64})
     assert ended.code == 0
-    assert re.search("not possible here: " + line(engine, 32), ended.out)
+    assert re.search("not possible on this machine: " + line(engine, 32), ended.out)

@@ -96,4 +96,4 @@ def test_a_rank_ends_with_torchrun_before_all_have_met(group: list[subprocess.Po
     assert psutil.wait_procs([ranks["0"]], timeout=WAIT_S)[1] == []
     ranks["1"].kill()
     said = launcher.communicate(timeout=WAIT_S)[1]
-    assert "dlio_torch: error: rank 0: torchrun has ended before all ranks had connected\n" in said
+    assert "dlio_torch: error: rank 0: torchrun ended before all ranks had connected\n" in said

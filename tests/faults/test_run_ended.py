@@ -115,8 +115,8 @@ def test_ctrl_c_ends_a_run_at_once(loader: str, tmp_path: Path) -> None:
     assert killed.exit_code == 130
     folder = killed.directory.path
     assert own_lines(killed.stderr) == [
-        f"dlio_torch: interrupted; what was recorded is in {folder}, "
-        f"to be read with: python -m dlio_torch report {folder}"
+        f"dlio_torch: interrupted; the recording so far is in {folder}; "
+        f"show it with: python -m dlio_torch report {folder}"
     ]
     assert cli.main(["report", str(folder)]) == 0
     assert killed.stdout == ""
@@ -135,7 +135,7 @@ def test_sigterm_ends_a_run_and_its_workers(tmp_path: Path) -> None:
         tmp_path, lambda process: process.terminate(), "loader.num_workers=1", "loader.persistent_workers=true"
     )
     assert killed.exit_code == 143
-    told = f"what was recorded is in {killed.directory.path}, to be read with: python -m dlio_torch report"
+    told = f"the recording so far is in {killed.directory.path}; show it with: python -m dlio_torch report"
     assert own_lines(killed.stderr) == [f"dlio_torch: terminated; {told} {killed.directory.path}"]
     assert killed.children
     assert gone(killed.children)

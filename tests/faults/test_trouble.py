@@ -33,7 +33,7 @@ OPTIONS = (
     "checkpoint.files=[{name: model, bytes: 4000, write_bytes: 2000}]",
 )
 KILLED = r"rank 1 \(pid \d+, host [^)]*\) died"
-ABSENT = r"rank {} \(pid \d+, host [^)]*\) did not come to {} \(collective \d+\) within 3 s: it does not answer.*"
+ABSENT = r"rank {} \(pid \d+, host [^)]*\) did not enter {} \(collective \d+\) within 3 s: the rank does not answer.*"
 FULL = r"(.*\.h5 could not be written|spans cannot be recorded in .*): File too large.*"  # whichever is first
 GRADIENT = "allreduce of the gradient"
 
@@ -140,8 +140,8 @@ def test_a_run_that_was_killed_or_goes_on_is_told_apart(tmp_path: Path) -> None:
     state = run_state.read(path)
     assert state is not None
     assert state.why_early() is None  # this process runs
-    assert "was killed without a word" in str(replace(state, pid=2**22 + 1).why_early())
-    assert "or still runs there" in str(replace(state, host="elsewhere").why_early())
+    assert "was killed before it could write a reason" in str(replace(state, pid=2**22 + 1).why_early())
+    assert "or is still running on that host" in str(replace(state, host="elsewhere").why_early())
     size = path.stat().st_size
     run_state.end(path, "x" * 10_000, 3)
     run_state.end(path, "the first reason counts", 1)

@@ -113,7 +113,7 @@ def need_datatypes() -> None:
 def test_ranks_that_do_not_talk_over_mpi_are_refused() -> None:
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
 
-    line = r"^access\.io=collective needs ranks that communicate over MPI, and these use"
+    line = r"^access\.io=collective needs ranks that communicate over MPI, but the ranks of this run use"
     with pytest.raises(ConfigError, match=line):
         Meeting.of(SingleCommunicator(), "collective", [])
 

@@ -114,7 +114,7 @@ def test_a_rank_that_fails_before_it_connects_is_not_waited_for(kind: Kind, worl
     ended = run(kind, world_size, "never_connects", str(missing))
     assert codes(ended) == [2 if rank == missing else 1 for rank in range(world_size)]
     other = 1 - missing
-    assert f"rank {other} of 2 could not connect to the others" in ended[other].stderr
+    assert f"rank {other} of 2 could not connect to the other ranks" in ended[other].stderr
 
 
 @several
@@ -123,7 +123,7 @@ def test_a_rank_that_never_joins_a_collective_is_not_waited_for(kind: Kind, worl
     assert codes(ended) == [1, 1]
     said = "".join(rank.stdout + rank.stderr for rank in ended)
     assert re.search(
-        r"rank 1 \(pid \d+, host [^)]*\) did not come to allreduce \(collective \d\) within 6 s: its last", said
+        r"rank 1 \(pid \d+, host [^)]*\) did not enter allreduce \(collective \d\) within 6 s: the rank.s last", said
     )
 
 
@@ -176,6 +176,6 @@ def test_a_launcher_and_a_backend_that_do_not_fit() -> None:
     assert codes(ended) == [2, 2]
     for rank in ended:
         assert rank.stderr == (
-            "error: dist.backend=horovod, but torchrun started this process; "
-            "start it with horovodrun -np <n> python -m dlio_torch ..., or dist.backend=auto\n"
+            "error: dist.backend=horovod does not work with the launcher that started this process, torchrun; "
+            "start the ranks with horovodrun -np <n> python -m dlio_torch ..., or set dist.backend=auto\n"
         )

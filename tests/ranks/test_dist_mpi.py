@@ -27,7 +27,7 @@ def test_a_rank_that_ends_before_mpi_starts_is_not_waited_for() -> None:
     # MPI_Init waits for it without an end, and mpi4py keeps the interpreter's lock meanwhile.
     first, second = run_ranks("mpi", 2, [PROGRAM, "never_connects", "0"])
     assert (first.exit_code, second.exit_code) == (2, 1)
-    assert second.stderr == "rank 1 of 2 could not connect to the others through MPI within 2 s\n"
+    assert second.stderr == "rank 1 of 2 could not connect to the other ranks through MPI within 2 s\n"
 
 
 def test_one_process_needs_no_launcher() -> None:

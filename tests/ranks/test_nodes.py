@@ -59,8 +59,8 @@ def test_a_node_that_is_cut_off_ends_the_others_in_time(tmp_path: Path) -> None:
         ended = torchrun(nodes, 1, [PROGRAM, *OPTIONS], cwd=tmp_path, env=env)
     assert [node.exit_code for node in ended] == [1, 1]
     for node, other in ((0, 1), (1, 0)):
-        line = rf"rank {other} \(pid \d+, host {HOSTS[other]}\) did not come to allreduce of the gradient .*"
-        assert re.search(rf"{line}: it does not answer", ended[node].stderr), ended[node].stderr
+        line = rf"rank {other} \(pid \d+, host {HOSTS[other]}\) did not enter allreduce of the gradient .*"
+        assert re.search(rf"{line}: the rank does not answer", ended[node].stderr), ended[node].stderr
         assert re.findall(r"exitcode +: (-?\d+)", ended[node].stderr) == ["1"]
     state = run_state.read(tmp_path / "run" / "state.json")
     assert state is not None

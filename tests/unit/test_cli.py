@@ -181,13 +181,13 @@ def test_a_folder_that_cannot_be_used_is_said_first_and_alone(
     (tmp_path / "file").write_text("x")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("x")
-    for output, text in (("file", "is a file"), ("file/below", "is a file"), ("full", "is not empty")):
+    for output, text in (("file", "the path is a file"), ("file/below", "is a file"), ("full", "is not empty")):
         assert cli.main([verb, "recipe=minimal", "scale=tiny", f"output={output}"]) == 3
         line = said(capsys)
         assert line.startswith(f"dlio_torch: error: output={output} (command line): ")
         assert text in line
     assert cli.main([verb, "recipe=minimal", "scale=tiny", "output.root=file/below"]) == 3
-    assert "output.root=file/below (command line): cannot be made" in said(capsys)
+    assert "output.root=file/below (command line): the folder cannot be made" in said(capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]
 
 
@@ -196,7 +196,7 @@ def test_a_folder_of_a_run_that_cannot_be_used_is_said_before_it_begins(
 ) -> None:
     (tmp_path / "file").write_text("x")
     assert cli.main(["recipe=minimal", "output.dir=file"]) == 3
-    assert said(capsys).startswith("dlio_torch: error: output.dir=file (command line): is a file")
+    assert said(capsys).startswith("dlio_torch: error: output.dir=file (command line): the path is a file")
     assert calls == []
     assert cli.main(["recipe=minimal", "output.dir=new"]) == 0
     assert not (tmp_path / "new").exists()
@@ -226,7 +226,10 @@ def test_nothing_is_left_of_a_study_without_points(capsys: pytest.CaptureFixture
     ("arguments", "named"),
     [
         ([], ["recipe= (command line): missing", "minimal"]),
-        (["recipe=minimal", "repeats=3"], ["repeats=3 (command line)", "not a key of run", "sweep, tune, headspace"]),
+        (
+            ["recipe=minimal", "repeats=3"],
+            ["repeats=3 (command line)", "the verb run has no such key", "sweep, tune, headspace"],
+        ),
         (["rnu", "recipe=minimal"], ["rnu (command line)", "did you mean run?", "explain, doctor, clean"]),
         (["minimal"], ["minimal (command line)", "did you mean recipe=minimal?"]),
         (["./x.yaml"], ["./x.yaml (command line)", "did you mean recipe=./x.yaml?"]),

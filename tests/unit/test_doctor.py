@@ -106,8 +106,8 @@ def test_a_self_test_says_in_one_line_why_it_failed(tmp_path: Path) -> None:
     (tmp_path / "occupied" / "file").touch()
     found = doctor._measure(tmp_path / "occupied", 1, 0.0005, 10)
     assert (
-        found
-        == f"dlio_torch: error: output.dir={tmp_path}/occupied (command line): is not empty; choose another folder"
+        found == f"dlio_torch: error: output.dir={tmp_path}/occupied (command line): the folder is not empty; choose "
+        f"another folder"
     )
 
 

@@ -1,4 +1,4 @@
-"""Absent ranks: rank 0 asks all ranks for their progress; one line names those that did not come to a collective."""
+"""Absent ranks: rank 0 asks all ranks for their progress; one line names the ranks that did not enter a collective."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_NAMED = 4  # ranks in one line
 
 @dataclass(frozen=True)
 class AbsentRank:
-    """A rank that has not come to a collective.
+    """A rank that has not entered a collective.
 
     Attributes:
         rank: its number.
@@ -26,18 +26,21 @@ class AbsentRank:
 
     @property
     def reason(self) -> str:
-        """Why it has not come, as far as its answer shows."""
+        """Why the rank has not entered the collective, as far as its answer shows."""
         if self.progress is None:
-            return "it does not answer; its process may be stopped, or its host cut off from the network"
+            return "the rank does not answer; its process may be stopped, or its host cut off from the network"
         function = f", now in {self.progress['function']}" if self.progress["function"] else ""
         seconds = self.progress["seconds"]
-        return f"its last collective ended {seconds:.0f} s ago{function}; if it is only slow, raise dist.timeout_s"
+        return (
+            f"the rank's last collective ended {seconds:.0f} s ago{function}; if the rank is only slow, raise "
+            "dist.timeout_s"
+        )
 
 
 def absent_line(
     names: Mapping[int, str], answers: Mapping[int, RankProgress], collective: str, number: int, timeout_s: float
 ) -> tuple[int, str]:
-    """The first absent rank (-1 if all have come), and the line that names all absent ones.
+    """Returns the first absent rank (-1 if there is none) and the line that names all absent ranks.
 
     Args:
         names: names of all ranks, by rank.
@@ -53,12 +56,12 @@ def absent_line(
     ]
     if not absent:
         return -1, (
-            f"{collective} (collective {number}) over {len(names)} ranks did not end within {timeout_s:g} s, though "
-            "all ranks have come to it: messages between them do not arrive"
+            f"{collective} (collective {number}) over {len(names)} ranks did not end within {timeout_s:g} s, "
+            "though all ranks have entered it: messages between ranks do not arrive"
         )
     first, *others = absent[:_MAX_NAMED]
-    parts = [f"{first.name} did not come to {collective} (collective {number}) within {timeout_s:g} s: {first.reason}"]
-    parts += [f"{rank.name} neither: {rank.reason}" for rank in others]
+    parts = [f"{first.name} did not enter {collective} (collective {number}) within {timeout_s:g} s: {first.reason}"]
+    parts += [f"{rank.name} did not enter it either: {rank.reason}" for rank in others]
     if len(absent) > _MAX_NAMED:
-        parts.append(f"nor did {len(absent) - _MAX_NAMED} more")
+        parts.append(f"{len(absent) - _MAX_NAMED} more ranks did not enter it")
     return first.rank, "; ".join(parts)

@@ -1,4 +1,4 @@
-"""The failure channel: a rank that fails or dies ends the others, even if a collective blocks them.
+"""The failure channel: a rank that fails or dies ends the other ranks, even if a collective blocks them.
 
 Each rank keeps one TCP connection to rank 0 (``rendezvous``) and a daemon thread that reads it.  A rank
 blocked in a native collective therefore learns within milliseconds that another rank failed, and
@@ -82,11 +82,11 @@ class FailureChannel:
 
     @property
     def is_open(self) -> bool:
-        """Whether no rank has said that it ends."""
+        """Whether no rank has announced its end."""
         return self._state == "open"
 
     def fail(self, message: str, exit_code: int) -> None:
-        """Tell the others that this rank ends; see ``Communicator.fail``."""
+        """Tell the other ranks that this rank ends; see ``Communicator.fail``."""
         if os.getpid() != self._pid:
             return
         with self._changed:
@@ -103,7 +103,7 @@ class FailureChannel:
         self._wait_until(self._others_ready)
 
     def close(self) -> None:
-        """Say goodbye; afterwards no side takes the end of the other for a failure."""
+        """Announce a planned end, after which no rank takes the end of another rank for a failure."""
         if os.getpid() != self._pid:
             return
         with self._changed:
@@ -120,7 +120,7 @@ class FailureChannel:
         self._reader.join(_CLOSE_S)
 
     def wait_for_end(self, timeout_s: float) -> None:
-        """Wait for the channel to explain an error; does not return if another rank failed."""
+        """Wait for a message that explains an error of this rank; does not return if another rank failed."""
         self._wait_until(lambda: self._state == "ending", timeout_s)
         if self._state == "ending":
             threading.Event().wait(2 * _DEADLINE_S)
@@ -151,7 +151,7 @@ class FailureChannel:
         return absent_line({0: _name(links[0])}, {}, collective, number, timeout_s)[1]
 
     def run_hooks(self, line: str, exit_code: int) -> None:
-        """Run the hooks; each gets an equal share of a second."""
+        """Run the failure hooks; each gets an equal share of one second."""
         for hook in self.hooks:
             process_exit.run_bounded(lambda hook=hook: hook(line, exit_code), _HOOKS_S / len(self.hooks))  # type: ignore[misc]
 
@@ -178,7 +178,7 @@ class FailureChannel:
             self._changed.wait_for(condition, timeout_s)
 
     def _others_ready(self) -> bool:
-        """On rank 0: all other ranks are ready to end; elsewhere: rank 0 has ended or is about to."""
+        """Whether the other ranks are ready to end: on rank 0 all others, on other ranks rank 0."""
         return all(link.ready or link.ending for link in self._links.values())
 
     def _read(self) -> None:
@@ -250,7 +250,7 @@ class FailureChannel:
 
 
 def _close_after_fork(channel: FailureChannel) -> None:
-    """Close the sockets in forked children: the connection must end when this process ends.
+    """Close the sockets in forked children, so that the connections end when this process ends.
 
     Python's sockets are not inherited over exec, so other start methods need nothing.
     """

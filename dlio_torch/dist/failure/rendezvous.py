@@ -30,10 +30,10 @@ from dlio_torch.environment.host import host_identity
 from dlio_torch.errors import RunFailed
 
 Gather = Callable[[Any], "list[Any] | None"]
-"""Every rank's value on rank 0, ``None`` elsewhere."""
+"""A gather: returns every rank's value on rank 0, and ``None`` on other ranks."""
 
 Broadcast = Callable[[Any], Any]
-"""Rank 0's value on every rank."""
+"""A broadcast: returns rank 0's value on every rank."""
 
 Message = dict[str, Any]
 
@@ -66,12 +66,12 @@ class Link:
     _sending: Lock = field(default_factory=Lock)
 
     def send(self, **message: Any) -> None:
-        """Send one message; a broken connection is noticed by the reader."""
+        """Send one message; the reader of the connection notices if the connection is broken."""
         with suppress(OSError), self._sending:
             self.sock.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> tuple[list[Message], bool]:
-        """Read once: the messages that are complete, and whether the connection is still open."""
+        """Read once; returns the complete messages, and whether the connection is still open."""
         try:
             data = self.sock.recv(65536)
         except OSError:
@@ -129,13 +129,15 @@ def connect_to_rank_0(rank: int, world_size: int, gather: Gather, broadcast: Bro
 
 
 def _allow_open(connections: int) -> None:
-    """Raise the limit of open files for one connection per rank; the usual limit is 1,024."""
+    """Raise the limit of open files to allow one connection per rank; the usual limit is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise OSError(f"{connections} ranks need {needed} open files, and {hard} are allowed (ulimit -Hn)")
+        raise OSError(
+            f"rank 0 needs {needed} open files for {connections} ranks, and the hard limit is {hard} (ulimit -Hn)"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
@@ -148,7 +150,7 @@ def _listen(same_host: bool, backlog: int) -> socket.socket:
 
 
 def _addresses() -> list[str]:
-    """Addresses at which another host may reach this one, the likeliest first."""
+    """Returns addresses at which another host may reach this host, the likeliest first."""
     addresses: dict[str, None] = {}
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -175,8 +177,8 @@ def _accept(server: socket.socket, point: RendezvousPoint, world_size: int, time
                 link.send(type="fail", rank=0, line=f"rank 0 failed: {message}", exit_code=1)
                 link.sock.close()
             raise RunFailed(
-                f"{message} ({', '.join(point.addresses)}, port {point.port}; {len(absent)} missing)",
-                hint="open all TCP ports between the nodes",
+                f"{message} ({', '.join(point.addresses)}, port {point.port}; {len(absent)} ranks missing)",
+                hint="have all TCP ports between the nodes opened (firewall)",
             ) from None
         hello = _first_message(sock, _HELLO_S)
         if hello is None or not hmac.compare_digest(str(hello.get("token")).encode(), point.token.encode()):
@@ -211,12 +213,12 @@ def _connect(rank: int, point: RendezvousPoint, timeout_s: float) -> Link:
         sock.close()
     raise RunFailed(
         f"rank {rank} cannot connect to rank 0 at any of {', '.join(point.addresses)}, port {point.port}",
-        hint="open all TCP ports between the nodes",
+        hint="have all TCP ports between the nodes opened (firewall)",
     )
 
 
 def _first_message(sock: socket.socket, timeout_s: float) -> Message | None:
-    """The first message on a new connection; ``None`` for silence, or for anything but a JSON object."""
+    """Returns the first message of a new connection; ``None`` if none comes, or if it is not a JSON object."""
     sock.settimeout(timeout_s)
     received = b""
     try:
@@ -233,7 +235,7 @@ def _first_message(sock: socket.socket, timeout_s: float) -> Message | None:
 
 
 def _prepare(sock: socket.socket) -> socket.socket:
-    """Set the options of a connection: small messages go out at once, and a lost host is noticed in 30 s."""
+    """Set the options of a connection: small messages are sent at once, and a lost host is noticed in 30 s."""
     sock.settimeout(None)
     options = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,4 @@
-"""The timeout of collectives, by the watchdog, and the progress of a rank, which other ranks may ask for.
+"""The timeout of collectives, and the progress of a rank, for which other ranks may ask.
 
 Backends have timeouts of their own, and none is enough.  Horovod and MPI wait without an end.  Gloo's error, "Timed
 out waiting 3000ms for recv operation to complete", does not say which rank is absent.
@@ -47,7 +47,7 @@ class _Collective(NamedTuple):
 
 
 class CollectiveTimeout:
-    """Ends the run when a collective takes too long: some rank does not take part in it.
+    """Ends the run if a collective takes too long because a rank does not take part.
 
     The main thread is blocked in the collective then, so the watchdog's thread looks at the clock.
 
@@ -64,7 +64,7 @@ class CollectiveTimeout:
         self._watchdog.start()
 
     def begin(self, name: str) -> None:
-        """A collective begins."""
+        """Record that a collective begins."""
         self._number += 1
         self._last = _Collective(name, time.monotonic(), inside=True)
         self._watchdog.wait_number = self._number
@@ -76,12 +76,12 @@ class CollectiveTimeout:
         return self._number, time.monotonic() - self._last.changed
 
     def done(self) -> None:
-        """The collective has ended."""
+        """Record that the collective has ended."""
         self._watchdog.is_waiting = False
         self._last = _Collective("", time.monotonic(), inside=False)
 
     def progress(self) -> RankProgress:
-        """Progress of this rank; for any thread."""
+        """Returns the progress of this rank; may be called from any thread."""
         last = self._last
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         return {
@@ -92,7 +92,7 @@ class CollectiveTimeout:
         }
 
     def stop(self) -> None:
-        """No more collectives follow."""
+        """Stop watching: no more collectives follow."""
         self._watchdog.stop()
 
 

@@ -19,8 +19,14 @@ BASE = ["recipe=minimal", "dataset=npy"]
         (["loader.in_memory=true"], r"loader\.in_memory=true.*reads each batch during training"),
         (["access.partition=files"], r"each file belongs to one rank.*access\.io=independent"),
         (["dataset.direct_io=true"], r"dataset\.direct_io=true.*page cache"),
-        (["access.pattern=stream", "access.partition=none"], r"read independently of each other.*access\.pattern=samples"),
-        (["access.mpi_hints=[cb_nodes]"], r"'cb_nodes', does not have the form name=value; write .* romio_cb_read=enable"),
+        (
+            ["access.pattern=stream", "access.partition=none"],
+            r"read independently of each other.*access\.pattern=samples",
+        ),
+        (
+            ["access.mpi_hints=[cb_nodes]"],
+            r"'cb_nodes', does not have the form name=value; write .* romio_cb_read=enable",
+        ),
     ],
 )
 def test_what_does_not_go_with_collective_reads(options: list[str], message: str) -> None:

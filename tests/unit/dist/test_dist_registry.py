@@ -46,14 +46,35 @@ def test_backend_of_a_launcher(asked: str, launch: Launch, environ: dict[str, st
 @pytest.mark.parametrize(
     ("asked", "launch", "message"),
     [
-        ("horovod", TORCHRUN, "dist.backend=horovod, but torchrun started this process; start it with horovodrun"),
-        ("torch", HOROVODRUN, "dist.backend=torch, but horovodrun started this process; start it with torchrun"),
+        (
+            "horovod",
+            TORCHRUN,
+            "dist.backend=horovod does not work with the launcher .*, torchrun; start the ranks with horovodrun",
+        ),
+        (
+            "torch",
+            HOROVODRUN,
+            "dist.backend=torch does not work with the launcher .*, horovodrun; start the ranks with torchrun",
+        ),
         ("single", HOROVODRUN, "dist.backend=single, but horovodrun started 2 ranks"),
-        ("torch", ALONE, "dist.backend=torch, but no launcher started this process; start it with torchrun"),
-        ("horovod", ALONE, "dist.backend=horovod, but no launcher started this process; start it with horovodrun"),
+        (
+            "torch",
+            ALONE,
+            "dist.backend=torch needs a launcher, but no launcher started this process; start the ranks with torchrun",
+        ),
+        (
+            "horovod",
+            ALONE,
+            "dist.backend=horovod needs a launcher, but no launcher started this process; start the ranks with "
+            "horovodrun",
+        ),
         ("torch", MPIRUN, "needs the environment variables MASTER_ADDR and MASTER_PORT"),
-        ("mpi", TORCHRUN, "dist.backend=mpi, but torchrun started this process; start it with mpiexec"),
-        ("horovod", SRUN, "dist.backend=horovod, but srun started this process"),
+        (
+            "mpi",
+            TORCHRUN,
+            "dist.backend=mpi does not work with the launcher .*, torchrun; start the ranks with mpiexec",
+        ),
+        ("horovod", SRUN, "dist.backend=horovod does not work with the launcher .*, srun;"),
     ],
 )
 def test_a_backend_that_does_not_fit_the_launcher_is_refused(asked: str, launch: Launch, message: str) -> None:
@@ -119,7 +140,7 @@ def test_a_horovod_without_torch_extension_is_told_apart(fake_horovod: Path) -> 
 def test_a_horovod_for_another_torch_is_told_apart(fake_horovod: Path) -> None:
     (fake_horovod / "torch" / "mpi_lib_v2.so").write_bytes(b"")
     (fake_horovod / "metadata.json").write_text(json.dumps({"pytorch": "1.0.0"}))
-    with pytest.raises(MissingPackageError, match=r"built for torch 1\.0\.0, but torch is"):
+    with pytest.raises(MissingPackageError, match=r"built for torch 1\.0\.0, but the installed torch is"):
         check_horovod()
 
 

@@ -182,7 +182,7 @@ def test_what_stands_in_the_way_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ConfigError, match=r"contains an environment variable that is not set on this node"):
         stager(replace(config, stage=replace(config.stage, dir="$NO_SUCH_VARIABLE/x")), fmt, manifests)
     synthetic = compose(["recipe=self_test", "stage.dir=x"]).config
-    with pytest.raises(ConfigError, match=r"dataset.format=synthetic lies in no files"):
+    with pytest.raises(ConfigError, match=r"dataset.format=synthetic has no files that could be copied"):
         stager(synthetic, registry.create(synthetic.dataset, 1), {})
 
 
@@ -199,15 +199,18 @@ def _full(source: Path, target: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["stage.keep=true"], "stage.keep=true .*nothing is copied"),
-        (["stage.per=rank"], "stage.per=rank .*nothing is copied"),
+        (["stage.keep=true"], "stage.keep=true .*no data are copied"),
+        (["stage.per=rank"], "stage.per=rank .*no data are copied"),
         (
             ["stage.dir=s3://bucket"],
             "no storage supports s3:// URLs; supported are paths \\(no scheme\\); use a local path",
         ),
-        (["stage.dir= "], "not the name of a folder"),
-        (["stage.dir=local", "stage.every_epoch=true", "loader.in_memory=true"], "read before the first epoch"),
-        (["stage.dir=local", "dist.backend=mpi", "access.io=collective"], "several files"),
+        (["stage.dir= "], "the name of the folder is empty"),
+        (
+            ["stage.dir=local", "stage.every_epoch=true", "loader.in_memory=true"],
+            "reads all data before the first epoch",
+        ),
+        (["stage.dir=local", "dist.backend=mpi", "access.io=collective"], "copies the file to each node"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: list[str], message: str) -> None:

@@ -350,14 +350,20 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
         ([*SLURM, "time=1h", "job=1st"], "job=1st (command line): not a usable name"),
         ([*SLURM, "time=1h", "time=2h"], "time=2h (command line): given twice, as 1h before"),
         ([*SLURM, "time=1h", "grace=5min"], "run cannot be resumed"),
-        ([*SLURM, "time=1h", "repeats=3"], "repeats=3 (command line): not a key of run; it belongs to sweep"),
+        (
+            [*SLURM, "time=1h", "repeats=3"],
+            "repeats=3 (command line): the verb run has no such key; use the key with sweep",
+        ),
         ([*SLURM, "time=1h", "loader.num_worker=2"], "did you mean"),
         (["scheduler=pbs", "ranks_per_node=2", "time=1h", "launcher=srun"], "choices are mpiexec, torchrun"),
         (
             ["scheduler=slurm", "ranks_per_node=3", "time=1h", "train.batch_scope=global"],
-            "a global batch cannot be cut equally among 3 ranks",
+            "a global batch of this size cannot be divided equally among 3 ranks",
         ),
-        ([*SLURM, "time=1h", "launcher=torchrun", "dist.backend=horovod"], "dist.backend=horovod, but torchrun"),
+        (
+            [*SLURM, "time=1h", "launcher=torchrun", "dist.backend=horovod"],
+            "dist.backend=horovod does not work with the launcher",
+        ),
         ([*SLURM, "time=1h", "dataset=synthetic", "local=/x"], "dataset.format=synthetic has no files"),
         ([*SLURM, "time=1h", "stage.dir=/y", "local=/x"], "stage.dir=/y (command line) copies the data, too"),
         (["train", *SLURM, "time=1h", "stage_in=node"], "train writes no data"),
@@ -365,8 +371,8 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
         (["sweep", "scheduler=slurm", "time=1min", "grace=2min"], "not less than the time of the job"),
         (["headspace", "scheduler=slurm", "time=1h", "train.batch_size=1,2"], "headspace takes one configuration"),
         (["report", *SLURM, "time=1h"], "launch report (command line): expected one verb of a job"),
-        ([*SLURM, "time=1h", "--remove-data"], "--remove-data (command line): not a flag of run"),
-        ([*SLURM, "time=1h", "--dry-run", "--submit"], "--dry-run writes nothing that could be submitted"),
+        ([*SLURM, "time=1h", "--remove-data"], "--remove-data (command line): the verb run does not have this flag"),
+        ([*SLURM, "time=1h", "--dry-run", "--submit"], "--dry-run writes no job script, so there is none to submit"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -388,7 +394,7 @@ def test_without_a_scheduler_the_script_is_written(
     assert error == f"dlio_torch: error: --submit (command line): qsub is not installed here; {hint}\n"
     assert (cluster / "here.sh").is_file()
     text, _ = launched(capsys, *JOB, *job)
-    assert text.endswith(f"submit it with: qsub {cluster}/here-2.sh\n")
+    assert text.endswith(f"submit the job with: qsub {cluster}/here-2.sh\n")
     _, error = launched(capsys, *JOB, *job, "script=here.sh", code=3)
     assert "here.sh: cannot be written: File exists" in error
 

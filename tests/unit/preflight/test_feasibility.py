@@ -41,7 +41,7 @@ HUGE = [
     (
         3,
         ["checkpoint.kind=torch", "checkpoint.every_steps=1", "checkpoint.state_bytes=1024PiB"],
-        ["checkpoint.state_bytes", "are kept in memory"],
+        ["checkpoint.state_bytes", "of checkpoint content in memory"],
     ),
 ]
 
@@ -67,7 +67,7 @@ def test_a_dry_run_says_what_this_machine_lacks(tmp_path: Path, capsys: pytest.C
     settings = ["train.batch_size=1000000000", "access.tail=pad", f"dataset.root={tmp_path}"]
     assert cli.main([*SMALL, *settings, "dataset.num_files=10000000000", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert out.count("not possible here: ") == 2
+    assert out.count("not possible on this machine: ") == 2
     assert "train.batch_size=1000000000 (command line)" in out
     assert "dataset.num_files=10000000000" in out
 
@@ -94,8 +94,8 @@ def test_a_dry_run_says_what_checkpoints_take(
 ) -> None:
     assert cli.main([*SMALL, *CHECKPOINTS, f"output.root={tmp_path}", "train.epochs=1", *options, "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert f"up to {size} of disk at a time in {tmp_path}/minimal\n" in out
-    assert "not possible here" not in out
+    assert f"up to {size} of disk space at a time in {tmp_path}/minimal\n" in out
+    assert "not possible on this machine" not in out
 
 
 def test_checkpoints_are_counted_as_they_are_written(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_checkpoints_without_room_are_refused_before_anything_is_written(
     words.append(f"checkpoint.files=[{{name: 'c-{{step}}', bytes: {free // 4}, write_bytes: 1MiB}}]")
     assert cli.main([*words, "--dry-run"]) == 0
     line = "checkpoint.keep=0: 8 checkpoints of "
-    assert f"not possible here: {line}" in capsys.readouterr().out
+    assert f"not possible on this machine: {line}" in capsys.readouterr().out
     assert cli.main(words) == 3
     errors = [one for one in capsys.readouterr().err.splitlines() if "error" in one]
     assert len(errors) == 1
@@ -130,8 +130,11 @@ def test_checkpoints_without_room_are_refused_before_anything_is_written(
 def test_a_dry_run_says_that_fewer_ranks_were_started(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*SMALL, "system.world_size=512", "dist.backend=torch", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "ranks: 1; the published run had 512 (system.world_size), which a launcher starts\n" in out
-    assert "not possible here: dist.backend=torch, but no launcher started this process; start it with torchrun" in out
+    assert "ranks: 1; the published run had 512 (system.world_size); start more ranks with a launcher\n" in out
+    assert (
+        "not possible on this machine: dist.backend=torch needs a launcher, but no launcher started this "
+        "process; start the ranks with torchrun" in out
+    )
     assert cli.main([*SMALL, "--dry-run"]) == 0
     assert "ranks: 1\n" in capsys.readouterr().out
 
@@ -146,9 +149,9 @@ def test_a_gradient_that_no_memory_holds_is_refused_in_the_plan(
     for name, text in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_PORT": port}.items():
         monkeypatch.setenv(name, str(text))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    line = "train.allreduce_bytes=1152921504606846976 (command line): 1024 PiB of gradient would be held, this machine"
+    line = "train.allreduce_bytes=1152921504606846976 (command line): a rank would hold 1024 PiB of gradient in memory"
     assert cli.main([*words, "--dry-run"]) == 0
-    assert f"not possible here: {line}" in capsys.readouterr().out
+    assert f"not possible on this machine: {line}" in capsys.readouterr().out
     done = subprocess.run(
         [sys.executable, "-m", "dlio_torch", *words], env=clean_environ() | {name: os.environ[name] for name in RANK},
         capture_output=True, text=True, timeout=120, check=False,
@@ -159,7 +162,7 @@ def test_a_gradient_that_no_memory_holds_is_refused_in_the_plan(
     for name in RANK:  # a process alone reduces nothing
         monkeypatch.delenv(name)
     assert cli.main([*words, "--dry-run"]) == 0
-    assert "not possible here" not in capsys.readouterr().out
+    assert "not possible on this machine" not in capsys.readouterr().out
 
 
 def test_refusals_of_the_plan_come_before_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

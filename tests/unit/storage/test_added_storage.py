@@ -127,7 +127,8 @@ UNCACHED = "mounted:// storage does not keep files in the page cache of this mac
         (
             ["dataset.direct_io=true"],
             "dataset.direct_io=true",
-            "mounted:// storage does not support reads that bypass the page cache (O_DIRECT); set dataset.direct_io=false",
+            "mounted:// storage does not support reads that bypass the page cache (O_DIRECT); set "
+            "dataset.direct_io=false",
         ),
         (
             [*MMAP],
@@ -169,7 +170,11 @@ def test_a_mounted_storage_without_a_page_cache_refuses_what_needs_one(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ([], "dataset.root=bucket://b (command line): bucket:// storage has no file paths, and the format opens files by path; "),
+        (
+            [],
+            "dataset.root=bucket://b (command line): bucket:// storage has no file paths, and the format opens "
+            "files by path; ",
+        ),
         (["stage.dir=local"], "stage.dir=local (command line) with dataset.root=bucket://b (command line): bucket:// "),
         (["access.io=independent"], "access.io=independent (command line) with dataset.root=bucket://b "),
         (["loader.replay=reads"], "loader.replay=reads (command line) with dataset.root=bucket://b "),

@@ -394,7 +394,7 @@ def test_direct_reads_come_from_the_device_with_the_right_content(data: Path) ->
         (["cache=warm", "dataset.direct_io=true"], "direct reads do not use the page cache"),
         (
             ["cache=cold", "cache.every_epoch=true", "loader=in_memory"],
-            "the data are read once, before the first epoch",
+            "loader.in_memory reads the data once, before the first epoch",
         ),
     ],
 )

@@ -96,7 +96,7 @@ class MemoryStorage(Storage):
         return sum(sizes) if sizes else None
 
     def path(self, name: str) -> Path:
-        raise io.UnsupportedOperation(f"{self.root} has no paths")
+        raise io.UnsupportedOperation(f"{self.root} has no file paths")
 
     def _content(self, name: str) -> bytes:
         try:

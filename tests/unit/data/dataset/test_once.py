@@ -143,8 +143,14 @@ FIELDS = "fields: [{name: a, shape: [4]}]}"
         (f"[{{name: a/b, {FIELDS}]", "this name cannot be used for a file next to the data"),
         (f"[{{name: train, {FIELDS}]", "this name cannot be used for a file next to the data"),
         (f"[{{name: s, columns: [4], {FIELDS}]", "array a does not have these columns"),
-        (f"[{{name: s, {FIELDS}, {{name: s, rows: 2, {FIELDS}]", "an earlier element of dataset.once describes the same file"),
-        ("[{name: s, fields: [{name: a, shape: [4], select: [1]}]}]", "arrays of dataset.once have a fixed shape and are read whole"),
+        (
+            f"[{{name: s, {FIELDS}, {{name: s, rows: 2, {FIELDS}]",
+            "an earlier element of dataset.once describes the same file",
+        ),
+        (
+            "[{name: s, fields: [{name: a, shape: [4], select: [1]}]}]",
+            "arrays of dataset.once have a fixed shape and are read whole",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(once: str, words: str) -> None:

@@ -175,8 +175,10 @@ def test_ranks_that_did_not_come_are_named(
         assert rank.ended.wait(20)
         assert rank.exit_code == 1
     who = f"rank 1 (pid {os.getpid()}, host {socket.gethostname()})"
-    line = f"dlio_torch: error: {who} did not come to barrier (collective 7) within 4 s: "
-    why = "its last collective ended 5 s ago, now in read (x.py:1); if it is only slow, raise dist.timeout_s"
+    line = f"dlio_torch: error: {who} did not enter barrier (collective 7) within 4 s: "
+    why = (
+        "the rank's last collective ended 5 s ago, now in read (x.py:1); if the rank is only slow, raise dist.timeout_s"
+    )
     assert capfd.readouterr().err.splitlines() == [line + why]
 
 
@@ -185,12 +187,12 @@ def test_what_is_said_of_many_ranks_and_of_none() -> None:
     came: RankProgress = {"number": 3, "seconds": 1.0, "inside": True, "function": ""}
     rank, line = absent_line(names, {0: came, 7: came}, "gather", 3, 9.0)
     assert rank == 1
-    assert line.startswith("rank 1 did not come to gather (collective 3) within 9 s: it does not answer")
+    assert line.startswith("rank 1 did not enter gather (collective 3) within 9 s: the rank does not answer")
     assert line.count("; rank ") == 3
-    assert line.endswith("; nor did 2 more")
+    assert line.endswith("; 2 more ranks did not enter it")
     rank, line = absent_line(names, dict.fromkeys(names, came), "gather", 3, 9.0)
     assert rank == -1
-    assert "though all ranks have come to it" in line
+    assert "though all ranks have entered it" in line
 
 
 def test_a_forked_child_holds_no_connection_and_cannot_fail_for_its_parent(ranks: list[Rank]) -> None:

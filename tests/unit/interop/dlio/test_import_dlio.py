@@ -802,14 +802,14 @@ def test_an_imported_recipe_is_shown_and_planned(
     assert "  num_workers: 4                                 # ./mine.yaml:" in capsys.readouterr().out
     for scale in ("laptop", "tiny", "paper"):
         assert cli.main(["recipe=./mine.yaml", f"scale={scale}", "--dry-run"]) == 0
-        assert "7 samples a rank and step" in capsys.readouterr().out
+        assert "7 samples per rank and step" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [
-        (["import-dlio"], 2, "expected one file; import-dlio FILE.yaml"),
-        (["import-dlio", "a.yaml", "b.yaml"], 2, "expected one file"),
+        (["import-dlio"], 2, "exactly one workload file is needed; name one workload file: import-dlio FILE.yaml"),
+        (["import-dlio", "a.yaml", "b.yaml"], 2, "exactly one workload file is needed"),
         (["import-dlio", "nope.yaml"], 2, "import-dlio nope.yaml (command line): there is no such file"),
         (["import-dlio", "."], 2, "is a folder"),
         (["import-dlio", "~nobody-of-this-name/a.yaml"], 2, "the path is not usable"),

@@ -229,7 +229,10 @@ def test_the_verb_writes_where_it_is_told(finished: Path, tmp_path: Path, capsys
     assert cli.main(["report", str(finished), "--json", "--output", str(target)]) == 0
     assert json.loads(target.read_text())["schema"] == "dlio_torch.io"
     assert capsys.readouterr().out == f"report: {target}\n"
-    for output, told in ((tmp_path, "it is a folder; give a file name"), (tmp_path / "no" / "x", "there is no folder")):
+    for output, told in (
+        (tmp_path, "is a folder, and a file is written; give"),
+        (tmp_path / "no" / "x", "there is no folder"),
+    ):
         assert cli.main(["report", str(finished), "--output", str(output)]) == 2
         assert told in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
