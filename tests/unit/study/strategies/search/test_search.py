@@ -416,8 +416,7 @@ def test_verb(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     shown = capsys.readouterr()
     assert "settings: 15, the default among them: loader=main_process" in shown.err
     assert "scale: compute.step_s 0.05 -> 0.00" in shown.err
-    assert "and reading is not: waits for data are a larger share of the time here than in the full-size "
-    "experiment" in shown.err
+    assert "waits for data are a larger share of the time here than in the full-size experiment" in shown.err
     assert "recommended" in shown.out
     assert "DataLoader(...)" in shown.out or "torchdata.nodes" in shown.out
     assert {"tune.json", "trials.jsonl", "table.csv", "report.html"} <= {path.name for path in place.iterdir()}
