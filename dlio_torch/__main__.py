@@ -1,4 +1,4 @@
-"""``python -m dlio_torch``.
+"""Entry point of ``python -m dlio_torch``.
 
 Before anything else is imported, signals end the process at once in one line: there is nothing yet to be cleaned up.
 """
@@ -30,7 +30,7 @@ def _end_at_once(number: int, frame: object) -> None:
 
 
 def main() -> int:
-    """The program: returns the exit code, or ends the process where a signal has ended the work."""
+    """Run the program; returns the exit code, or ends the process if a signal has ended the work."""
     from dlio_torch import cli
 
     code = cli.main()

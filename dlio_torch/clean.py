@@ -1,4 +1,4 @@
-"""``clean``: removes the files that this tool wrote for a recipe, and orphans of killed commands, and nothing else.
+"""The verb ``clean``: removes the files that this tool wrote for a recipe, and orphaned files of killed commands.
 
 In a folder, it removes the files that the marker lists (:mod:`dlio_torch.ownership.marker`).  Everything else stays and
 is named with the reason: files of users, links, mount points, files of other users, folders that a process is writing,
@@ -28,7 +28,8 @@ from dlio_torch.supervision import orphan_files
 from dlio_torch.units import format_size
 
 _OLD = ("dlio_torch.json", "environment.json", "elastic.json", "study.yaml")
-"""Files of earlier versions: each of their folders has one of these."""
+"""Names of files by which folders of earlier versions are recognised."""
+_COLUMN = len(orphan_files.KIND)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Removal:
 
     Attributes:
         path: the file, or a folder: its listed files are removed, and the folder if it is empty then.
-        kind: ``data``, ``run``, ``study``, ``copies`` or ``orphan``.
+        kind: ``data``, ``run``, ``study``, ``copies`` or ``orphaned files``.
         size_bytes: bytes that are freed.
         files: number of files.
         linked: number of files that have another hard link elsewhere, so that their content stays.
@@ -54,8 +55,8 @@ class Removal:
     private: bool = False
 
     def __str__(self) -> str:
-        linked = f"; {self.linked} have another hard link elsewhere, which stays" if self.linked else ""
-        return f"{self.kind:<9} {self.path}: {self.files} files, {format_size(self.size_bytes)}{linked}"
+        linked = f"; {self.linked} of the files have another hard link, which stays" if self.linked else ""
+        return f"{self.kind:<{_COLUMN}} {self.path}: {self.files} files, {format_size(self.size_bytes)}{linked}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class RemovalPlan:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the removals free."""
+        """Number of bytes that the removals free."""
         return sum(removal.size_bytes for removal in self.removals)
 
 
@@ -120,19 +121,19 @@ class _Search:
         return self._plan
 
     def _below(self, folder: Path) -> Iterator[Path]:
-        """Entries of a folder that is no link."""
+        """Yields the entries of a folder that is not the path is a link."""
         if folder.is_symlink():
             self._keep(folder, "a link")
         else:
             yield from orphan_files.entries(folder)
 
     def _folder(self, path: Path, kind: str) -> None:
-        """A folder with a marker of its own."""
+        """Plans the removal of a folder that contains its own marker file."""
         try:
             _check_folder(path)
             marker = removal.marker_of(path)
             if marker.kind != kind:
-                raise NotOwned(f"it is the folder of a {marker.kind}")
+                raise NotOwned(f"the folder belongs to a {marker.kind}")
             if kind == "study" or marker.recipe == self._config.recipe:  # data of 'a-b' also start with 'a-'
                 self._check_unused(path)
                 self._add(path, kind, None)
@@ -140,7 +141,7 @@ class _Search:
             if not isinstance(error, Unlisted) or error.recipe in (None, self._config.recipe):
                 self._keep(path, f"{error}{_by_hand(error, path)}")
         except OSError as error:
-            self._keep(path, f"cannot be read: {error.strerror}")
+            self._keep(path, f"the folder cannot be read: {error.strerror}")
 
     def _copies(self, path: Path) -> None:
         mark = path.with_name(path.name + KEPT)
@@ -153,17 +154,17 @@ class _Search:
         except NotOwned as error:
             self._keep(path, f"{error}{_by_hand(error, path, mark)}")
         except OSError as error:
-            self._keep(path, f"cannot be read: {error.strerror}")
+            self._keep(path, f"the folder cannot be read: {error.strerror}")
 
     def _check_unused(self, path: Path) -> None:
         real = path.resolve()
         if self._data is not None and (self._data == real or self._data.is_relative_to(real)):
-            raise NotOwned("it holds dataset.path")
+            raise NotOwned("the folder contains dataset.path")
         if orphan_files.is_held(path / LOCK):
-            raise NotOwned("a process is writing it")
+            raise NotOwned("a process is writing to the folder")
         state = run_state.read(RunDir(path).state)
         if state is not None and state.state == "running" and state.why_early() is None:
-            raise NotOwned(f"the run goes on (process {state.pid})")
+            raise NotOwned(f"the run is still running (process {state.pid})")
 
     def _jobs(self, folder: Path) -> None:
         """Scripts of ``launch``, and the logs that they name."""
@@ -173,21 +174,23 @@ class _Search:
             if path in listed:
                 self._file(path, "run")
             elif not path.is_dir():
-                self._keep(path, "not the script or log of a job of dlio_torch launch")
+                self._keep(path, "the file is not the script or log of a job of dlio_torch launch")
 
     def _orphans(self, stages: list[Path]) -> None:
         for path in (*orphan_files.unfinished_results(self._output, listed=True), *orphan_files.old_temporary()):
             if not any(removal.path in path.parents for removal in self._plan.removals):
-                self._file(path, "orphan")
+                self._file(path, orphan_files.KIND)
         for folder in (*stages, Path(tempfile.gettempdir())):
             for path in locked_folder.orphans(folder):
                 if path.is_dir():
                     contents = removal.survey_private(path)
                     self._plan.removals.append(
-                        Removal(path, "orphan", contents.size_bytes, contents.files, contents.linked, private=True)
+                        Removal(
+                            path, orphan_files.KIND, contents.size_bytes, contents.files, contents.linked, private=True
+                        )
                     )
                     self._plan.refused.extend(contents.kept)
-                self._file(locked_folder.lock_of(path), "orphan")
+                self._file(locked_folder.lock_of(path), orphan_files.KIND)
 
     def _add(self, path: Path, kind: str, marker: Marker | None) -> None:
         contents = removal.survey(path, marker)
@@ -232,7 +235,7 @@ def clean(
     """
     planned = plan(config, cwd)
     for reason in planned.refused:
-        say(harmless(f"kept      {reason}"))
+        say(harmless(f"{'kept':<{_COLUMN}} {reason}"))
     for item in planned.removals:
         say(harmless(str(item)))
     if not planned.removals:
@@ -242,8 +245,9 @@ def clean(
     if not yes:
         if confirm is None:
             raise RunFailed(
-                f"clean recipe={config.recipe}: {total} would be removed and there is no terminal to ask on",
-                hint="add --yes",
+                f"clean recipe={config.recipe}: {total} would be removed, and there is no terminal to ask for "
+                "confirmation",
+                hint="add --yes to remove the files without a question",
             )
         if not confirm(f"remove {total}? [y/N] "):
             say("nothing was removed")
@@ -253,11 +257,12 @@ def clean(
             _remove(item)
         except OSError as error:
             raise RunFailed(
-                f"clean: cannot remove {error.filename or item.path}: {error.strerror}", hint="check its permissions"
+                f"clean: cannot remove {error.filename or item.path}: {error.strerror}",
+                hint="check the permissions of {error.filename or item.path}",
             ) from None
         except NotOwned as error:
-            say(harmless(f"kept      {item.path}: {error}"))  # it was changed meanwhile
-    say(f"removed   {total}")
+            say(harmless(f"{'kept':<{_COLUMN}} {item.path}: {error}"))  # it was changed meanwhile
+    say(f"{'removed':<{_COLUMN}} {total}")
     return planned.size_bytes
 
 
@@ -274,12 +279,15 @@ def _check_folder(path: Path) -> None:
     if path.is_symlink():
         raise NotOwned("a link")
     if not path.is_dir():
-        raise NotOwned("not a folder")
+        raise NotOwned("the path is not a folder")
 
 
 def _by_hand(error: NotOwned, *paths: Path) -> str:
-    """The advice for a folder of an earlier version and the files next to it; empty for others."""
+    """Returns advice on a folder of an earlier version; empty for other folders."""
     is_old = any(path.suffix == KEPT or any((path / name).is_file() for name in _OLD) for path in paths)
     if not isinstance(error, Unlisted) or not is_old:
         return ""
-    return f"; an earlier version may have written it: if nothing in it is yours, rm -r {shlex.join(map(str, paths))}"
+    return (
+        "; an earlier version of dlio_torch may have written these files: if none of them is yours, remove them with "
+        f"rm -r {shlex.join(map(str, paths))}"
+    )

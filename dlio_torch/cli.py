@@ -1,4 +1,4 @@
-"""The command line: exit codes, signals, errors in one line.
+"""The command line: runs a verb, prints errors as one line, and returns exit codes.
 
 Nothing heavy is imported here: ``--help``, ``ls``, ``show`` and ``explain`` work without torch; the module
 of a verb (:mod:`dlio_torch.commands`) is imported when the verb is used.
@@ -68,13 +68,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say_error(one_line(f"error: {line}"), launch)
             return 1
         if isinstance(error, OSError) and error.errno in NO_SPACE and _from_output(error):
-            _complain(refused("the standard output cannot be written", error, elsewhere="send it elsewhere"), launch)
+            _complain(
+                refused(
+                    "the standard output cannot be written", error, elsewhere="redirect the output to another file"
+                ),
+                launch,
+            )
             return PreconditionError.exit_code
         if isinstance(error, OSError) and error.errno in BAD_NAME:  # an argument, or what is made of one
             _complain(refused(f"{error.filename} cannot be used", error), launch)
             return PreconditionError.exit_code
         text = one_line(f"{type(error).__name__}: {error}")
-        _say_error(f"unexpected {text}; this is a bug, rerun with {DEBUG_VARIABLE}=1 for the traceback", launch)
+        _say_error(
+            f"unexpected {text}; this is a bug in dlio_torch, set {DEBUG_VARIABLE}=1 and run the command again for "
+            "the traceback",
+            launch,
+        )
         return 1
 
 
@@ -120,7 +129,7 @@ def _say_error(text: str, launch: Launch | None = None) -> None:
 
 
 def _from_output(error: OSError) -> bool:
-    """Whether it was the standard output that has no space.
+    """Whether the standard output, not a file, raised the error.
 
     Files of ours have names.  Without one it is what we print to, unless it comes out of a library, which made
     something without a name, shared memory for example.

@@ -1,4 +1,4 @@
-"""``doctor``: checks the machine, and measures the overhead of the tool on it.
+"""The verb ``doctor``: checks the machine, and measures the overhead of this tool on the machine.
 
 Each check has a verdict: ``ok``, ``note`` (worth knowing), ``bad`` (a run would fail; exit code 3).
 The self-test runs the recipe ``self_test`` (no I/O at all) in processes of its own, on one rank and on two,
@@ -59,7 +59,7 @@ class MachineCheck:
 
 
 def doctor(composed: Composed | None, *, json: bool = False) -> int:
-    """MachineCheck the machine and print the findings; returns the exit code, 3 if a run would fail.
+    """Check the machine and print the findings; returns the exit code, 3 if a run would fail.
 
     Args:
         composed: a configuration whose folders are checked; ``None``: the default folders.
@@ -103,7 +103,9 @@ def _machine(environment: dict[str, Any]) -> Iterator[MachineCheck]:
     if files is not None:
         few = files < _FEW_FILES
         yield MachineCheck(
-            "open files", "note" if few else "ok", f"limit {files}" + ("; raise it: ulimit -n 4096" if few else "")
+            "open files",
+            "note" if few else "ok",
+            f"limit {files}" + ("; raise the limit: ulimit -n 4096" if few else ""),
         )
     shm = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
     small = shm < _SMALL_SHM
@@ -119,7 +121,7 @@ def _folders(data: Path, runs: Path) -> Iterator[MachineCheck]:
         while not place.exists():
             place = place.parent
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            why = "is not writable" if place.is_dir() else "is no folder"
+            why = "is not writable" if place.is_dir() else "is not a folder"
             yield MachineCheck(name, "bad", f"{place} {why}; choose another folder")
             continue
         free = shutil.disk_usage(place).free
@@ -128,13 +130,13 @@ def _folders(data: Path, runs: Path) -> Iterator[MachineCheck]:
 
 
 def _orphans(config: Config) -> Iterator[MachineCheck]:
-    """Orphaned files of killed commands: none of them disturbs a run."""
+    """Yields the orphaned files of killed commands, which do not disturb a run."""
     for orphans in orphan_files.find(config):
-        yield MachineCheck("orphaned files", "note", str(orphans))
+        yield MachineCheck(orphan_files.KIND, "note", str(orphans))
 
 
 def _storage(data: Path, options: StorageConfig) -> Iterator[MachineCheck]:
-    """The highest rate of the storage below the data, as measured; stored for the runs of one day."""
+    """Measures the highest rate of the storage of the data; the result is stored for the runs of one day."""
     if options.limits == "off":
         return
     place = data.absolute()
@@ -221,18 +223,18 @@ def _measure(directory: Path, ranks: int, step_s: float, steps: int) -> dict[str
     try:
         errors = process.communicate(timeout=_PATIENCE_S)[1]
     except subprocess.TimeoutExpired:
-        return f"no result after {_PATIENCE_S} s"
+        return f"the self-test gave no result within {_PATIENCE_S} s"
     finally:
         _end(process)
     if process.returncode != 0:
-        lines = errors.strip().splitlines() or ["no message"]
+        lines = errors.strip().splitlines() or ["the self-test printed no message"]
         return next((line for line in lines if line.startswith("dlio_torch:")), lines[-1])
     summary: dict[str, Any] = jsonlib.loads((directory / "summary.json").read_text(encoding="utf-8"))
     return summary
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill a self-test and its ranks, which a launcher gives sessions of their own."""
+    """Kill a self-test and its ranks, which a launcher starts in other sessions."""
     kill_descendants(process.pid)
     process.kill()
     process.wait()

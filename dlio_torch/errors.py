@@ -1,4 +1,4 @@
-"""The one error tree: every failure that a user can cause or meet is one of these.
+"""Classes of errors: every failure that a user can cause or meet is an instance of one of them.
 
 Each error is one line of text and a process exit code.  The command line prints
 ``dlio_torch: error: <message>; <hint>`` and exits with that code on every rank; a traceback
@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 
 DEBUG_VARIABLE = "DLIO_TORCH_DEBUG"
-"""Set to 1, it has tracebacks shown."""
+"""Name of the environment variable that shows tracebacks if its value is 1."""
 LONGEST = 2000
-"""Characters of the longest message; of a longer one the middle is left out."""
+"""Maximum number of characters of a message; a longer message loses its middle."""
 _LONGEST_WORD = 500
 
 
 def debugging() -> bool:
-    """Whether tracebacks are asked for."""
+    """Whether the user requested tracebacks."""
     return os.environ.get(DEBUG_VARIABLE) == "1"
 
 
 def harmless(text: str) -> str:
-    r"""A line whose control characters are written ``\x1b``: names in hostile files must not command a terminal."""
+    r"""Escapes control characters as ``\x1b``, because names in hostile files must not command a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -59,7 +59,7 @@ class DlioError(Exception):
 
 
 def one_line(text: str) -> str:
-    """``text`` on one line that a terminal shows as it is: control characters are escaped, long texts cut.
+    """Formats ``text`` as one line for a terminal: control characters are escaped, long texts are cut.
 
     Values of the user, and names of files of others, are part of messages; none of them may move the cursor,
     change colours, or fill the screen.

@@ -1,4 +1,4 @@
-"""One rule for what the system refuses: its own words, what to do about it, and the exit code.
+"""Errors of the operating system as errors of this program: system's reason, remedy and exit code by one rule.
 
 What a user can put right before the next start is a precondition (exit code 3): no space, a quota, rights, a file
 system that is mounted read-only, a folder that has gone, limits of the process.  All else, a device that fails above
@@ -18,31 +18,31 @@ from pathlib import Path
 from dlio_torch.errors import DataError, DlioError, PreconditionError, RunFailed
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Nothing more can be written here."""
+"""Error numbers that mean that no more data can be written."""
 BAD_NAME = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
-"""A path that leads nowhere, whatever lies on the device."""
+"""Error numbers that mean that the path itself is invalid."""
 
 # What to do where the caller's own advice (another folder) is not all that helps.
 _WAYS = {
-    errno.ENOSPC: "free space",
-    errno.EDQUOT: "free space, or have the quota raised",
+    errno.ENOSPC: "free space on the file system",
+    errno.EDQUOT: "free space on the file system, or have the quota raised",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
-    errno.EACCES: "get the permissions for it",
-    errno.EPERM: "get the permissions for it",
+    errno.EACCES: "get the permissions for this path",
+    errno.EPERM: "get the permissions for this path",
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.ELOOP: "correct its links",
-    errno.EROFS: "have it mounted read-write",
+    errno.ELOOP: "correct the links of this path",
+    errno.EROFS: "have the file system mounted read-write",
     errno.EMFILE: "raise the limit of open files (ulimit -n, {files} here)",
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
-    errno.ENOMEM: "free memory",
+    errno.ENOMEM: "free memory on this machine",
     errno.EAGAIN: "raise the limit of processes (ulimit -u)",
-    errno.ENOENT: "another program removed it: create it again",
+    errno.ENOENT: "another program removed the file: create the file again",
     errno.EEXIST: "move the existing file away",
-    errno.ENOTDIR: "another program replaced it: create it again",
-    errno.ESTALE: "it was removed on the server: create it again",
+    errno.ENOTDIR: "another program replaced the folder by a file: create the folder again",
+    errno.ESTALE: "the file was removed on the server: create the file again",
 }
 _PRECONDITIONS = frozenset(_WAYS)
-_DEVICE = {errno.EIO: "look at the file system (dmesg)", errno.ENOTCONN: "look at the file system (is it mounted?)"}
+_DEVICE = {errno.EIO: "check the file system (dmesg)", errno.ENOTCONN: "check whether the file system is mounted"}
 # Of torch's allocator, C++, the loader of shared libraries, glibc, and Python's threads.
 _ALLOCATION = re.compile(
     "(?i)can(no|')t allocate memory|bad_alloc|failed to map segment|not enough memory|cannot allocate|"
@@ -52,7 +52,7 @@ _TOLD = re.compile(r"(?i:errno)(?: =|:)? (\d+)")  # by HDF5, ADIOS2 and Arrow, w
 
 
 def errno_of(error: BaseException) -> int | None:
-    """The number that the system gave, also where a library put it into a text of its own."""
+    """Returns the system's error number, also if a library put the number into a text."""
     if isinstance(error, OSError) and error.errno in errno.errorcode:  # netCDF has numbers of its own
         return error.errno
     match = _TOLD.search(str(error))
@@ -60,14 +60,14 @@ def errno_of(error: BaseException) -> int | None:
 
 
 def reason(error: BaseException) -> str:
-    """The reason: the system's own words for its error number, or else the text of the error."""
+    """Returns the reason: the system's text for the error number, or else the text of the error."""
     number = errno_of(error)
     text = os.strerror(number) if number else str(error).strip() or type(error).__name__
     return " ".join(text.split())
 
 
 def way_out(error: BaseException, elsewhere: str = "") -> str:
-    """The remedy, in words.
+    """Returns the remedy for the error, as a hint.
 
     Args:
         error: what was raised.
@@ -76,11 +76,11 @@ def way_out(error: BaseException, elsewhere: str = "") -> str:
     number = errno_of(error)
     way = _WAYS.get(number or 0) or _DEVICE.get(number or 0) or ""
     ways = [way.format(files=resource.getrlimit(resource.RLIMIT_NOFILE)[0]), elsewhere]
-    return ", or ".join(way for way in ways if way) or "look at the file system"
+    return ", or ".join(way for way in ways if way) or "check the file system"
 
 
 def _takes_no_names(error: BaseException) -> bool:
-    """Whether a name could not be made although its folder is there: ``/proc`` and its like take none."""
+    """Whether a file could not be created although its folder exists, as in ``/proc``."""
     path = error.filename if isinstance(error, OSError) and error.errno == errno.ENOENT else None
     if not isinstance(path, str | os.PathLike):
         return False
@@ -88,7 +88,7 @@ def _takes_no_names(error: BaseException) -> bool:
 
 
 def refused(problem: str, error: BaseException, *, elsewhere: str = "", kept: str = "") -> DlioError:
-    """The error for an operation that the system refused.
+    """Returns the error for an operation that the system refused.
 
     Args:
         problem: the failed operation with its file: ``<file> cannot be written``.
@@ -105,7 +105,7 @@ def refused(problem: str, error: BaseException, *, elsewhere: str = "", kept: st
 
 
 def no_memory(error: BaseException) -> str | None:
-    """The line for memory that the system does not give; ``None``: the error, and what caused it, is another one.
+    """Returns the line about a lack of memory; ``None`` if the error and its causes are of another kind.
 
     Python, NumPy, torch, the loader of shared libraries and the start of threads each say it in their own way.
     """
@@ -121,37 +121,37 @@ def no_memory(error: BaseException) -> str | None:
     detail = f" ({text.splitlines()[-1]})" if text else ""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
-        return f"not enough memory{detail}; take smaller batches or samples, fewer workers, or a smaller scale"
+        return f"not enough memory{detail}; use smaller batches or samples, fewer workers, or a smaller scale"
     return (
-        f"not enough memory{detail}: the limit of a process is {limit >> 10} KiB (ulimit -v); raise it, or take "
-        "smaller batches or samples, fewer workers or threads, or a smaller scale"
+        f"not enough memory{detail}: the limit of a process is {limit >> 10} KiB (ulimit -v); raise the limit, "
+        "or use smaller batches or samples, fewer workers or threads, or a smaller scale"
     )
 
 
 def unreadable(path: Path | str, error: BaseException) -> DataError:
-    """The one-line error for a file whose bytes the system does not give."""
+    """Returns the one-line error for a file that the system cannot read."""
     files = "lower loader.max_open_files" if errno_of(error) in (errno.EMFILE, errno.ENFILE) else ""
     return DataError(f"{path} cannot be read: {reason(error)}", hint=way_out(error, files))
 
 
 def silence_output() -> None:
-    """Let what is still to be printed go nowhere: the standard output takes nothing any more."""
+    """Discard further output, because the standard output accepts no more data."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def warn(text: str) -> None:
-    """One line on the standard error about what the run goes on without; never raises."""
+    """Print a warning as one line on the standard error; never raises."""
     say(f"warning: {text}")
 
 
 def say(text: str) -> None:
-    """One line of ours on the standard error; never raises."""
+    """Print one line on the standard error, with the program's name; never raises."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"dlio_torch: {' '.join(text.split())}\n")
         sys.stderr.flush()
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error of reading says that a file is damaged, rather than that the system does not give it."""
+    """Whether a read error means that the file is damaged, not that the system cannot read it."""
     return errno_of(error) in (None, errno.EINVAL)

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: ``"256KiB"`` <-> 262144, ``"500ms"`` <-> 0.5.
+"""Parses and formats sizes and durations with units: ``"256KiB"`` <-> 262144, ``"500ms"`` <-> 0.5.
 
 KB, MB, GB are decimal (1000), KiB, MiB, GiB binary (1024).  Unit names are case-sensitive, because
 ``Mb`` and ``mb`` mean bits to some readers; an unknown unit is an error that names the nearest one.
@@ -22,7 +22,7 @@ SIZE_UNITS: Mapping[str, Fraction] = MappingProxyType(
         **{name: Fraction(1024 ** (i + 1)) for i, name in enumerate(("KiB", "MiB", "GiB", "TiB", "PiB"))},
     }
 )
-"""Bytes of one unit."""
+"""Number of bytes of each unit."""
 
 TIME_UNITS: Mapping[str, Fraction] = MappingProxyType(
     {
@@ -35,7 +35,7 @@ TIME_UNITS: Mapping[str, Fraction] = MappingProxyType(
         "h": Fraction(3600),
     }
 )
-"""Seconds of one unit."""
+"""Number of seconds of each unit."""
 
 # At most 40 digits and a three-digit exponent: exact arithmetic on user input must stay cheap.
 _NUMBER = re.compile(
@@ -44,7 +44,7 @@ _NUMBER = re.compile(
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``text``, a number with an optional unit (none: bytes), for example ``"1.5 GiB"``.
+    """Parses ``text``, a number with an optional unit (none: bytes), to bytes, for example ``"1.5 GiB"``.
 
     Raises:
         ValueError: not a number, an unknown unit, or not a whole number of bytes.
@@ -56,12 +56,12 @@ def parse_size(text: str) -> int:
 
 
 def parse_size_float(text: str) -> float:
-    """Bytes of ``text`` where fractions of a byte make sense (means, standard deviations)."""
+    """Parses ``text`` to bytes, fractions included, for means and standard deviations."""
     return float(_parse(text, SIZE_UNITS, "B", "a size such as 262144 or 256KiB"))
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``text``, a number with an optional unit (none: seconds), for example ``"500ms"``.
+    """Parses ``text``, a number with an optional unit (none: seconds), to seconds, for example ``"500ms"``.
 
     Raises:
         ValueError: not a number, or an unknown unit.
@@ -70,7 +70,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_size(size: float) -> str:
-    """``size`` bytes with a binary unit and three or four digits: ``"256 KiB"``, ``"1.50 GiB"``."""
+    """Formats ``size`` bytes with a binary unit and three or four digits: ``"256 KiB"``, ``"1.50 GiB"``."""
     magnitude = abs(size)
     for name in ("PiB", "TiB", "GiB", "MiB", "KiB"):
         unit = float(SIZE_UNITS[name])
@@ -80,13 +80,13 @@ def format_size(size: float) -> str:
 
 
 def exact_size(size: int) -> str:
-    """Bytes as they are written on the command line, without loss: ``65536`` as ``64KiB``."""
+    """Formats bytes without loss, as on the command line: ``65536`` as ``64KiB``."""
     text = format_size(size).replace(" ", "")
     return text if parse_size(text) == size else str(size)
 
 
 def power_of_two(size: float) -> int:
-    """The least power of two that is not less than ``size``; at least 1."""
+    """Returns the smallest power of two that is not less than ``size``; at least 1."""
     power = 1
     while power < size:
         power *= 2
@@ -94,7 +94,7 @@ def power_of_two(size: float) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """``seconds`` with a readable unit: ``"12.0 ms"``, ``"1.50 s"``, ``"2 min 5 s"``, ``"3 h 2 min"``."""
+    """Formats ``seconds`` with a readable unit: ``"12.0 ms"``, ``"1.50 s"``, ``"2 min 5 s"``, ``"3 h 2 min"``."""
     magnitude = abs(seconds)
     sign = "-" if seconds < 0 else ""
     if magnitude >= 3600:
@@ -127,12 +127,12 @@ def format_number(value: float) -> str:
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """``bytes_per_s`` with a binary unit: ``"12.3 MiB/s"``."""
+    """Formats ``bytes_per_s`` with a binary unit: ``"12.3 MiB/s"``."""
     return f"{format_size(bytes_per_s)}/s"
 
 
 def _digits(value: float) -> str:
-    """Three significant digits; more where the integer part has more; whole numbers stay whole."""
+    """Formats a number with three significant digits; the integer part is always complete."""
     if value == int(value):
         return str(int(value))
     magnitude = abs(value)

@@ -1,4 +1,4 @@
-"""Calibration: how precisely this machine keeps time.
+"""Calibration: measures how precisely this machine can wait for a given time.
 
 It is measured once, stored for each machine, and reported with each run.  A spin needs no rate:
 it reads the clock until the deadline, so nothing drifts with the processor's frequency.
@@ -35,7 +35,7 @@ _SHARE_NS = 20_000_000
 
 @dataclass(frozen=True)
 class TimerError:
-    """Time beyond the requested time, in nanoseconds: median, 95th percentile, greatest."""
+    """Time beyond the requested time, in nanoseconds: median, 95th percentile, maximum."""
 
     median_ns: int
     p95_ns: int
@@ -43,14 +43,14 @@ class TimerError:
 
     @classmethod
     def of(cls, errors_ns: Sequence[int]) -> TimerError:
-        """Summary of single errors in ns (at least one)."""
+        """Summarises single errors in ns (at least one)."""
         median, p95 = np.percentile(errors_ns, [50, 95])
         return cls(round(median), round(p95), max(errors_ns))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Timing of one machine.
+    """Timing precision of one machine.
 
     Attributes:
         schema: version of this record.
@@ -83,18 +83,18 @@ class Calibration:
     spin_cpu_share: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON-ready values."""
+        """Returns the record as values for JSON."""
         return {"how" if name == "implementation" else name: value for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Calibration:
-        """The record that :meth:`to_dict` gave.
+        """Restores a record from the values of :meth:`to_dict`.
 
         Raises:
             ValueError: it is damaged, or of another version.
         """
         if not isinstance(values, dict) or values.get("schema") != SCHEMA_VERSION:
-            raise ValueError("not a calibration of this version")
+            raise ValueError("the calibration was written by another version")
         errors = ("sleep_alone", "sleep", "spin")
         try:
             parts: dict[str, Any] = {name: TimerError(**values[name]) for name in errors if name in values}
@@ -140,14 +140,14 @@ def measure(timer: Timer | None = None) -> Calibration:
 
 
 def choose_spin_tail_ns(overshoots_ns: Sequence[int]) -> int:
-    """The spin tail for plain sleeps with these errors: their 90th percentile, within 100 µs to 0.5 ms."""
+    """Returns the spin tail for sleeps with these errors: their 90th percentile, limited to 100 µs to 0.5 ms."""
     late = float(np.percentile(overshoots_ns, 90))
     rounded = -int(-late // _TAIL_STEP_NS) * _TAIL_STEP_NS
     return min(max(rounded, DEFAULT_SPIN_TAIL_NS), MOST_SPIN_TAIL_NS)
 
 
 def load_or_measure(*, force: bool = False, folder: Path | None = None) -> Calibration:
-    """The stored calibration of this machine; measured and stored where there is none that fits.
+    """Returns the stored calibration of this machine; measures and stores a calibration if none fits.
 
     A record fits that is whole and of the same processor, kernel and kind of timer.  Where it cannot
     be stored it is measured each time.

@@ -49,7 +49,9 @@ class CudaQueue:
         try:
             import torch
         except ImportError as error:
-            raise MissingPackageError("compute.mode=cuda needs torch", hint="pip install torch") from error
+            raise MissingPackageError(
+                "compute.mode=cuda needs torch", hint="install torch: pip install torch"
+            ) from error
         if not torch.cuda.is_available():
             raise PreconditionError(
                 "compute.mode=cuda needs a GPU, and torch finds none on this machine",
@@ -63,7 +65,8 @@ class CudaQueue:
             self.cycles_per_ns, self.overhead_ns = self._calibrate()
         except RuntimeError as error:
             raise PreconditionError(
-                f"compute.mode=cuda cannot use the GPU: {error}", hint="see nvidia-smi, or use compute.mode=spin"
+                f"compute.mode=cuda cannot use the GPU: {error}",
+                hint="check the GPU with nvidia-smi, or use compute.mode=spin",
             ) from error
 
     def describe(self) -> dict[str, Any]:
@@ -122,5 +125,5 @@ class CudaQueue:
             rates.append(_PROBE_CYCLES / kernel_ns)
             overheads.append(max(host_ns - kernel_ns, 0))
         if not rates:
-            raise RuntimeError("its kernels take no time")
+            raise RuntimeError("the clock-counting kernels take no time")
         return statistics.median(rates), round(statistics.median(overheads))

@@ -1,4 +1,4 @@
-"""How long each emulated step takes: a deterministic function of seed, rank and step.
+"""Duration of each emulated step: a deterministic function of seed, rank and step.
 
 ``mean`` and ``stdev`` (standard deviation) are those of the drawn times, in seconds:
 
@@ -56,11 +56,12 @@ class StepTime:
         mean, stdev, name = self.mean_s, self.stdev_s, self.distribution
         if name not in get_args(Distribution):
             raise ConfigError(
-                f"compute.distribution={name} is not known", hint=f"use one of {', '.join(get_args(Distribution))}"
+                f"compute.distribution={name} is not a known distribution",
+                hint=f"use one of {', '.join(get_args(Distribution))}",
             )
         for key, value in (("step_s", mean), ("stdev_s", stdev)):
             if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"compute.{key}={value} is not a time", hint="give 0 or more seconds")
+                raise ConfigError(f"compute.{key}={value} is not a valid time", hint="set 0 or more seconds")
         if stdev == 0:
             return
         if name == "constant":
@@ -70,7 +71,7 @@ class StepTime:
             )
         if mean == 0:
             raise ConfigError(
-                f"compute.stdev_s={stdev:g} needs a mean", hint="set compute.step_s, or compute.stdev_s=0"
+                f"compute.stdev_s={stdev:g} needs a mean time above 0", hint="set compute.step_s, or compute.stdev_s=0"
             )
         limit = {"uniform": mean / math.sqrt(3), "exponential": mean}.get(name, math.inf)
         if stdev > limit:
@@ -120,7 +121,7 @@ class StepTime:
 
 
 class Durations:
-    """Times of steps 0, 1, 2, ... in nanoseconds.
+    """Durations of steps 0, 1, 2, ... in nanoseconds.
 
     The time of a step depends on ``seed``, ``rank``, ``stream`` and the step's number alone, in
     whatever order steps are asked for.  Draws are made in blocks of :data:`BLOCK_STEPS`, each from
@@ -142,7 +143,7 @@ class Durations:
         self._block: list[int] = []
 
     def ns(self, step: int) -> int:
-        """Time of ``step`` (0 or more) in whole nanoseconds.
+        """Returns the duration of ``step`` (0 or more) in whole nanoseconds.
 
         Raises:
             ValueError: ``step`` is negative (and times vary).

@@ -1,4 +1,4 @@
-"""The model's compute: a step that sleeps, spins, or keeps a GPU busy for a given time.
+"""Emulates the model's compute: a step sleeps, spins, or keeps a GPU busy for a given time.
 
 A step's time is spent without holding the interpreter lock, so loader threads run as they would
 beside the real model.  What :meth:`Emulator.spend` returns ends with the emulated work itself.  When
@@ -80,7 +80,7 @@ class Emulator:
         }
 
     def close(self) -> None:
-        """Give threads and device resources back; without effect the second time."""
+        """Release threads and device resources; a second call has no effect."""
         close, self._close = self._close, None
         if close is not None:
             close()
@@ -107,7 +107,7 @@ def make_emulator(
     spin_tail_ns: int = DEFAULT_SPIN_TAIL_NS,
     timer: Timer | None = None,
 ) -> Emulator:
-    """The emulator that ``config`` asks for.
+    """Make the emulator that ``config`` describes.
 
     Args:
         config: the options of ``compute``.
@@ -143,7 +143,7 @@ def make_emulator(
             details=details | queue.describe(),
         )
     if config.mode not in ("sleep", "spin"):
-        raise ConfigError(f"compute.mode={config.mode} is not known", hint="use sleep, spin, cuda or none")
+        raise ConfigError(f"compute.mode={config.mode} is not a known mode", hint="use sleep, spin, cuda or none")
     if timer is None:
         timer = open_timer(threads=config.threads, spin_tail_ns=spin_tail_ns)
     if config.mode == "sleep":
@@ -186,7 +186,7 @@ class Preprocess:
         self._timer = timer
 
     def burn(self, samples: int) -> int:
-        """Use the CPU for ``samples`` samples; returns the CPU time used in ns (0 where none is asked)."""
+        """Use the CPU for ``samples`` samples; returns the CPU time used in ns (0 without emulated preprocessing)."""
         ns = self._ns_per_sample * samples
         if ns <= 0:
             return 0

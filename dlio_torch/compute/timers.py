@@ -1,4 +1,4 @@
-"""Waiting until a deadline and burning CPU time, without holding the interpreter lock.
+"""Timers that wait until a deadline or use CPU time without holding the interpreter lock.
 
 Deadlines are nanoseconds of ``CLOCK_MONOTONIC``.  On Linux that is the clock of both
 :func:`time.monotonic_ns` and :func:`time.perf_counter_ns`.
@@ -30,7 +30,7 @@ _LEAST_BUFFER_BYTES = 8192
 
 
 class Timer(Protocol):
-    """Ways to spend time; one thread at a time may call ``spin_until`` with several threads.
+    """Protocol of a timer; with several busy threads, one thread at a time may call ``spin_until``.
 
     Attributes:
         exact: whether times are good to some microseconds on an idle core.
@@ -47,14 +47,14 @@ class Timer(Protocol):
         """Keep the timer's number of threads busy until the deadline; returns the time reached."""
 
     def burn(self, cpu_ns: int) -> int:
-        """Use ``cpu_ns`` of CPU time in the calling thread; returns what was used, never less."""
+        """Use ``cpu_ns`` of CPU time in the calling thread; returns the CPU time used, never less."""
 
     def close(self) -> None:
         """End the timer's threads."""
 
 
 def open_timer(*, threads: int = 1, spin_tail_ns: int = DEFAULT_SPIN_TAIL_NS) -> Timer:
-    """The best timer of this machine.
+    """Returns the most precise timer of this machine.
 
     Args:
         threads: threads that :meth:`Timer.spin_until` keeps busy, the calling one among them.
@@ -95,7 +95,7 @@ class NativeTimer:
             create.argtypes, create.restype = (ctypes.c_int,), ctypes.c_void_p
             self._pool = ctypes.c_void_p(create(threads - 1))
             if not self._pool:
-                raise MemoryError("no memory for a pool of busy threads")
+                raise MemoryError("there is no memory for a pool of busy threads")
 
     def sleep_until(self, deadline_ns: int) -> int:
         """See :meth:`Timer.sleep_until`; the last ``spin_tail_ns`` are spun."""
@@ -121,7 +121,7 @@ class NativeTimer:
             if now < 0:
                 raise PreconditionError(
                     f"compute.threads={self._threads}: a thread could not be started: {os.strerror(-now)}",
-                    hint="lower compute.threads, or raise the limit of threads (ulimit -u)",
+                    hint="lower compute.threads, or raise the limit of processes and threads (ulimit -u)",
                 )
             now = self._pool_spin(self._pool, deadline_ns)
         return now
@@ -136,7 +136,7 @@ class NativeTimer:
         return now - start
 
     def close(self) -> None:
-        """See :meth:`Timer.close`; without effect the second time."""
+        """See :meth:`Timer.close`; a second call has no effect."""
         pool, self._pool = self._pool, ctypes.c_void_p()
         if pool:
             self._pool_destroy(pool)
@@ -148,14 +148,14 @@ class NativeTimer:
 
 
 def _bind(function: ctypes._NamedFuncPointer, *arguments: type) -> ctypes._NamedFuncPointer:
-    """The C function with its types set once, so that a call does not guess them."""
+    """Declares the argument types of the C function once, so that calls do not guess them."""
     function.argtypes = arguments
     function.restype = ctypes.c_int64
     return function
 
 
 class PythonTimer:
-    """Timer without native code, see :class:`Timer`; good to some 0.1 ms.
+    """Timer without native code, precise to about 0.1 ms; see :class:`Timer`.
 
     It is busy with checksums of a buffer that take some 50 µs each, during which the interpreter
     lock is free.

@@ -1,1 +1,1 @@
-"""Supervision: waits that take too long, crashes, signals, the exit of processes, and their orphaned files."""
+"""Supervision of processes: watchdog for long waits, crashes, signals, exits of processes, and orphaned files."""

@@ -1,4 +1,4 @@
-"""Crashes of libraries: one line on the standard error that names the files that were open, by ``native/crash.c``.
+"""Crashes of libraries: ``native/crash.c`` prints one line that names the files that were open.
 
 ``faulthandler.enable`` prints the Python stack of a crash and a list of extension modules.  It does not say which data
 file the library was reading, which is what a user needs: most crashes come from a damaged file.  For a mapped file
@@ -28,7 +28,7 @@ def report_crashes(process: str = "") -> None:
     library = native.load_once("crash")
     if library is None:
         return
-    advice = "" if debugging() else f"; see its stack with {DEBUG_VARIABLE}=1"
+    advice = "" if debugging() else f"; set {DEBUG_VARIABLE}=1 to print the stack"
     library.dlio_crash_report(f"dlio_torch: {process}error: ".encode(), advice.encode())
 
 

@@ -1,4 +1,4 @@
-"""The heartbeat: shows that Python code still runs; when it stops, native code starts an observer of this process.
+"""The heartbeat shows that Python code still runs; when it stops, native code starts an observer of this process.
 
 A library that holds the interpreter lock in a read that never returns (h5py does) blocks every thread of Python, so
 the watchdog cannot print anything.  ``native/heartbeat.c`` then starts :mod:`dlio_torch.supervision.hung_process`.
@@ -20,7 +20,7 @@ _DROPPED = ("LD_PRELOAD",)  # the observer's own system calls do not belong in t
 
 
 class Heartbeat:
-    """The heartbeat of this process; while one runs, a second one does nothing.
+    """The heartbeat of this process; a second heartbeat at the same time does nothing.
 
     Without a compiler there is no native code, and :meth:`beat` does nothing.
 
@@ -54,7 +54,7 @@ class Heartbeat:
             self._library.dlio_heartbeat_beat()
 
     def stop(self) -> None:
-        """End the heartbeat: the observer is not started any more."""
+        """End the heartbeat; afterwards native code starts no observer."""
         if self._library is not None:
             self._library.dlio_heartbeat_stop()
             self._library = None

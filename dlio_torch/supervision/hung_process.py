@@ -1,4 +1,4 @@
-"""The observer of a hung process: a program that says what the process does, and tells it to end at the limit.
+"""The observer of a hung process: a program that prints what the process does, and ends the process at the time limit.
 
 ``native/heartbeat.c`` starts it when no Python code has run in the process for a while.
 """
@@ -21,12 +21,12 @@ from dlio_torch.supervision.thread_states import threads_of
 from dlio_torch.syserrors import say
 
 END_PROCESS = 77
-"""Exit code that tells ``heartbeat.c`` to end the process; it has the same constant."""
+"""Exit code of the observer that tells ``heartbeat.c`` to end the process; ``heartbeat.c`` has the same constant."""
 _SAMPLE_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what the process does; the last time, end it unless it computes or is stopped.
+    """Print what the process does; at the time limit, end the process unless it computes or is stopped.
 
     Args:
         arguments: path of ``state.json`` (may be empty), prefix of the line, id of the process, seconds without Python
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     if last != "1" or thread.state in "tT" or _computes(pid):
         say(f"{prefix}{line}")
         return
-    line = f"{line}; look at the file system, or raise loader.timeout_s"
+    line = f"{line}; check the file system, or raise loader.timeout_s"
     say(f"{prefix}error: {line}")
     if state:
         run_state.end(Path(state), line, RunFailed.exit_code)

@@ -1,4 +1,4 @@
-"""Orphaned files: what killed processes left behind, and copies that were kept; ``doctor`` and ``clean`` list them.
+"""Orphaned files of killed processes, and copies that were kept; ``doctor`` and ``clean`` list them.
 
 All files that this tool writes besides its results are covered.  The next command that writes to the same folder
 removes most of them.  A file or folder that a living process has locked is never listed.
@@ -39,6 +39,8 @@ _OLD_S = 3600.0  # an unfinished file in a cache folder that is older has been a
 # Named shared memory of torch, Python's multiprocessing and MPICH.
 _SHARED = re.compile(r"torch_\d+_\d+.*|psm_[0-9a-f]+|sem\.mp-\w+|mpich_sh(ar_tmp|m_)\w+")
 _BEGUN = ("dlio_torch.json", "config.yaml", "sources.yaml", "environment.json", "state.json", "events", "checkpoints")
+KIND = "orphaned files"
+"""Name of orphaned files in the lines of ``doctor`` and ``clean``."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class OrphanFiles:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{len(self.paths)} {self.kind}, first {self.paths[0]}; {self.remedy}"
+        return f"{len(self.paths)} {self.kind}, the first is {self.paths[0]}; {self.remedy}"
 
 
 def find(config: Config, *, shared: Path = locked_folder.SHARED_MEMORY, cwd: Path | None = None) -> list[OrphanFiles]:
-    """Orphans in the folders of a configuration, and those of this user on this machine.
+    """Finds orphaned files in the folders of a configuration, and orphaned files of this user on this machine.
 
     Args:
         config: names the folders.
@@ -74,16 +76,28 @@ def find(config: Config, *, shared: Path = locked_folder.SHARED_MEMORY, cwd: Pat
     temporary = [file for file in unfinished_results(runs) if file.parent not in killed]
     copies, folders = _left_copies(config), locked_folder.orphans(Path(tempfile.gettempdir()))
     groups = (
-        ("unfinished files of a generation that was killed", _parts(data), "the next generation removes them"),
-        ("runs that were killed", killed, f"`report` shows what they recorded; {clean}"),
-        ("unfinished files of results", temporary, "writing these results again, or `clean`, removes them"),
-        ("studies that were killed", _unfinished_studies(studies(runs)), "go on with them: --resume DIR"),
-        ("folders of copies of runs that were killed", copies, "the next run with stage.dir removes them"),
-        ("copies that were kept (stage.keep)", list(kept(stages(config, here))), clean),
+        (
+            "unfinished files of data generation that was killed",
+            _parts(data),
+            "the next generation of the data set removes them",
+        ),
+        ("runs that were killed", killed, f"`report` shows their recordings; {clean}"),
+        ("unfinished result files", temporary, "`clean` removes them, and so does writing these results again"),
+        ("studies that were killed", _unfinished_studies(studies(runs)), "continue a study with --resume DIR"),
+        ("folders of staged copies of runs that were killed", copies, "the next run with stage.dir removes them"),
+        ("staged copies that were kept (stage.keep=true)", list(kept(stages(config, here))), clean),
         ("temporary folders of processes that were killed", folders, "`clean` removes them"),
         ("unfinished files in the cache", old_temporary(), "`clean` removes them"),
-        ("sockets of worker processes that were killed", _sockets(), "no process uses them: rm -r them"),
-        ("segments of shared memory that no process uses", _segments(shared), "rm them, unless another program does"),
+        (
+            "folders of sockets of worker processes that were killed",
+            _sockets(),
+            "no process uses them; remove them with rm -r",
+        ),
+        (
+            "segments of shared memory that no process uses",
+            _segments(shared),
+            "remove them with rm, unless another program uses them",
+        ),
     )
     return [OrphanFiles(kind, tuple(paths), remedy) for kind, paths, remedy in groups if paths]
 
@@ -94,7 +108,7 @@ def run_folders(runs: Path) -> list[Path]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run directory: a finished one, or one that a killed run had just begun."""
+    """Whether a folder is a run directory, of a finished run or of a run that was killed early."""
     if (path / "elastic.json").is_file() or all(
         (path / name).is_file() for name in ("config.yaml", "environment.json")
     ):
@@ -143,7 +157,7 @@ def entries(folder: Path, prefix: str = "") -> list[Path]:
 
 
 def stages(config: Config, here: Path) -> list[Path]:
-    """Folders of copies on this node: that of the configuration, and those of the recipe's runs."""
+    """Folders of staged copies on this node: of the configuration, and of earlier runs of the recipe."""
     folders: dict[Path, None] = {}
     configs: Iterable[Path] = (here / config.output.root / folder_name(config.recipe)).glob("*/config.yaml")
     for text in (config.stage.dir, *map(_stage_of, configs)):
@@ -154,7 +168,7 @@ def stages(config: Config, here: Path) -> list[Path]:
 
 
 def kept(folders: Iterable[Path], recipe: str | None = None) -> Iterator[Path]:
-    """Copies in these folders that were kept (``stage.keep``)."""
+    """Staged copies in ``folders`` that were kept (``stage.keep``)."""
     for folder in folders:
         for mark in sorted(folder.glob(f"{locked_folder.PREFIX}*{KEPT}")):
             copies = mark.with_name(mark.name.removesuffix(KEPT))
@@ -204,14 +218,14 @@ def _was_killed(run: Path) -> bool:
 
 
 def _is_old(path: Path) -> bool:
-    """Whether it has not changed for a minute; a newer one may still be written."""
+    """Whether a file has not changed for a minute; a newer file may still be written."""
     with contextlib.suppress(OSError):
         return time.time() - path.stat().st_mtime > 60
     return False
 
 
 def _unfinished_studies(studies: list[Path]) -> list[Path]:
-    """Studies without a table; only SIGKILL ends a study before it writes its table."""
+    """Studies without a table, which were killed: only SIGKILL ends a study before it writes its table."""
     return [path for path in studies if not (path / "table.csv").exists() and not is_held(path / ".lock")]
 
 
@@ -247,7 +261,7 @@ def _json(path: Path) -> Any:
 
 
 def _sockets() -> list[Path]:
-    """Folders of sockets of Python's multiprocessing in which no socket is bound any more."""
+    """Folders of Python's multiprocessing whose sockets no process uses any more."""
     try:
         bound = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -257,7 +271,7 @@ def _sockets() -> list[Path]:
 
 
 def _segments(shared: Path) -> list[Path]:
-    """Shared memory of this user, made by libraries, that no process has mapped."""
+    """Segments of shared memory of this user that libraries made and no process has mapped."""
     segments = [path for path in sorted(shared.glob("*")) if _SHARED.fullmatch(path.name) and _is_mine(path)]
     if not segments:
         return []

@@ -1,4 +1,4 @@
-"""Kills by the kernel's out-of-memory killer: its counters before and after a process was lost.
+"""Kills by the kernel's out-of-memory killer, from its counters before and after a process was lost.
 
 The counters are ``oom_kill`` of the control group's ``memory.events`` (version 2) or ``memory.oom_control`` (version
 1), and of the whole machine in ``/proc/vmstat`` (Documentation/admin-guide/cgroup-v2.rst).
@@ -38,17 +38,20 @@ class OomKills:
         now = OomKills.now(root)
         if self.group is not None and now.group is not None and now.group > self.group:
             return (
-                f"the kernel's out-of-memory killer has killed {now.group - self.group} process(es) of this control "
-                "group meanwhile: its memory limit was reached"
+                f"the kernel's out-of-memory killer has killed {now.group - self.group} process(es) of this "
+                "control group during the run: the group's memory limit was reached"
             )
         if self.machine is not None and now.machine is not None:
             if now.machine > self.machine:
                 return (
-                    f"the kernel's out-of-memory killer has killed {now.machine - self.machine} process(es) of this "
-                    "machine meanwhile"
+                    f"the kernel's out-of-memory killer has killed {now.machine - self.machine} process(es) of "
+                    "this machine during the run"
                 )
-            return "the kernel's out-of-memory killer has killed nothing meanwhile: another process sent the signal"
-        return "the kernel does not show whether its out-of-memory killer did it"
+            return (
+                "the kernel's out-of-memory killer has killed no process during the run: another process sent the "
+                "signal"
+            )
+        return "the kernel does not show whether its out-of-memory killer killed the process"
 
 
 def _count(path: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""Exit of the parent: a process ends when the process that started it ends, for whatever reason.
+"""Exit of the parent: a process ends when the process that started it ends for any reason.
 
 Run as a program, ``python parent_exit.py PARENT COMMAND...`` becomes COMMAND, which gets SIGTERM when its parent ends.
 It imports the standard library alone and takes some milliseconds.
@@ -72,7 +72,7 @@ def on_parent_exit(parent: int, action: Callable[[], object]) -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> int:
-    """Replace this process by ``arguments[1:]``; returns only if the parent, ``arguments[0]``, has ended already."""
+    """Replace this process by the command ``arguments[1:]``; returns if its parent ``arguments[0]`` has ended."""
     die_with_parent(signal.SIGTERM)
     if os.getppid() != int(arguments[0]):
         return 128 + signal.SIGTERM

@@ -21,11 +21,11 @@ import psutil
 from dlio_torch.environment.private_names import resource_tracker_pid
 
 ERROR_PREFIX = "dlio_torch: error: "
-"""Start of the line that says why a run failed, as on the command line."""
+"""Start of the line on the standard error that says why a run failed."""
 
 
 def run_bounded(work: Callable[[], object], timeout_s: float) -> None:
-    """Run ``work`` in a thread of its own; return when it is done, after ``timeout_s`` seconds at the latest."""
+    """Run ``work`` in a new thread; return when the work is done, or after ``timeout_s`` seconds."""
     thread = threading.Thread(target=work, name="dlio_torch-bounded", daemon=True)
     thread.start()
     thread.join(timeout_s)
@@ -57,7 +57,7 @@ def end_children(grace_s: float = 0.3) -> None:
 
 
 def kill_descendants(pid: int, spared: int = 0) -> None:
-    """Kill all descendants of a process (SIGKILL), whatever sessions they are in, but the process ``spared``."""
+    """Kill (SIGKILL) all descendants of a process, also those in other sessions, except the process ``spared``."""
     with suppress(psutil.Error):
         for child in psutil.Process(pid).children(recursive=True):
             if child.pid != spared:

@@ -1,4 +1,4 @@
-"""Activity of readers: one clause about what loader workers or reader threads do, for the line about a late batch."""
+"""Activity of readers: a clause that says what loader workers or reader threads do, for the line about a late batch."""
 
 from __future__ import annotations
 

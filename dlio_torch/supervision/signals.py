@@ -18,13 +18,13 @@ from types import FrameType
 from typing import NoReturn
 
 CLEANUP_S = 5.0
-"""Seconds for the clean-up that the first signal began, before a further signal cuts it short."""
+"""Seconds that the clean-up after the first signal may take before a further signal ends the process."""
 EXIT_HANDLERS_S = 15.0
 """Seconds for the exit handlers and threads of a program that a signal has ended."""
 
 
 class SignalReceived(KeyboardInterrupt):
-    """SIGINT, or the base of the other signals; unwinds the stack as Python's own interrupt does.
+    """Exception for SIGINT, and base class for the other signals; unwinds the stack as Python's own interrupt does.
 
     Attributes:
         exit_code: of the process: 128 plus the number of the signal.
@@ -59,7 +59,7 @@ def kind_of(interrupt: KeyboardInterrupt) -> type[SignalReceived]:
 
 @contextlib.contextmanager
 def raising(*, until_exit: bool = False) -> Iterator[None]:
-    """Signals raise :class:`SignalReceived` in the body; only in this process, and only in its main thread.
+    """Context manager in which signals raise :class:`SignalReceived`, only in the main thread of this process.
 
     Args:
         until_exit: after a signal has ended the body, ignore further signals: the program is about to end.
@@ -84,7 +84,7 @@ def raising(*, until_exit: bool = False) -> Iterator[None]:
             _end_at_once(_KINDS[number].exit_code)
 
     def on_unraisable(error: sys.UnraisableHookArgs) -> None:
-        """A destructor swallows exceptions: if it has swallowed a signal's, send the signal again."""
+        """Hook for exceptions that a destructor swallowed: sends a swallowed signal again."""
         nonlocal first
         if not isinstance(error.exc_value, SignalReceived) or os.getpid() != owner:
             previous_hook(error)
@@ -114,7 +114,7 @@ def raising(*, until_exit: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Signals wait until the body is done, and are delivered then.
+    """Context manager that delays signals until its body is done.
 
     An exception while workers are started or ended would lose track of those that run, and
     torch's half-made iterator prints a traceback when it is collected.  A worker that is forked in the body
@@ -149,7 +149,7 @@ def deferred() -> Iterator[None]:
 
 
 def exit_program(exit_code: int) -> NoReturn:
-    """End a program that a signal has ended: its exit handlers run, then it ends with this code.
+    """End a program after a signal: run the exit handlers, then end the process with this code.
 
     Python itself would end by SIGINT if the interrupt came at certain places, and destructors of libraries print
     tracebacks of an interrupt.

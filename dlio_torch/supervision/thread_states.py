@@ -21,8 +21,8 @@ _READS = {
 }  # fmt: skip
 _OPENS = {"x86_64": {2: 0, 257: 1, 4: 0, 6: 0, 262: 1, 332: 1}, "aarch64": {56: 1, 79: 1, 291: 1}}
 _STATES = {
-    "D": "blocked in the kernel, where no signal reaches it",
-    "T": "stopped by a signal (SIGSTOP); SIGCONT lets it go on",
+    "D": "blocked in the kernel and not reachable by signals",
+    "T": "stopped by a signal (SIGSTOP); SIGCONT continues the process",
     "t": "stopped by a debugger",
     "Z": "dead",
     "R": "running",
@@ -52,7 +52,7 @@ class ThreadState:
 
     @property
     def is_informative(self) -> bool:
-        """Whether it shows more than that the thread waits for other threads."""
+        """Whether the state shows more than that the thread waits for other threads."""
         return bool(self.file) or self.state in "DTtZ"
 
     def __str__(self) -> str:

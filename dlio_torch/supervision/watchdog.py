@@ -19,7 +19,7 @@ from dlio_torch.syserrors import say
 
 _POLL_S = 1.0
 DescribeWait = Callable[[], tuple[str, str]]
-"""Names what is waited for, and describes the threads or processes that should deliver it (may be empty)."""
+"""Returns the name of the awaited item, and a description (may be empty) of the threads or processes to deliver it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class WatchdogSettings:
 
 
 NO_WATCHDOG = WatchdogSettings()
-"""Waits are not watched."""
+"""Settings under which waits are not watched."""
 
 
 class Watchdog:

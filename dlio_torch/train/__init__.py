@@ -1,1 +1,1 @@
-"""The training loop and what it records."""
+"""The training loop and its records: step times, positions, checkpoints."""

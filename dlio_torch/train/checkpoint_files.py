@@ -48,7 +48,9 @@ def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
     files: list[CheckpointFile] = []
     for i, file in enumerate(config.files):
         if file.name in [other.name for other in files]:
-            raise ConfigError(f"checkpoint.files[{i}].name={file.name!r} occurs twice", hint="use another name")
+            raise ConfigError(
+                f"checkpoint.files[{i}].name={file.name!r} occurs twice", hint="give the files different names"
+            )
         files.append(
             CheckpointFile(file.name, file.bytes, min(file.write_bytes or file.bytes, file.bytes, LARGEST_CALL))
         )
@@ -76,7 +78,7 @@ def cannot_write(path: Path, size: int, error: Exception) -> DlioError:
     try:
         free = f"{format_size(shutil.disk_usage(path.parent).free)} are free"
     except OSError:
-        free = "its folder cannot be reached"
+        free = "the free space of its folder is unknown"
     return refused(
         f"checkpoint file {path} cannot be written (it needs {format_size(size)}, {free})",
         system_error(error, path.parent, size),

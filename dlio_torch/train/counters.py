@@ -8,7 +8,7 @@ from dlio_torch.iotrace.recorder.io_counters import IoCounters, io_counters
 
 
 def tree_counters(*, begins: bool = False) -> IoCounters | None:
-    """Sum of the counters of this process and its descendants; ``None`` if the kernel has none.
+    """Returns the sum of the counters of this process and its descendants; ``None`` if the kernel has no counters.
 
     When a process has ended, the kernel adds its counters to its parent's, so the sum over the living processes
     includes loader workers that have ended.

@@ -1,4 +1,4 @@
-"""Checksum of the order in which samples were used; every run takes it.
+"""Checksum of the order in which samples were used; every run computes this checksum.
 
 It is the CRC-32 (zlib's) of the sample numbers of an epoch as little-endian int64, in global order: step by step, in
 each step rank by rank.  It never depends on the engine or on prefetching.  Whether it depends on the number of loader

@@ -1,4 +1,4 @@
-"""Positions of a training at its checkpoints, from which another run can go on with the next sample.
+"""Positions of a training at its checkpoints, from which another run can continue with the next sample.
 
 ``position.rank<r>.json`` in the run directory has one entry for each checkpoint that a rank keeps: epoch, step,
 evaluations so far, and the order and data that they belong to.  An entry is written when all files of the checkpoint
@@ -39,7 +39,7 @@ class TrainingPosition:
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """Order and data that positions belong to; in another order they have no meaning.
+    """Sample order and data set to which positions belong; in another order, positions have no meaning.
 
     Attributes:
         world_size: number of ranks.
@@ -87,7 +87,9 @@ class SavedPositions:
             with renamed(temporary_name(self.path), self.path) as temporary:
                 temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
         except OSError as error:
-            raise refused(f"{self.path} cannot be written", error, elsewhere="set output.root") from error
+            raise refused(
+                f"{self.path} cannot be written", error, elsewhere="set output.root to a writable file system"
+            ) from error
 
 
 def read(path: Path) -> SavedPositions | None:
@@ -99,28 +101,30 @@ def read(path: Path) -> SavedPositions | None:
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != VERSION:
-            raise ValueError(f"its version is {content['version']}, this program reads {VERSION}")
+            raise ValueError(f"the file has version {content['version']}, this program reads version {VERSION}")
         identity = RunIdentity(**content["identity"])
         places = {int(step): TrainingPosition(**place) for step, place in content["checkpoints"].items()}
         _check(identity, places)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="start without train.resume") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}", hint="start the run without train.resume"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged: {error}", hint="start without train.resume") from error
+        raise DataError(f"{path} is damaged: {error}", hint="start the run without train.resume") from error
     return SavedPositions(path, identity, places)
 
 
 def _check(identity: RunIdentity, places: dict[int, TrainingPosition]) -> None:
     numbers = (identity.world_size, identity.savers, identity.steps)
     if not all(type(number) is int and number > 0 for number in numbers) or identity.savers > identity.world_size:
-        raise ValueError("its ranks or steps are not positive numbers")
+        raise ValueError("the number of ranks or steps is not positive")
     if not isinstance(identity.order, str) or not isinstance(identity.data, str):
-        raise ValueError("its order or data are not text")
+        raise ValueError("the order or the data set is not text")
     for step, place in places.items():
         values = (place.epoch, place.step, place.evaluations, place.eval_steps)
         if not all(type(value) is int and value >= 0 for value in values) or place.step > identity.steps:
-            raise ValueError(f"the position of step {step} is not one of this order")
+            raise ValueError(f"the position of step {step} does not exist in this sample order")
         if (place.epoch - 1) * identity.steps + place.step != step:
-            raise ValueError(f"the position of step {step} is that of another step")
+            raise ValueError(f"the position of step {step} belongs to another step")

@@ -15,7 +15,7 @@ from dlio_torch.train.order import OrderPart
 from dlio_torch.train.steps import Steps
 
 Seen = npt.NDArray[np.int64]
-"""Numbers of the delivered samples, in their order."""
+"""Sample numbers in the order of delivery."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class EpochFigures:
 
 
 class EpochLog(Iterable[EpochFigures]):
-    """Figures of many epochs in about a hundred bytes each.
+    """Figures of many epochs, stored in about a hundred bytes per epoch.
 
     Numbers are doubles, exact up to 2**53; a missing one is NaN.
     """

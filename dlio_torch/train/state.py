@@ -17,7 +17,7 @@ _WIDTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 def make_state(state_bytes: int, file_name: str) -> dict[str, Any]:
-    """A state whose ``torch.save`` file of that name has ``state_bytes``, within 1 % from 64 KiB on.
+    """Makes a state whose ``torch.save`` file has ``state_bytes``, within 1 % from 64 KiB on.
 
     Returns:
         ``{"model": {name: parameter}, "optimizer": {"state": {i: {step, exp_avg, exp_avg_sq}},

@@ -194,7 +194,7 @@ class StepLog:
             except OSError as error:
                 raise _cannot_read_back(self.path, error.strerror or str(error)) from error
             if not block:
-                raise _cannot_read_back(self.path, f"it ends after {offset} of {end} bytes")
+                raise _cannot_read_back(self.path, f"the file ends after {offset} of {end} bytes")
             yield block
             offset += len(block)
 
@@ -212,11 +212,11 @@ class StepLog:
         return not self._failed
 
     def _fail(self, error: OSError | DlioError) -> None:
-        """Go on without the files."""
+        """Report that step times cannot be written, and continue without the files."""
         if not self._failed:
             self._failed = True
             line = error if isinstance(error, DlioError) else _cannot_write(self.path, error)
-            warn(f"{line}; the run goes on, and a run that is killed now loses its step times")
+            warn(f"{line}; the run continues, but if the run is killed, the step times are lost")
 
 
 def journal_of(path: Path) -> Path:
@@ -258,7 +258,9 @@ def read_steps(path: Path | str) -> dict[int, Steps]:
         path = journal_of(path)
         return _read_journal(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="the run did not get that far") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}", hint="the run ended before it wrote this file; repeat the run"
+        ) from error
     except (KeyError, ValueError, OverflowError, csv.Error, struct.error) as error:
         raise DataError(f"{path} is damaged: {error}", hint="repeat the run") from error
 
@@ -275,7 +277,7 @@ def _read_csv(path: Path) -> dict[int, Steps]:
         rows: Iterator[list[str]] = csv.reader(line for line in file if line.endswith("\n"))
         columns = tuple(next(rows, []))
         if columns not in (_COLUMNS, _COLUMNS_BEFORE_COPY):
-            raise ValueError(f"its columns are {list(columns)}")
+            raise ValueError(f"the columns are {list(columns)}")
         if columns != _COLUMNS:
             column = _COLUMNS.index("copy_s")
             rows = ([*row[:column], "0", *row[column:]] for row in rows)
@@ -292,7 +294,7 @@ def _read_journal(path: Path) -> dict[int, Steps]:
         return {}
     magic, rank = _HEADER.unpack_from(content)
     if magic != _MAGIC:
-        raise ValueError("it is not a journal of steps")
+        raise ValueError("the file is not a journal of steps")
     body = content[_HEADER.size :]
     whole = len(body) - len(body) % STEP_DTYPE.itemsize
     return {rank: np.frombuffer(body[:whole], dtype=STEP_DTYPE)}
@@ -305,10 +307,13 @@ def _nanoseconds(text: str) -> int:
 
 
 def _cannot_write(path: Path, error: OSError) -> DlioError:
-    return refused(f"step times cannot be written to {path}", error, elsewhere="set output.root")
+    return refused(
+        f"step times cannot be written to {path}", error, elsewhere="set output.root to a writable file system"
+    )
 
 
 def _cannot_read_back(path: Path, why: str) -> RunFailed:
     return RunFailed(
-        f"step times cannot be read back from {journal_of(path)}: {why}", hint="leave the run directory alone meanwhile"
+        f"step times cannot be read back from {journal_of(path)}: {why}",
+        hint="do not change the run directory during the run",
     )

@@ -1,4 +1,4 @@
-"""The files that TensorFlow's ``Saver`` and ``CheckpointSaverHook`` write, by the calls that they make.
+"""Writes the files of TensorFlow's ``Saver`` and ``CheckpointSaverHook`` with the same write calls.
 
 Sources, all of tensorflow/tensorflow: python/training/saver.py (``Saver.save``, ``_AddShardedSaveOpsForV2``),
 core/util/tensor_bundle/tensor_bundle.cc (``BundleWriter``, ``FileOutputBuffer``, ``MergeBundles``),
@@ -52,7 +52,7 @@ class TensorFlowSaver:
         self._events: StdioFile | None = None
 
     def names(self, step: int) -> list[Path]:
-        """The three files of a checkpoint: variables, index and graph."""
+        """Names of the three files of a checkpoint: variables, index and graph."""
         prefix = self._prefix(step)
         return [Path(f"{prefix}{suffix}") for suffix in (".data-00000-of-00001", ".index", ".meta")]
 
@@ -180,7 +180,7 @@ class TensorFlowSaver:
     # --- small files ---
 
     def _state_text(self, steps: list[int]) -> Octets:
-        """The text of the file ``checkpoint``."""
+        """Returns the text of the file ``checkpoint``, which lists the kept checkpoints."""
         paths = [os.fspath(self._prefix(step).absolute()) for step in steps]
         lines = [f'model_checkpoint_path: "{paths[-1]}"', *(f'all_model_checkpoint_paths: "{path}"' for path in paths)]
         return np.frombuffer("".join(line + "\n" for line in lines).encode(), np.uint8)
@@ -207,7 +207,7 @@ class TensorFlowSaver:
         return written
 
     def _piece(self, size: int) -> Octets:
-        """Bytes for one fwrite, from another offset of the content each time: equal blocks could be stored once."""
+        """Bytes for one fwrite, each from a new offset of the content: storage may deduplicate equal blocks."""
         shift = self._calls * 997 % _SHIFTS
         self._calls += 1
         return self._content[shift : shift + size]

@@ -24,7 +24,7 @@ def needs_gpu(config: Config) -> bool:
     options = [option for option, used in uses.items() if used]
     if options and not torch.cuda.is_available():
         raise PreconditionError(
-            f"{options[0]} needs a GPU, and torch finds none here",
+            f"{options[0]} needs a GPU, and torch finds none on this machine",
             hint=f"leave {' and '.join(options)} out, or use a torch built for this machine's GPU",
         )
     return bool(options)

@@ -1,4 +1,4 @@
-"""Parts of a rank's trainer: stages of a step, instruments, start of the loop, hooks."""
+"""Parts of a rank's trainer: stages of a step, instruments, start position, hooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Stages:
-    """Stages of a step.
+    """Stages that every step passes: fetch, copy, compute, allreduce, checkpoint.
 
     Attributes:
         loader: training batches.
@@ -55,7 +55,7 @@ class Instruments:
 
 @dataclass(frozen=True)
 class LoopStart:
-    """Start of the loop.
+    """Position at which the training loop starts.
 
     Attributes:
         first: epoch to begin with (from 1), and its steps that are done; the loader begins there, too.  If all steps
@@ -72,7 +72,7 @@ class LoopStart:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions that the loop calls.
+    """Functions that the training loop calls.
 
     Attributes:
         samples_seen: called after each epoch with its number and the numbers of its samples; raises if a sample came

@@ -39,10 +39,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
             "hdf5",
             ("write", "/train/.train", errno.ENOSPC, 2),
             3,
-            r"\.h5 could not be written: No space.*; free space, or",
+            r"\.h5 could not be written: No space.*; free space on the file system, or",
         ),
         ("hdf5", ("open", ".part", errno.EACCES), 3, "cannot be written to .*: Permission denied; get the permissions"),
-        ("csv", ("write", "/train/.train", errno.EIO), 1, r"\.csv could not be written: Input/output error; look at"),
+        ("csv", ("write", "/train/.train", errno.EIO), 1, r"\.csv could not be written: Input/output error; check the"),
         ("npz", ("rename", "/train/train", errno.EDQUOT), 3, r"\.npz could not be written: Disk quota exceeded; free"),
         ("npz", ("open", "/train/.train", errno.EMFILE), 3, "Too many open files; raise the limit of open files"),
         ("parquet", ("fsync", "/train/.train", errno.EIO), 1, r"\.parquet could not be written: Input/output error"),
@@ -66,7 +66,10 @@ def test_a_library_meets_a_full_disk(dataset: str, server: FaultServer, tmp_path
     mounts = [{"at": str(tmp_path / "small"), "options": "size=150k"}]
     (ended,) = server.run(tmp_path, *what, mounts=mounts, patch=[ROOMY])
     check(
-        ended, 3, "could not be written: No space left on device; free space, or choose another dataset.root; finished"
+        ended,
+        3,
+        "could not be written: No space left on device; free space on the file system, or choose "
+        "another dataset.root; finished",
     )
 
 
@@ -170,7 +173,12 @@ def test_what_cannot_be_written_costs_nobody_the_figures(
             3,
             "checkpoint file .* cannot be written .*: Disk quota",
         ),
-        (CHECKPOINT, ("fsync", "/checkpoints", errno.EIO, 2), 1, "checkpoints.* Input/output error; look at the file"),
+        (
+            CHECKPOINT,
+            ("fsync", "/checkpoints", errno.EIO, 2),
+            1,
+            "checkpoints.* Input/output error; check the file system",
+        ),
         (
             ["stage.dir=local"],
             ("write,sendfile", "local/", errno.ENOSPC, 2),
@@ -183,7 +191,12 @@ def test_what_cannot_be_written_costs_nobody_the_figures(
             1,
             "could not be copied to stage.dir=local .*: Input/output",
         ),
-        ([], ("mkdir", "/run", errno.EROFS), 3, "output.dir=.* cannot be made: Read-only file system; have it mounted"),
+        (
+            [],
+            ("mkdir", "/run", errno.EROFS),
+            3,
+            "output.dir=.* cannot be made: Read-only file system; have the file system mounted",
+        ),
     ],
 )
 def test_writing_beside_the_results(
@@ -222,7 +235,9 @@ Trainer._record = remove
 """
     (ended,) = server.run(tmp_path, *BASE, patch=[patch])
     check(
-        ended, 0, "warning: step times cannot be written to .*: No such file or directory; another program removed it"
+        ended,
+        0,
+        "warning: step times cannot be written to .*: No such file or directory; another program removed the file",
     )
     assert "throughput" in ended.out
 

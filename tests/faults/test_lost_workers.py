@@ -67,7 +67,10 @@ def test_the_kernel_kills_a_worker_for_its_memory(server: FaultServer, group: Pa
     (ended,) = server.run(tmp_path, *BASE, *SAMPLES_OF_100_MIB, *WORKERS, patch=[enter, unforeseen])
     killer = r"the kernel's out-of-memory killer has killed \d process\(es\) of this control group meanwhile"
     check(
-        ended, 1, rf"a loader worker died: .*\(pid \d+\) is killed by signal: Killed \({killer}: its memory limit was"
+        ended,
+        1,
+        rf"a loader worker died: .*\(pid \d+\) is killed by signal: Killed \({killer}: the group's "
+        rf"memory limit was",
     )
     assert segments(ended) == []
     state = run_state.read(tmp_path / "run/state.json")
@@ -122,7 +125,7 @@ def test_a_worker_that_somebody_has_stopped_is_named(server: FaultServer, tmp_pa
     stop = rule("read", "/train_0000002", "stop", times=1)
     options = ("dataset=npz", *WORKERS, "loader.timeout_s=10")
     (ended,) = server.run(tmp_path, *BASE, *options, faults=[stop])
-    worker = r"worker \d \(pid \d+\) is stopped by a signal \(SIGSTOP\); SIGCONT lets it go on"
+    worker = r"worker \d \(pid \d+\) is stopped by a signal \(SIGSTOP\); SIGCONT continues the process"
     check(ended, 1, f"no batch came from the loader workers for 10 s: {worker}")
     assert re.search(f"dlio_torch: waiting for the batch of step \\d of epoch 1 for \\d+ s: {worker}", ended.err)
 

@@ -87,4 +87,6 @@ def test_nothing_is_said_to_be_removed_that_never_was(key: str, capsys: pytest.C
 def test_what_was_removed_is_said_to_be(tmp_path: Path) -> None:
     gone = tmp_path / "gone" / "file"
     error = FileNotFoundError(errno.ENOENT, "No such file or directory", str(gone))
-    assert "another program removed it" in str(refused("it cannot be written", error, elsewhere="set output.root"))
+    assert "another program removed the file" in str(
+        refused("it cannot be written", error, elsewhere="set output.root")
+    )

@@ -119,7 +119,7 @@ def test_files_that_users_have_put_there_stay_and_are_named(tmp_path: Path) -> N
     named = kept(lines)
     for path in mine:
         assert str(path) in named or str(path.parent) in named
-    assert named[str(tmp_path / "data" / "mine-1.part")] == "not a folder"
+    assert named[str(tmp_path / "data" / "mine-1.part")] == "the path is not a folder"
     assert "not on the list" in named[str(ended.events / "plot.py")]
     assert "has no marker dlio_torch.json" in kept(go(tmp_path))[str(made)]
 
@@ -155,7 +155,7 @@ def test_folders_that_prove_nothing_stay(tmp_path: Path) -> None:
         folder("mine-old", {"recipe": "mine"}): "rm -r",
         folder("mine-copy", text): f"of a folder named '{made.name}'",
         marked("mine-other", marker="x"): "is not a marker that dlio_torch wrote",
-        marked("mine-run", kind="run"): "of a run",
+        marked("mine-run", kind="run"): "belongs to a run",
         marked("mine-number", files=[1]): "damaged",
         marked("mine-above", files=["train/*", "../mine-photos/train/train_0000000.npy"]): "leads out of the folder",
         marked("mine-root", files=["/etc/passwd"]): "leads out of the folder",
@@ -294,7 +294,7 @@ def test_a_real_mount_stays(tmp_path: Path) -> None:
         [*bind, *words], cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert f"kept      {made}/train: a mount point\n" in done.stdout
+    assert f"{'kept':<14} {made}/train: a mount point\n" in done.stdout
     assert (far / "train_0000000.npy").exists()
     assert not (made / "dlio_torch.json").exists()
     assert len(list((made / "train").iterdir())) == 2  # what the mount hid
@@ -308,7 +308,7 @@ def test_names_of_files_that_have_others_free_nothing(tmp_path: Path) -> None:
     os.link(file, copy)
     assert plan(CONFIG, tmp_path).size_bytes == size - len(content)
     lines = go(tmp_path)
-    assert any("1 have another hard link elsewhere, which stays" in line for line in lines)
+    assert any("1 of the files have another hard link, which stays" in line for line in lines)
     assert not made.exists()
     assert copy.read_bytes() == content
 
@@ -337,8 +337,8 @@ def test_what_a_process_uses_stays(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         named = kept(go(tmp_path))
     assert named == {
-        str(made): "a process is writing it",
-        str(going.path): f"the run goes on (process {os.getpid()})",
+        str(made): "a process is writing to the folder",
+        str(going.path): f"the run is still running (process {os.getpid()})",
     }
     run_state.end(going.state, failed=False)
     assert kept(go(tmp_path)) == {}
@@ -355,7 +355,7 @@ def test_studies_go_with_their_trials_and_what_users_put_there_stays(tmp_path: P
         store.data_log(1).touch()
         for name in ("table.csv", "trials.parquet", "headspace.json", "tune.json"):
             (place / name).touch()
-        assert kept(go(tmp_path)) == {str(place): "a process is writing it"}
+        assert kept(go(tmp_path)) == {str(place): "a process is writing to the folder"}
     mine = [place / "notes.md", place / "trials" / "my.log", place / "trials" / "mine", trial / "events" / "x"]
     for path in mine:
         path.touch()
@@ -365,7 +365,7 @@ def test_studies_go_with_their_trials_and_what_users_put_there_stays(tmp_path: P
 
 def test_recordings_of_programs_stay(tmp_path: Path) -> None:
     made = RunDir.create(tmp_path / "runs", "trace", kind="recording")
-    assert kept(go(tmp_path, Config(recipe="trace")))[str(made.path)] == "it is the folder of a recording"
+    assert kept(go(tmp_path, Config(recipe="trace")))[str(made.path)] == "the folder belongs to a recording"
 
 
 def test_of_jobs_the_script_and_the_log_that_it_names_go(
@@ -384,7 +384,7 @@ def test_of_jobs_the_script_and_the_log_that_it_names_go(
     assert cli.main(["clean", "recipe=minimal", "--yes"]) == 0
     assert sorted(runs.iterdir()) == sorted(foreign)
     said = capsys.readouterr().out
-    assert all(f"kept      {path}: " in said for path in foreign)
+    assert all(f"{'kept':<14} {path}: " in said for path in foreign)
 
 
 def test_dataset_path_is_never_removed(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_dataset_path_is_never_removed(tmp_path: Path) -> None:
     for path in (f"data/{name}", f"data/{name}/train/train_0000000.npy", str(made)):
         lines = go(tmp_path, Config(recipe="mine", dataset=DatasetConfig(path=path)))
         assert made.exists()
-        assert any("holds dataset.path" in line for line in lines)
+        assert any("contains dataset.path" in line for line in lines)
 
 
 def test_other_roots_are_searched(tmp_path: Path) -> None:

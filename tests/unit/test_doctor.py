@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_is_bad(tmp_path: Path, capsys: pytest.C
     assert cli.main(["doctor", "recipe=minimal", "dataset.root=file/data", "--json"]) == 3
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert checks["data folder"]["verdict"] == "bad"
-    assert "file is no folder" in checks["data folder"]["text"]
+    assert "file is not a folder" in checks["data folder"]["text"]
     assert checks["run folder"]["verdict"] == "ok"
 
 
@@ -94,7 +94,7 @@ def test_what_a_killed_generation_left_is_noted(tmp_path: Path, capsys: pytest.C
     assert cli.main(["doctor", "--json"]) == 0
     left = [check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "orphaned files"]
     assert {check["verdict"] for check in left} == {"note"}
-    assert any(check["text"].startswith("1 unfinished files of a generation that was killed") for check in left)
+    assert any(check["text"].startswith("1 unfinished files of data generation that was killed") for check in left)
 
 
 def test_a_self_test_that_fails_is_bad() -> None:
@@ -113,7 +113,7 @@ def test_a_self_test_says_in_one_line_why_it_failed(tmp_path: Path) -> None:
 
 def test_a_self_test_that_hangs_is_ended_with_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_PATIENCE_S", 4)
-    assert doctor._measure(tmp_path / "run", 2, 60.0, 1000) == "no result after 4 s"
+    assert doctor._measure(tmp_path / "run", 2, 60.0, 1000) == "the self-test gave no result within 4 s"
     left = [process for process in psutil.process_iter() if f"output.dir={tmp_path}/run" in _arguments(process)]
     assert psutil.wait_procs(left, timeout=5)[1] == []
 

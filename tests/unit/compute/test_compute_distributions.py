@@ -84,7 +84,7 @@ def test_negative_step_is_refused():
         ((0.0, 0.1, "normal"), "needs a mean"),
         ((1.0, 0.6, "uniform"), r"to 0\.57735 at most"),
         ((1.0, 1.1, "exponential"), "to 1 at most"),
-        ((-1.0, 0.0, "constant"), r"compute\.step_s=-1\.0 is not a time"),
+        ((-1.0, 0.0, "constant"), r"compute\.step_s=-1\.0 is not a valid time"),
         ((1.0, float("nan"), "normal"), r"compute\.stdev_s=nan"),
         ((1.0, 0.1, "cauchy"), "use one of constant, normal"),
     ],

@@ -203,7 +203,7 @@ def test_running_out_of_memory_is_no_bug(
     assert cli.main(["ls"]) == 1
     line = capsys.readouterr().err
     assert "error: not enough memory (" in line
-    assert f"{said}; take smaller batches" in line
+    assert f"{said}; use smaller batches" in line
     assert "bug" not in line
 
 
@@ -217,4 +217,4 @@ def test_a_limit_of_memory_is_named() -> None:
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert line.startswith("dlio_torch: error: not enough memory (")
-    assert "the limit of a process is 400000 KiB (ulimit -v); raise it" in line
+    assert "the limit of a process is 400000 KiB (ulimit -v); raise the limit" in line

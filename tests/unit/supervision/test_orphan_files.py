@@ -199,7 +199,7 @@ def test_clean_removes_studies_copies_and_runs_that_had_just_begun(tmp_path: Pat
         "dlio_torch-yours-1-01234567.kept",
     ]
     old = far / "dlio_torch-old-1-01234567"
-    assert any(line.startswith(f"kept      {old}: ") and f"rm -r {old} {old}.kept" in line for line in lines)
+    assert any(line.startswith(f"{'kept':<14} {old}: ") and f"rm -r {old} {old}.kept" in line for line in lines)
 
 
 def test_a_run_that_is_just_being_made_is_not_called_killed(tmp_path: Path) -> None:

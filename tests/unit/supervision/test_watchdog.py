@@ -67,10 +67,10 @@ def counts(root: Path, group: int | None, machine: int | None) -> Path:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ((1, 5), (3, 7), "out-of-memory killer has killed 2 process(es) of this control group meanwhile"),
-        ((1, 5), (1, 6), "killed 1 process(es) of this machine meanwhile"),
-        ((1, 5), (1, 5), "has killed nothing meanwhile: another process sent the signal"),
-        ((None, None), (None, None), "the kernel does not show whether its out-of-memory killer did it"),
+        ((1, 5), (3, 7), "out-of-memory killer has killed 2 process(es) of this control group during the run"),
+        ((1, 5), (1, 6), "killed 1 process(es) of this machine during the run"),
+        ((1, 5), (1, 5), "has killed no process during the run: another process sent the signal"),
+        ((None, None), (None, None), "the kernel does not show whether its out-of-memory killer killed the process"),
     ],
 )
 def test_what_the_kernel_counted(
@@ -142,9 +142,17 @@ def test_a_long_wait_is_named_and_given_up(capfd: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("error", "kind", "line"),
     [
-        (OSError(errno.EDQUOT, "x"), PreconditionError, "x: Disk quota exceeded; free space, or have the quota raised"),
-        (OSError(errno.EIO, "x"), RunFailed, "x: Input/output error; look at the file system (dmesg), or elsewhere"),
-        (RuntimeError("it (errno = 28) broke"), PreconditionError, "x: No space left on device; free space, or"),
+        (
+            OSError(errno.EDQUOT, "x"),
+            PreconditionError,
+            "x: Disk quota exceeded; free space on the file system, or have the quota raised",
+        ),
+        (OSError(errno.EIO, "x"), RunFailed, "x: Input/output error; check the file system (dmesg), or elsewhere"),
+        (
+            RuntimeError("it (errno = 28) broke"),
+            PreconditionError,
+            "x: No space left on device; free space on the file system, or",
+        ),
         (RuntimeError("NetCDF: HDF error"), RunFailed, "x: NetCDF: HDF error; elsewhere"),
     ],
 )
