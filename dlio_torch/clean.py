@@ -258,7 +258,7 @@ def clean(
         except OSError as error:
             raise RunFailed(
                 f"clean: cannot remove {error.filename or item.path}: {error.strerror}",
-                hint="check the permissions of {error.filename or item.path}",
+                hint=f"check the permissions of {error.filename or item.path}",
             ) from None
         except NotOwned as error:
             say(harmless(f"{'kept':<{_COLUMN}} {item.path}: {error}"))  # it was changed meanwhile

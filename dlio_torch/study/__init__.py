@@ -1,1 +1,1 @@
-"""Studies: many runs of one recipe, each in a process of its own, put side by side."""
+"""Studies: many runs of one recipe, each in its own process, and their comparison."""

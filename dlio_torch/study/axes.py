@@ -24,7 +24,7 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.units import SIZE_UNITS, TIME_UNITS
 
 MOST_VALUES = 1000
-"""Longest axis: a longer one is a slip of the pen."""
+"""Largest number of values of an axis; a longer list is taken for a typing mistake."""
 
 _N = r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2})?"
 _U = r"[A-Za-zµμ]*"
@@ -37,7 +37,7 @@ _DECIMAL = ("kB", "MB", "GB", "TB", "PB")
 
 
 def expand(key: str, text: str, source: str = "command line") -> tuple[str, ...]:
-    """The values that ``text`` stands for, at least one.
+    """Expands ``text`` to the values of an axis, at least one.
 
     Args:
         key: what they are values of, for messages.
@@ -53,28 +53,30 @@ def expand(key: str, text: str, source: str = "command line") -> tuple[str, ...]
 
     items = _split(text)
     if items is None:
-        raise wrong("a bracket or a quote is not closed", "close it, or put the whole value in quotes")
+        raise wrong(
+            "a bracket or a quote is not closed", "close the bracket or quote, or put the whole value in quotes"
+        )
     values: list[str] = []
     for item in items:
         if len(items) > 1 and not item:
-            raise wrong("an empty value between commas", "remove the comma, or write null")
+            raise wrong("there is an empty value between commas", "remove one comma, or write null as the value")
         if _BEGIN.match(item):
             try:
                 values += _range(item, MOST_VALUES)
             except ValueError as error:
-                raise wrong(f"{item}: {error}", "write 0..8, 0..16:4 or 64KiB..4MiB:x2") from None
+                raise wrong(f"{item}: {error}", "write a range as 0..8, 0..16:4 or 64KiB..4MiB:x2") from None
         else:
             values.append(_unquoted(item))
         if len(values) > MOST_VALUES:
-            raise wrong(f"more than {MOST_VALUES} values", "take a larger step")
+            raise wrong(f"the range has more than {MOST_VALUES} values", "choose a larger step")
     for i, value in enumerate(values):
         if value in values[:i]:
-            raise wrong(f"{value} appears twice", "keep one; repeats=3 repeats every point")
+            raise wrong(f"{value} appears twice", "list every value once; to repeat every point, set repeats=3")
     return tuple(values)
 
 
 def magnitude(text: str) -> float | None:
-    """The number in a value: bytes of a size, seconds of a duration; ``None`` for a word."""
+    """Returns the number in a value: bytes of a size, seconds of a duration; ``None`` for a word."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -83,7 +85,7 @@ def magnitude(text: str) -> float | None:
 
 
 def _split(text: str) -> list[str] | None:
-    """The parts between commas that nothing protects; ``None`` where a bracket or quote stays open."""
+    """Splits at commas outside of brackets and quotes; ``None`` if a bracket or quote is not closed."""
     if "," not in text:
         return [text.strip()] if text.strip() else [text]
     parts: list[str] = [""]
@@ -129,7 +131,7 @@ def _range(text: str, most: int) -> list[str]:
     """
     match = _RANGE.fullmatch(text)
     if match is None:
-        raise ValueError("not a range")
+        raise ValueError("this is not a range")
     low, low_unit, high, high_unit, times, step, step_unit = match.groups()
     if times and step_unit:
         raise ValueError("a factor has no unit")
@@ -141,17 +143,17 @@ def _range(text: str, most: int) -> list[str]:
         if number is not None and (Fraction(number) or name):  # zero needs no unit
             kinds.add(unit[0])
     if len(kinds) > 1:
-        raise ValueError("both ends and the step need a unit of one kind")
+        raise ValueError("both ends and the step of a range need units of the same kind")
     kind = next(iter(kinds), "")
     first, last = (_scaled(low, low_unit), _scaled(high, high_unit))
     whole = kind == "" and first.denominator == last.denominator == 1
     if step is None and not whole:
-        raise ValueError("a step or a factor is needed")
+        raise ValueError("the range needs a step or a factor")
     by = _scaled(step, step_unit) if step is not None else Fraction(1)
     if by <= 0 or (times and by <= 1):
         raise ValueError("a factor must be above 1" if times else "a step must be above 0")
     if times and min(first, last) <= 0:
-        raise ValueError("a factor never reaches 0")
+        raise ValueError("a range with a factor cannot start at 0 or below")
     names = [unit for unit in (low_unit, high_unit, step_unit) if unit]
     return [_written(value, kind, names) for value in _steps(first, last, by, bool(times), most)]
 
@@ -173,7 +175,7 @@ def _steps(first: Fraction, last: Fraction, by: Fraction, times: bool, most: int
 
 
 def _written(value: Fraction, kind: str, units: list[str]) -> str:
-    """A number with the largest unit in which it is whole; in the first unit that was written otherwise."""
+    """Formats a number with the largest unit in which it is whole, or else with the first unit of the range."""
     if not value:
         return "0"
     if kind == "size":
@@ -195,7 +197,7 @@ def _by_unit(value: Fraction, name: str) -> Fraction:
 
 
 def _decimal(value: Fraction) -> str:
-    """Plain digits; a fraction that has no end (8/3) is cut after 12."""
+    """Formats a number in plain digits; an infinite fraction (8/3) is cut after 12 digits."""
     if value.denominator == 1:
         return str(value.numerator)
     number = Context(prec=12).divide(Decimal(value.numerator), Decimal(value.denominator))
@@ -203,7 +205,7 @@ def _decimal(value: Fraction) -> str:
 
 
 def configured(tree: Any, key: str) -> Any:
-    """The value at a dotted key of a configuration as plain data (numbers index lists).
+    """Returns the value at a dotted key of a configuration as plain data (numbers index lists).
 
     Raises:
         KeyError: there is none.

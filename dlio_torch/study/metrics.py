@@ -1,4 +1,4 @@
-"""The figures of a trial in words: name, unit, direction, and how each is computed."""
+"""Descriptions of the figures of a trial: name, unit, better direction and definition."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DEVICE_SHARE = Metric(
     "bytes from the device",
     "share",
     "neither",
-    "of the bytes that read calls returned, those that the device delivered, at the most; all ranks",
+    "bytes that the device delivered / bytes that read calls returned, at most 1; all ranks",
 )
 STORAGE_RATE = Metric(
     "storage.bytes_per_s",
@@ -72,7 +72,7 @@ STORAGE_SHARE = Metric(
 )
 CPU = Metric("trial.cpu_s", "CPU time of a run", "s", "lower", "user and system time of all processes of a run")
 METRICS = (THROUGHPUT, AU, FETCH, STEP, RATE, DEVICE_SHARE, STORAGE_RATE, STORAGE_LIMIT, STORAGE_SHARE)
-"""Metrics on the page of a sweep that names no others; metrics that no trial has are left out."""
+"""Metrics on the page of a sweep that names none; metrics that no trial has are left out."""
 
 _OTHERS = (
     ELAPSED,
@@ -103,7 +103,7 @@ _KNOWN = {item.key: item for item in (*METRICS, *_OTHERS)}
 
 
 def metric(name: str) -> Metric:
-    """The metric of a dotted name of ``summary.json``; one that is not known is called by its name."""
+    """Returns the metric for a dotted name of ``summary.json``; an unknown metric gets this name as its label."""
     known = _KNOWN.get(name)
     return Metric(name, name, _unit(name), "neither", "") if known is None else known
 

@@ -10,16 +10,16 @@ from typing import Any, Literal
 from dlio_torch.config.compose import split_argument
 
 NOT_APPLICABLE = "-"
-"""Value of an axis that has no meaning at a point (``loader.prefetch_factor`` without workers)."""
+"""Value of an axis at a point at which the option has no meaning (``loader.prefetch_factor`` without workers)."""
 RANKS = "ranks"
-"""Key of the axis that is no option of a run: the number of processes that a launcher starts."""
+"""Key of the axis for the number of ranks, which is no option of a run: a launcher starts the ranks."""
 OBJECTIVE = "train.samples_per_s"
 """Figure by which points are ranked if a study names none."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One quantity that varies.
+    """An option, or the number of ranks, that varies in a study, with its values.
 
     Attributes:
         key: a dotted option (``loader.num_workers``), a group whose fragments are chosen (``dataset``), ``ranks``, or
@@ -37,7 +37,7 @@ class Axis:
     default: str | None = None
 
     def arguments(self, value: str) -> tuple[str, ...]:
-        """Arguments of a run for ``value``; none for the number of ranks and for a value that is not applicable."""
+        """Arguments of a run for ``value``; empty for the number of ranks and for a value without meaning."""
         if value == NOT_APPLICABLE or self.key == RANKS:
             return ()
         return (f"{self.key}={value}",) if self.settings is None else self.settings[value]
@@ -85,7 +85,7 @@ class Study:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for studies that may share a directory: trials of one are trials of the other."""
+        """Identity of the study: two studies with the same identity can share a directory and its trials."""
         axes = [(axis.key, axis.values, None if axis.settings is None else dict(axis.settings)) for axis in self.axes]
         return self.settings, axes, self.ranks
 
@@ -110,7 +110,7 @@ class Point:
 
     @property
     def label(self) -> str:
-        """The values in one line."""
+        """The values of the point in one line."""
         return " ".join(f"{key}={value}" for key, value in self.values if value != NOT_APPLICABLE) or "as configured"
 
 
@@ -152,21 +152,21 @@ class Trial:
 
     @property
     def failed(self) -> bool:
-        """Whether it left no figures."""
+        """Whether the trial failed and left no figures."""
         return self.status == "failed"
 
     @property
     def wall_s(self) -> float | None:
-        """Seconds from its start to its end; ``None``: not measured."""
+        """Seconds from the start to the end of the trial; ``None``: not measured."""
         return self.figures.get("trial.wall_s")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns the trial as plain data."""
         return {**asdict(self), "values": dict(self.values)}
 
     @classmethod
     def from_json(cls, data: Any) -> Trial:
-        """The trial of :meth:`to_json`.
+        """Restores a trial from the data of :meth:`to_json`.
 
         Raises:
             ValueError: the data are not those of a trial.
@@ -184,12 +184,12 @@ class Trial:
                 }
             )
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"no trial: {error}") from None
+            raise ValueError(f"this is not a trial: {error}") from None
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """The next trial.
+    """The next trial of a study, proposed by a strategy.
 
     Attributes:
         point: the point to run.
@@ -202,7 +202,7 @@ class Proposal:
     reason: str = ""
 
     def failed(self, exit_code: int, error: str) -> Trial:
-        """The trial, failed before it could start."""
+        """Returns the trial as failed before its start."""
         point = self.point
         return Trial(
             point.settings, point.number, self.repeat, point.values, point.ranks, "failed", exit_code, error=error
@@ -210,14 +210,14 @@ class Proposal:
 
 
 def grid(study: Study) -> list[Point]:
-    """Every combination of the values of all axes, the first axis slowest."""
+    """Yields every combination of the values of all axes; the first axis changes slowest."""
     keys = [axis.key for axis in study.axes]
     combinations = itertools.product(*(axis.values for axis in study.axes))
     return [point_at(study, i, tuple(zip(keys, values, strict=True))) for i, values in enumerate(combinations, 1)]
 
 
 def point_at(study: Study, number: int, values: tuple[tuple[str, str], ...]) -> Point:
-    """The point with these values, one for each axis of the study."""
+    """Returns the point with these values, one value for each axis of the study."""
     settings = list(study.settings)
     for axis, (_, value) in zip(study.axes, values, strict=True):
         settings += axis.arguments(value)
@@ -225,7 +225,7 @@ def point_at(study: Study, number: int, values: tuple[tuple[str, str], ...]) -> 
 
 
 def last_of_each(settings: Sequence[str]) -> tuple[str, ...]:
-    """The last argument of each key."""
+    """Keeps only the last argument of each key."""
     arguments: dict[str, str] = {}
     for argument in settings:
         key = split_argument(argument)[0]

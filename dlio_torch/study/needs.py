@@ -25,9 +25,9 @@ from dlio_torch.study.resolve import Resolved
 from dlio_torch.units import format_size
 
 START_S = 4.0
-"""Seconds that a process takes to start torch and to end, about: for estimates only."""
+"""Approximate seconds that a process takes to start torch and to end, for estimates."""
 WARM_S = 0.5
-"""Seconds that a run takes beside its training if it starts warm, about: for estimates only."""
+"""Approximate seconds that a warm start takes in addition to the training, for estimates."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class StudyNeeds:
-    """Needs of points.
+    """Resources that the points of a study need.
 
     Attributes:
         data: the data sets that are generated, in the order of the points.
@@ -70,7 +70,7 @@ class StudyNeeds:
     notes: tuple[str, ...] = ()
 
     def at_least_s(self, repeats: int, fresh: Collection[int]) -> float:
-        """Seconds that all runs take at the least: emulated compute, and starting.
+        """Minimum seconds that all runs take: emulated compute, and starting of processes.
 
         Args:
             repeats: runs of each point.
@@ -82,7 +82,7 @@ class StudyNeeds:
 
 
 def needs(resolved: Sequence[Resolved], *, cwd: Path | None = None) -> StudyNeeds:
-    """Look at formats, files and steps of every point.
+    """Determine the needs from formats, files and steps of every point.
 
     Args:
         resolved: the points.
@@ -96,7 +96,7 @@ def needs(resolved: Sequence[Resolved], *, cwd: Path | None = None) -> StudyNeed
 
 
 def require_space(required: StudyNeeds, runs: Path) -> None:
-    """Raise unless what is missing fits, together with the checkpoints of one run.
+    """Raise an error unless the missing data and the checkpoints of one run fit on the file system.
 
     Args:
         required: what the points need.
@@ -118,8 +118,8 @@ def require_space(required: StudyNeeds, runs: Path) -> None:
         if total > free:
             largest = max(parts, key=lambda part: part[1])[0]
             raise PreconditionError(
-                f"the points of the study need {format_size(total)} (most of it in {largest}) and the file system has "
-                f"{format_size(free)} left",
+                f"the points of the study need {format_size(total)} (most of it in {largest}) but the file "
+                f"system has only {format_size(free)} left",
                 hint="choose another dataset.root, fewer values of the axes that change the data, or a smaller scale",
             )
 
@@ -133,7 +133,7 @@ def _existing(path: Path) -> Path:
 
 @dataclass
 class _Survey:
-    """Looks at each data set once, however many points read it."""
+    """Inspects each data set once, even if many points read the data set."""
 
     cwd: Path
     sizes: dict[Path, float] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class _Survey:
                 raise ConfigError(f"point {resolved_point.point.label}: {error.message}", hint=error.hint) from None
             except PreconditionError as error:
                 failed.append(error)
-                notes.append(f"will fail: {resolved_point.point.label}: {error}")
+                notes.append(f"will fail: point {resolved_point.point.label}: {error}")
                 continue
             compute[resolved_point.point.number] = seconds
             checkpoints = max(checkpoints, kept)
@@ -166,7 +166,7 @@ class _Survey:
         return StudyNeeds(data, checkpoints, compute, tuple(notes))
 
     def point(self, resolved: Resolved) -> tuple[Config, Path | None, float, float]:
-        """Configuration, folder of generated data, seconds of compute and bytes of checkpoints of a point."""
+        """Returns configuration, folder of generated data, seconds of compute and bytes of checkpoints of a point."""
         config, ranks = resolved.composed.config, resolved.point.ranks
         if config.dataset.path is None:
             config = replace(config, dataset=replace(config.dataset, root=str(self.cwd / config.dataset.root)))

@@ -1,4 +1,4 @@
-"""One run of the emulator in a process of its own: how it ended, and what it used."""
+"""Runs the emulator in a new process; records how the run ended and the resources that it used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dlio_torch.supervision import parent_exit
 from dlio_torch.units import format_duration
 
 TIMED_OUT = 124
-"""Exit code of a run that took too long, as timeout(1) gives it."""
+"""Exit code of a run that exceeded its time limit, as timeout(1) returns."""
 
 _POLL_S = 0.05
 _PATIENCE_S = 10.0  # for a run that was asked to end
@@ -32,7 +32,7 @@ _ERROR = re.compile(r"dlio_torch: (?:rank \d+: )?(?:error: )?(.+)")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.
+    """End of a run: exit code, error and resource usage.
 
     Attributes:
         exit_code: of the process; 128 + n where signal n killed it, 124 where it took too long.
@@ -50,7 +50,7 @@ class Ended:
 
 
 class Usage(NamedTuple):
-    """Exit code (negative: the signal), CPU seconds and largest resident set of a process and what it waited for."""
+    """Exit code (negative: the signal), CPU seconds and largest resident set of a process and its awaited children."""
 
     code: int
     cpu_s: float = 0.0
@@ -58,27 +58,27 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(cls, status: int, cpu_s: float, peak_rss_bytes: int | None) -> Usage:
-        """The usage that belongs to a status of wait4(2)."""
+        """Returns the usage for a status of wait4(2)."""
         return cls(os.waitstatus_to_exitcode(status), cpu_s, peak_rss_bytes)
 
 
 class RunProcess(Protocol):
-    """A process that was started; ``pid`` is its number."""
+    """Protocol of a started process with the process id ``pid``."""
 
     pid: int
 
     def wait(self, seconds: float) -> Usage | None:
-        """Its end, or ``None`` if that does not come within so many seconds; after the end always the same."""
+        """Wait for the end; returns ``None`` after ``seconds``.  After the end, every call returns the same usage."""
 
 
 def emulator(arguments: Sequence[str], ranks: int = 1) -> list[str]:
-    """The command that runs ``python -m dlio_torch arguments`` on so many ranks of this host."""
+    """Returns the command that runs ``python -m dlio_torch arguments`` with ``ranks`` ranks on this host."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     return [sys.executable, *launcher, "-m", "dlio_torch", *arguments]
 
 
 def run_process(command: Sequence[str], log: Path, *, timeout_s: float, cwd: Path | None = None) -> Ended:
-    """Run ``command`` and wait for its end; what it prints goes to ``log``.
+    """Run ``command`` and wait for its end; its output is written to ``log``.
 
     It ends with this process, even if that is killed.  It has a session of its own, so that an interrupt at the
     terminal reaches this process alone, which passes it on.
@@ -132,14 +132,14 @@ def supervise(process: RunProcess, log: Path, *, start: float, timeout_s: float)
         raise
     wall = time.monotonic() - start
     if timed_out:
-        reason, code = f"took longer than {format_duration(timeout_s)}", TIMED_OUT
+        reason, code = f"the run took longer than its time limit, {format_duration(timeout_s)}", TIMED_OUT
     else:
         reason, code = _error(log, usage.code) if usage.code else "", usage.code
     return Ended(code if code >= 0 else 128 - code, reason, wall, usage.cpu_s, usage.peak_rss_bytes)
 
 
 def new_log(log: Path) -> IO[bytes]:
-    """An empty file for the output of a run, in a folder that is made.
+    """Open an empty file for the output of a run; makes its folder.
 
     Raises:
         PreconditionError: it cannot be written.
@@ -150,12 +150,12 @@ def new_log(log: Path) -> IO[bytes]:
 
 
 def ending_with_this(command: Sequence[str]) -> list[str]:
-    """The command that runs ``command`` and ends with the process that starts it."""
+    """Returns a command that runs ``command`` and ends when the starting process ends."""
     return [sys.executable, "-I", parent_exit.__file__, str(os.getpid()), *command]
 
 
 def environment() -> dict[str, str]:
-    """Variables of this process, and the place that this package was imported from, where that is no installation."""
+    """Returns the environment variables for a run; includes this package's folder if the package is not installed."""
     variables = dict(os.environ)
     home = Path(dlio_torch.__file__).resolve().parent.parent
     if home.name not in ("site-packages", "dist-packages"):
@@ -177,7 +177,9 @@ def _startable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise PreconditionError(f"a run cannot be started: {error}", hint="see the folder of the study") from error
+        raise PreconditionError(
+            f"a run cannot be started: {error}", hint="check the logs in the folder of the study"
+        ) from error
 
 
 class _Child:
@@ -208,13 +210,13 @@ class _Child:
 
 
 def _peak_rss_bytes() -> int:
-    """Largest resident set that this program has had (not getrusage(2): what was inherited is part of its figure)."""
+    """Largest resident set of this program in bytes, from /proc: the figure of getrusage(2) includes the parent's."""
     status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def _end(process: RunProcess) -> Usage:
-    """Interrupt a run as Ctrl-C does; kill what is left of it and of its children after a while."""
+    """Interrupt a run as Ctrl-C does; after a while, kill the remaining processes."""
     if (usage := process.wait(0)) is not None:
         return usage
     family = _family(process.pid)
@@ -233,7 +235,7 @@ def _end(process: RunProcess) -> Usage:
 
 
 def _family(pid: int) -> list[psutil.Process]:
-    """A process and all its descendants; those of torchrun are in sessions of their own."""
+    """Returns a process and all its descendants; torchrun starts its ranks in other sessions."""
     try:
         leader = psutil.Process(pid)
         return [leader, *leader.children(recursive=True)]
@@ -248,7 +250,7 @@ def _error(log: Path, code: int) -> str:
         match = _ERROR.fullmatch(line)
         if match:
             return match.group(1)
-    last = lines[-1] if lines else "it said nothing"
+    last = lines[-1] if lines else "the run printed no message"
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         return f"killed by {name}: {last}"

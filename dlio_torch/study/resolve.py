@@ -1,4 +1,4 @@
-"""The configuration of every point, before anything runs: what is wrong anywhere is found here.
+"""Composes the configuration of every point before the first run, so that every mistake is found at once.
 
 Some combinations of a grid make no sense although each value does: ``loader.prefetch_factor=2,8`` with
 ``loader.num_workers=0,1``.  Where a point becomes possible when an axis is left out of it, it is run once without
@@ -47,7 +47,7 @@ class Resolved:
 
 
 def resolve_point(point: Point, *, cwd: Path | None = None) -> Resolved:
-    """The configuration of one point.
+    """Compose the configuration of one point.
 
     Raises:
         ConfigError: it is wrong; the message begins with the point's values.
@@ -59,12 +59,12 @@ def resolve_point(point: Point, *, cwd: Path | None = None) -> Resolved:
 
 
 def digest(config: Config, ranks: int) -> str:
-    """A few letters that change with the configuration of a run, whatever it came from."""
+    """Returns a short digest of the configuration of a run."""
     return hashlib.sha256(f"ranks: {ranks}\n{to_yaml(config)}".encode()).hexdigest()[:12]
 
 
 def resolve(study: Study, *, cwd: Path | None = None) -> tuple[list[Resolved], list[str]]:
-    """The points of a study that can be run, numbered from 1, and what was left out, one line each.
+    """Returns the points of a study that can be run, numbered from 1, and a line about each omitted point.
 
     Raises:
         ConfigError: a value that cannot be used at any point; the message names the first such point's values.  Or
@@ -95,16 +95,18 @@ def resolve(study: Study, *, cwd: Path | None = None) -> tuple[list[Resolved], l
             raise _named(point, reason)
     if not good:
         reason = bad[0][1]
-        raise ConfigError(f"no point is left: {reason.message}", hint=reason.hint)
+        raise ConfigError(f"no point of the study can be run: {reason.message}", hint=reason.hint)
     for values, replaced in absent.items():
         keys = ", ".join(key for key, value in values if value == NOT_APPLICABLE)
-        notes.append(f"{keys} means nothing with {good[values].point.label}: one point instead of {len(replaced)}")
+        notes.append(
+            f"{keys} has no meaning with {good[values].point.label}: one point replaces {len(replaced)} points"
+        )
     order = sorted(good.values(), key=lambda resolved: resolved.point.number)
     return [replace(item, point=replace(item.point, number=i)) for i, item in enumerate(order, 1)], notes
 
 
 def _without_axis(study: Study, point: Point, usable: set[tuple[str, str]], cwd: Path | None) -> Resolved | None:
-    """The point without those of its axes whose value stands in its way, as few as possible."""
+    """Removes as few axes as possible from a point, until it can be run."""
     removable = [
         i
         for i, (pair, axis) in enumerate(zip(point.values, study.axes, strict=True))
@@ -137,7 +139,7 @@ def _named(point: Point, error: ConfigError) -> ConfigError:
 
 
 def _from_file(error: ConfigError, point: Point, written: Mapping[str, str]) -> ConfigError:
-    """``error`` with the lines of the study file as the source of what is written there."""
+    """Replaces the source of settings in ``error`` by their lines in the study file."""
     message = error.message
     for argument in point.settings:
         if argument in written:
@@ -149,7 +151,7 @@ def _from_file(error: ConfigError, point: Point, written: Mapping[str, str]) -> 
 
 
 def differing(resolved: Sequence[Resolved], digests: Mapping[int, str]) -> list[Point]:
-    """Points whose configuration is no longer what it was when the study began."""
+    """Returns the points whose configuration has changed since the study began."""
     return [
         resolved_point.point
         for resolved_point in resolved
@@ -158,14 +160,14 @@ def differing(resolved: Sequence[Resolved], digests: Mapping[int, str]) -> list[
 
 
 def scale_lines(resolved: Sequence[Resolved]) -> tuple[str, ...]:
-    """Changes of the scale to all points or to some, as a single run says them, and their effect on figures."""
+    """Returns lines on the changes of the scale to the points, and on their effect on figures."""
     result = Counter(note for resolved_point in resolved for note in resolved_point.composed.notes)
     lines = [
         note if count == len(resolved) else f"{note}, {count} of {len(resolved)} points"
         for note, count in result.items()
     ]
     if len(lines) > _MOST_LINES:
-        lines[_MOST_LINES - 1 :] = [f"and {len(lines) - _MOST_LINES + 1} more, see show"]
+        lines[_MOST_LINES - 1 :] = [f"and {len(lines) - _MOST_LINES + 1} more changes; the verb show lists them"]
     factors = sorted(
         {
             resolved_point.composed.config.scale.compute

@@ -1,4 +1,4 @@
-"""The runner of a study: runs the trials that a strategy proposes, one at a time, each in processes of its own."""
+"""Runner of a study: runs the trials that a strategy proposes, one at a time, each in new processes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Runner:
     # --- data sets -------------------------------------------------------------------------------
 
     def _write_data(self, proposal: Proposal, trials: list[Trial]) -> bool:
-        """Write the data sets that pending trials read; returns whether all of them could be written."""
+        """Generate the data sets that pending trials read; returns whether all could be written."""
         pending = {item.point.number: item for item in (proposal, *reversed(self.strategy.pending(trials)))}
         for data in self.needs.data:
             readers = [pending[number] for number in data.points if number in pending]
@@ -84,7 +84,7 @@ class Runner:
         return True
 
     def _write(self, data: DataSet, readers: Sequence[Proposal], trials: list[Trial]) -> bool:
-        """Write one data set: by the points whose data are the whole of it, if these are among its readers."""
+        """Generate one data set, from the points that need the whole data set if there are any."""
         writers = [reader for reader in readers if reader.point.number in data.makers] or readers
         writers = [writer for writer in writers if (data.folder, writer.point.number) not in self._written]
         if not writers or (len(data.makers) == 1 and (data.folder, data.makers[0]) in self._written):
@@ -98,7 +98,7 @@ class Runner:
             ended = generate_data(point.settings, log, ranks=point.ranks, cwd=self.store.cwd)
             if ended.exit_code:
                 if self.strategy.requires_data:
-                    raise RunFailed(f"the data cannot be written: {ended.error}", hint=f"see {log}")
+                    raise RunFailed(f"the data cannot be written: {ended.error}", hint=f"see the log {log}")
                 self.say(f"data: failed (exit code {ended.exit_code}): {ended.error}")
                 lost = [reader.failed(ended.exit_code, f"data: {ended.error}") for reader in readers]
                 trials += [self.store.append(trial) for trial in lost]
@@ -138,7 +138,7 @@ class Runner:
 
 
 def figures_text(trial: Trial) -> str:
-    """Throughput, utilisation and duration of a finished trial."""
+    """Formats throughput, utilisation and duration of a finished trial."""
     rate, utilisation = trial.figures.get("train.samples_per_s"), trial.figures.get("au.mean")
     parts = [] if rate is None else [f"{rate:.4g} samples/s"]
     parts += [] if utilisation is None else [f"au {100 * utilisation:.1f} %"]

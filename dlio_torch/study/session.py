@@ -1,4 +1,4 @@
-"""Begins, resumes and reports a study, whatever its strategy."""
+"""Begins, resumes and reports a study with any strategy."""
 
 from __future__ import annotations
 
@@ -71,21 +71,21 @@ def resume(directory: Path, prepare: Callable[[Store], Strategy], flags: Collect
 
 
 def _require_same(store: Store, strategy: Strategy) -> None:
-    """Raise unless a directory holds the study of a strategy.
+    """Raise an error unless a directory contains the study of a strategy.
 
     Raises:
         PreconditionError: it holds another study, or its configuration has changed.
     """
     if strategy.study.identity != store.study.identity:
         raise PreconditionError(
-            f"{store.path} holds a {strategy.noun} of other settings or axes",
-            hint=f"choose a new folder, or --resume {store.path}",
+            f"{store.path} contains a {strategy.noun} with other settings or axes",
+            hint=f"choose a new folder with output=, or continue that study with --resume {store.path}",
         )
     changed = differing(strategy.resolved, store.digests)
     if changed or len(strategy.resolved) != len(store.digests):
         count = f"{len(strategy.resolved)} points instead of {len(store.digests)}"
         raise PreconditionError(
-            f"the configuration is not the one that the {strategy.noun} in {store.path} began with: "
+            f"the configuration has changed since the {strategy.noun} in {store.path} began: "
             f"{changed[0].label if changed else count}",
             hint=f"restore the recipe, the fragments and the machine, or begin a new {strategy.noun}",
         )
@@ -128,7 +128,7 @@ def _write(runner: Runner, trials: Sequence[Trial], flags: Collection[str] | Non
         write_study(page, store.report)
         report = f"Report: {store.report}"
     except MissingPackageError as error:
-        report = f"report.html is left out: {error}"
+        report = f"report.html was not written: {error}"
     if flags is None:
         return result
     for note in notes:
@@ -154,7 +154,10 @@ def write_page(directory: Path, target: Path | None = None) -> Path:
     if any((directory / name).is_file() for name in ("tune.json", "headspace.json")):
         page = directory / "report.html"
         if not page.is_file():
-            raise DataError(f"{page} does not exist", hint="give the study's command again with output= its folder")
+            raise DataError(
+                f"{page} does not exist",
+                hint="repeat the command of the study with output= and the folder of the study",
+            )
         if target is not None:
             with replaced(target) as file:
                 file.write(page.read_bytes())

@@ -1,4 +1,4 @@
-"""The directory of a study: the only module that knows file names inside it.
+"""Directory of a study, and the names of its files, which no other module knows.
 
 ``<output.root>/sweeps/<name>/<time>/`` holds::
 
@@ -51,7 +51,7 @@ _FILES = (
 
 
 def is_study(path: Path) -> bool:
-    """Whether a folder holds a study, begun or finished."""
+    """Whether a folder contains a study, begun or finished."""
     try:
         return (path.expanduser() / STUDY).is_file()
     except (OSError, ValueError, RuntimeError):  # no path at all
@@ -59,7 +59,7 @@ def is_study(path: Path) -> bool:
 
 
 class Store:
-    """A study's directory; one process at a time writes in it.
+    """Directory of a study; one process at a time may write to it.
 
     Use it as a context: ``with Store.open(path) as store``.
 
@@ -92,9 +92,13 @@ class Store:
             place.mkdir(parents=True, exist_ok=True)
             occupied = not is_vacant(place)
         except OSError as error:
-            raise PreconditionError(f"{place} cannot be made: {error.strerror}", hint="choose another folder") from None
+            raise PreconditionError(
+                f"{place} cannot be made: {error.strerror}", hint="choose another folder with output="
+            ) from None
         if occupied:
-            raise PreconditionError(f"{place} is not empty", hint="choose a new folder, or --resume a study")
+            raise PreconditionError(
+                f"{place} is not empty", hint="choose a new folder with output=, or continue a study with --resume"
+            )
         store = cls(place, study, (cwd or Path.cwd()).absolute(), digests or {}, _locked(place))
         try:
             with writing(place):
@@ -109,7 +113,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | str, *, write: bool = True) -> Store:
-        """A study that was begun before.
+        """Open the directory of a study that was begun before.
 
         Args:
             path: its directory.
@@ -121,7 +125,10 @@ class Store:
         """
         place = Path(path).expanduser().absolute()
         if not (place / STUDY).is_file():
-            raise DataError(f"{place} is not the folder of a study: it has no {STUDY}", hint="name a folder of sweeps/")
+            raise DataError(
+                f"{place} is not the folder of a study: the file {STUDY} is missing",
+                hint="name the folder of a study, sweeps/<name>/<time>",
+            )
         with contextlib.ExitStack() as held:
             lock = _locked(place) if write else None
             if lock is not None:
@@ -139,7 +146,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """End the server of warm trials, and let another process use the directory."""
+        """End the server of warm trials, and release the lock on the directory."""
         self.warm.close()
         if self._lock is not None:
             self._lock.close()
@@ -149,7 +156,7 @@ class Store:
 
     @property
     def definition(self) -> Path:
-        """The study file as it was when the study began."""
+        """Copy of the study file from the begin of the study."""
         return self.path / "definition.yaml"
 
     @property
@@ -158,7 +165,7 @@ class Store:
         return self.path / "report.html"
 
     def save(self, study: Study | None = None) -> None:
-        """Write ``study.yaml``, with other repeats, failures or timeout where ``study`` is given."""
+        """Write ``study.yaml``; with ``study``, repeats, failures and timeout are replaced."""
         self.study = study or self.study
         _write(self.path / STUDY, to_yaml(self.study, self.cwd, self.digests))
 
@@ -177,7 +184,7 @@ class Store:
         return [trial for trial, _ in self._read()]
 
     def append(self, trial: Trial) -> Trial:
-        """Record a trial for good; its directory is noted relative to the study's where it lies inside.
+        """Record a trial durably; a directory inside the study's directory is recorded as a relative path.
 
         Raises:
             PreconditionError: the file cannot be written.
@@ -197,12 +204,13 @@ class Store:
                 os.fsync(file.fileno())
         except OSError as error:
             raise PreconditionError(
-                f"{self._trials} cannot be written: {error.strerror}", hint="free space, then --resume the study"
+                f"{self._trials} cannot be written: {error.strerror}",
+                hint="free space on the file system, then continue the study with --resume",
             ) from error
         return trial
 
     def fresh_directory(self, point: int | str, repeat: int) -> Path:
-        """A path for the run directory of a trial: of a half-finished one nothing is left, a failed one stays."""
+        """Returns a path for the run directory of a trial; removes an unfinished directory, keeps a failed one."""
         taken = {trial.directory for trial in self.trials()}
         attempt = 1
         while True:
@@ -214,7 +222,7 @@ class Store:
             attempt += 1
 
     def directory(self, trial: Trial) -> Path | None:
-        """The run directory of a trial; ``None`` where there is none."""
+        """The run directory of a trial; ``None`` if it does not exist."""
         return self.path / trial.directory if trial.directory else None
 
     @property
@@ -222,13 +230,15 @@ class Store:
         return self.path / TRIALS
 
     def _read(self) -> Iterator[tuple[Trial, int]]:
-        """Each trial, and where its line ends in the file."""
+        """Reads each trial, and the offset at which its line ends."""
         try:
             content = self._trials.read_bytes()
         except FileNotFoundError:
             return
         except OSError as error:
-            raise DataError(f"{self._trials} cannot be read: {error.strerror}", hint="check its permissions") from None
+            raise DataError(
+                f"{self._trials} cannot be read: {error.strerror}", hint="check the permissions of the file"
+            ) from None
         end = 0
         lines = content.splitlines(keepends=True)
         for number, line in enumerate(lines, 1):
@@ -238,7 +248,9 @@ class Store:
             try:
                 yield Trial.from_json(json.loads(line)), end
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{self._trials}:{number} is damaged: {error}", hint="remove the line") from None
+                raise DataError(
+                    f"{self._trials}:{number} is damaged: {error}", hint="remove this line from the file"
+                ) from None
 
     # --- data ------------------------------------------------------------------------------------
 
@@ -247,7 +259,7 @@ class Store:
         return self.path / "data" / f"{point:03}.log"
 
     def note_data(self, folder: Path) -> None:
-        """Note that this study writes the data set in ``folder``."""
+        """Record that this study writes the data set in ``folder``."""
         with (self.path / "data.txt").open("a", encoding="utf-8") as file:
             file.write(f"{folder.absolute()}\n")
 
@@ -260,7 +272,7 @@ class Store:
 
 
 def new_directory(root: Path | str, name: str) -> Path:
-    """``<root>/sweeps/<name>/<time>``, made, and no other process's."""
+    """Make a new folder ``<root>/sweeps/<name>/<time>`` that no other process uses."""
     parent = Path(root).expanduser().absolute() / "sweeps" / name
     stamp, number = datetime.now().strftime("%Y%m%d-%H%M%S"), 1
     try:
@@ -278,16 +290,20 @@ def new_directory(root: Path | str, name: str) -> Path:
 
 
 def _locked(place: Path) -> IO[str] | None:
-    """Hold the directory; ``None`` where the file system has no locks."""
+    """Lock the directory; ``None`` if the file system has no locks."""
     try:
         file = (place / ".lock").open("w", encoding="ascii")
     except OSError as error:
-        raise PreconditionError(f"{place} cannot be written: {error.strerror}", hint="choose another folder") from None
+        raise PreconditionError(
+            f"{place} cannot be written: {error.strerror}", hint="choose another folder with output="
+        ) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise PreconditionError(f"another process is running the study in {place}", hint="wait for it") from None
+        raise PreconditionError(
+            f"another process is already running the study in {place}", hint="wait until that process has ended"
+        ) from None
     except OSError:
         file.close()
         return None

@@ -1,4 +1,4 @@
-"""The arguments of a study's verb: ``key=value`` arguments become a study."""
+"""Parses the ``key=value`` arguments of a study's verb to a study."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse(
     environ: Mapping[str, str] | None = None,
     verb: str = "sweep",
 ) -> tuple[Study, str | None]:
-    """The study that ``key=value`` arguments describe, and the directory that ``output=`` names.
+    """Parses ``key=value`` arguments to a study, and to the directory that ``output=`` names.
 
     A key of several values is an axis, one of a single value a setting.  What stands on the command line takes
     the place of what a ``study=`` file says on the same key.
@@ -53,11 +53,13 @@ def parse(
     places = resources.find(cwd or Path.cwd(), os.environ if environ is None else environ)
     base = Definition(axes=()) if "study" not in given else study_file.load(given["study"], places)
     if given.get("output") == "":
-        raise ConfigError("output= (command line): no folder", hint="write output=DIR, or leave it out")
+        raise ConfigError(
+            "output= (command line): the value names no folder", hint="write output=DIR, or leave output= out"
+        )
     if "output.dir" in given:
         raise ConfigError(
-            f"output.dir={given['output.dir']} (command line): each run has a folder of its own",
-            hint="write output=DIR for the folder of the study",
+            f"output.dir={given['output.dir']} (command line): a study chooses the folder of each of its runs itself",
+            hint="set the folder of the study with output=DIR",
         )
     labels = {axis.key: axis for axis in base.axes if axis.settings is not None}
     check_keys(given, verb, labels)
@@ -66,8 +68,9 @@ def parse(
     values = {key: expand(key, text) for key, text in options.items()}
     if len(values.get("scale", ())) > 1 and (base.scales or base.values_by_scale):
         raise ConfigError(
-            f"scale={given['scale']} (command line): a study file has settings of its own for each scale",
-            hint="choose one scale",
+            f"scale={given['scale']} (command line): a study file has different settings for each scale, so "
+            "scale= takes a single value",
+            hint="give scale= one value",
         )
     scale = values["scale"][0] if "scale" in values else DEFAULT_SCALE
     shared = [_STORAGE, *base.settings, *base.scales.get(scale, ())]
@@ -121,8 +124,8 @@ def changed(study: Study, arguments: Sequence[str]) -> Study:
             study = replace(study, failures=_count(key, text))
         else:
             raise ConfigError(
-                f"{argument} (command line): what a study asks cannot be changed while it is resumed",
-                hint="only repeats=, failures=, timeout= and start= can; start another study for the rest",
+                f"{argument} (command line): this setting of a study cannot be changed when the study is resumed",
+                hint="change only repeats=, failures=, timeout= or start=, or begin another study",
             )
     return study
 
@@ -131,14 +134,14 @@ def _chosen(axis: Axis, values: tuple[str, ...], text: str) -> Axis:
     for value in values:
         if axis.settings is not None and value not in axis.settings:
             raise ConfigError(
-                f"{axis.key}={text} (command line): the study has no {value!r}",
-                hint=f"its values are {', '.join(axis.settings)}",
+                f"{axis.key}={text} (command line): this axis of the study file has no value {value!r}",
+                hint=f"choose values of {', '.join(axis.settings)}",
             )
     return replace(axis, values=values)
 
 
 def _without(axis: Axis, keys: set[str]) -> Axis:
-    """A label axis leaves alone what the command line sets."""
+    """Removes from an axis of labels the settings that the command line sets."""
     if axis.settings is None:
         return axis
     kept = {
@@ -154,7 +157,10 @@ def _name(given: Mapping[str, str], base: Definition, values: Mapping[str, tuple
         recipe = values.get("recipe", ("",))
         name = base.name or (Path(recipe[0]).stem if len(recipe) == 1 else "recipes") or "sweep"
     elif not resources.is_name(name):
-        raise ConfigError(f"name={name} (command line): not a usable name", hint="use letters, digits, '_' and '-'")
+        raise ConfigError(
+            f"name={name} (command line): the name of a study becomes a folder name, and this one is not allowed",
+            hint="use only letters, digits, '_' and '-' in the name",
+        )
     return name
 
 
@@ -168,7 +174,8 @@ def _limited(study: Study) -> Study:
     if count > MOST_POINTS:
         sizes = " x ".join(str(len(axis.values)) for axis in study.axes)
         raise ConfigError(
-            f"{sizes} = {count} points (command line): more than {MOST_POINTS}", hint="take fewer values, or tune"
+            f"{sizes} = {count} points (command line): a sweep has at most {MOST_POINTS} points",
+            hint="give fewer values, or search them with the verb tune",
         )
     return study
 
@@ -176,14 +183,17 @@ def _limited(study: Study) -> Study:
 def _count(key: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 6 and 0 < int(text) <= _MOST[key]):
         raise ConfigError(
-            f"{key}={text} (command line): expected a number from 1 to {_MOST[key]}", hint=f"write {key}=3"
+            f"{key}={text} (command line): expected a number from 1 to {_MOST[key]}",
+            hint=f"write a number, for example {key}=3",
         )
     return int(text)
 
 
 def _start(text: str) -> Literal["warm", "fresh"]:
     if text not in ("warm", "fresh"):
-        raise ConfigError(f"start={text} (command line): expected warm or fresh", hint="write start=fresh")
+        raise ConfigError(
+            f"start={text} (command line): expected warm or fresh", hint="write start=warm or start=fresh"
+        )
     return "fresh" if text == "fresh" else "warm"
 
 
@@ -191,9 +201,14 @@ def _timeout(text: str) -> float:
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        raise ConfigError(f"timeout={text} (command line): {error}", hint="write timeout=30min") from None
+        raise ConfigError(
+            f"timeout={text} (command line): {error}", hint="write a duration, for example timeout=30min"
+        ) from None
     if seconds <= 0:
-        raise ConfigError(f"timeout={text} (command line): must be above 0", hint="write timeout=30min")
+        raise ConfigError(
+            f"timeout={text} (command line): the time must be above 0",
+            hint="write a duration, for example timeout=30min",
+        )
     return seconds
 
 
@@ -213,15 +228,21 @@ def check_keys(given: Mapping[str, str], verb: str, labels: Collection[str] = ()
             continue
         problem = f"{key}={text} ({COMMAND_LINE})"
         if verbs := verb_keys.verbs_of(key):
-            raise ConfigError(f"{problem}: not a key of {verb}", hint=f"it belongs to {', '.join(verbs)}")
+            raise ConfigError(
+                f"{problem}: the verb {verb} has no such key",
+                hint=f"use the key with {', '.join(verbs)}, or remove the argument",
+            )
         likely = verb_keys.meant(key, verb) or "".join(nearest(key, list(verb_keys.KEYS[verb]), cutoff=verb_keys.ALIKE))
         if likely:
-            raise ConfigError(f"{problem}: unknown key of {verb}", hint=f"did you mean {likely}? see explain {likely}")
+            raise ConfigError(
+                f"{problem}: neither the verb {verb} nor a run has such a key",
+                hint=f"did you mean {likely}? `explain {likely}` describes this key",
+            )
         raise unknown(tuple(key.split(".")), text, COMMAND_LINE)
 
 
 def refuse_second_axes(pairs: Sequence[tuple[str, str]]) -> None:
-    """A key that is given again takes the place of the first, which must not make an axis disappear.
+    """Refuse a key that is given twice with several values, because the second would replace an axis.
 
     Raises:
         ConfigError: it would.
@@ -230,7 +251,7 @@ def refuse_second_axes(pairs: Sequence[tuple[str, str]]) -> None:
     for key, text in pairs:
         if key in first and max(len(expand(key, item)) for item in (first[key], text)) > 1:
             raise ConfigError(
-                f"{key}={first[key]} and {key}={text} ({COMMAND_LINE}): given twice",
+                f"{key}={first[key]} and {key}={text} ({COMMAND_LINE}): the key is given twice",
                 hint=f"write all values in one argument: {key}=a,b,c",
             )
         first[key] = text

@@ -1,4 +1,4 @@
-"""A study on the terminal: what it is going to do, and what came of it."""
+"""Prints the plan and the result of a study on the terminal."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _MOST_FIGURES = 3
 _MOST_ROWS = 40
 _MOST_VALUES = 12
 _WRAPPED = 11
-"""Letters of a heading from which on it stands in several lines."""
+"""Number of characters from which a heading takes several lines."""
 _MARKS = ("best", "first", "as good")
 """Marks of a point that is best beyond noise, has the best median, does not differ from the best."""
 _MORE = ("train.samples_per_s", "au.mean", "step.fetch_s.mean", "io.device_read_share", "trial.cpu_s")
-"""Shown where a study names fewer figures than fit."""
+"""Figures that are shown if a study names fewer figures than fit."""
 
 
 def estimate(
     study: Study, points: Sequence[Point], needs: StudyNeeds, notes: Sequence[str] = (), done: int = 0
 ) -> Iterator[str]:
-    """Plan of a study, line by line: trials, data, space, time.
+    """Returns the plan of a study, line by line: trials, data, space, time.
 
     Args:
         study: what is asked.
@@ -57,21 +57,21 @@ def estimate(
         files, users = _of(item.missing_files, "file"), _list(item.points)
         yield f"  to write: {files}, about {size}, in {item.folder} (points {users})"
     if needs.checkpoint_bytes:
-        yield f"checkpoints: up to {format_size(needs.checkpoint_bytes)} of one run, removed when it has ended"
+        yield f"checkpoints: up to {format_size(needs.checkpoint_bytes)} of one run, removed at the end of the run"
     fresh = {point.number for point in points if point.fresh or study.start == "fresh"}
     least = needs.at_least_s(study.repeats, fresh) * (1 - done / count if count else 0)
-    yield f"time: at least about {format_duration(least)} of emulated compute and of starting processes, beside I/O"
+    yield f"time: at least about {format_duration(least)} of emulated compute and of starting processes, plus I/O"
 
 
 def axis_lines(study: Study) -> Iterator[str]:
-    """The axes with their values, one line each."""
+    """Returns the axes with their values, one line per axis."""
     for axis in study.axes:
         more = f" and {len(axis.values) - _MOST_VALUES} more" if len(axis.values) > _MOST_VALUES else ""
         yield f"  {axis.key}: {', '.join(axis.values[:_MOST_VALUES])}{more}"
 
 
 def draw_points(console: Console, study: Study, points: pd.DataFrame) -> None:
-    """Print the points, best first, and which of them is best."""
+    """Print the points, best first, and a sentence on the best point."""
     objective = study.figures[0]
     others = [name for name in dict.fromkeys((*study.figures[1:], *_MORE)) if name != objective and name in points]
     figures = [objective, *(name for name in others if points[name].notna().any())][:_MOST_FIGURES]
@@ -118,18 +118,18 @@ def _table(study: Study, parts: Sequence[pd.DataFrame], figures: Sequence[str]) 
             str(row["point"]), *(str(row[key]) for key in keys), str(row["n"]), *cells, marks.get(row["point"], "")
         )
     if len(ordered) > _MOST_ROWS:
-        table.caption = f"and {len(ordered) - _MOST_ROWS} more in table.csv"
+        table.caption = f"table.csv contains {len(ordered) - _MOST_ROWS} more points"
     return table
 
 
 def _workloads(study: Study, points: pd.DataFrame) -> list[pd.DataFrame]:
-    """The points that may be compared with each other: all, or those of each workload."""
+    """Groups the points that can be compared with each other: all points, or the points of each workload."""
     keys = [axis.key for axis in study.axes if not axis.compared and points[axis.key].nunique() > 1]
     return [part for _, part in points.groupby(keys, sort=False)] if keys else [points]
 
 
 def leading(points: pd.DataFrame, figure: str, better: Literal["higher", "lower"]) -> tuple[int, ...]:
-    """The point of the best median, and those that do not differ from it beyond the noise of the repeats.
+    """Returns the point with the best median, and the points that do not differ from it beyond noise.
 
     See :mod:`dlio_torch.analysis.repeats`: two points differ where the ranges of their repeats do not touch.
     """
@@ -142,7 +142,7 @@ def leading(points: pd.DataFrame, figure: str, better: Literal["higher", "lower"
 
 
 def sentence(study: Study, points: pd.DataFrame) -> str:
-    """Which point is best, if that can be told."""
+    """Returns the sentence on the best point, as far as noise permits."""
     figure = study.figures[0]
     first = leading(points, figure, study.better)
     if not first:
@@ -157,7 +157,7 @@ def sentence(study: Study, points: pd.DataFrame) -> str:
     extreme = "Highest" if study.better == "higher" else "Lowest"
     others = [number for number in first[1:] if points.loc[points["point"] == number, "n"].iloc[0] > 1]
     if len(others) < len(first) - 1 or row["n"] < 2:
-        return f"{extreme} of single measurements: {name}; repeats=3 would tell whether it is more than noise."
+        return f"{extreme} of single measurements: {name}; set repeats=3 to compare the difference with noise."
     return (
         f"{extreme} median: {name}; within the noise of the repeats {_of(len(others), 'other point')} "
         f"{'is' if len(others) == 1 else 'are'} as good: {_list(tuple(others))}."
@@ -181,7 +181,7 @@ def _cell(name: str, row: pd.Series, column: str) -> str:
 
 
 def _value(name: str, value: float) -> str:
-    """A figure in a column, whose heading may hold the unit."""
+    """Formats a figure for a column, whose heading may contain the unit."""
     unit = metric(name).unit
     return text_of(value, unit) if unit in NUMBER_UNITS else digits(value)
 

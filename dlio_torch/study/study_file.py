@@ -1,4 +1,4 @@
-"""A study file, ``conf/study/<name>.yaml``: a study that can be run by its name, beside what was published.
+"""Reads a study file, ``conf/study/<name>.yaml``: a study with a name, and the publication to compare with.
 
 The keys (those that are not read here belong to :mod:`dlio_torch.study.published.comparison`)::
 
@@ -84,7 +84,7 @@ class Definition:
 
 
 def load(name: str, places: Resources) -> Definition:
-    """The study file of a shipped or own name, or at a path (with a slash, or ending in .yaml).
+    """Loads a study file by its name, or by its path (with a slash, or ending in .yaml).
 
     Raises:
         ConfigError: there is none, or it is malformed; names the line.
@@ -104,18 +104,24 @@ def _own_file(name: str, noun: str, places: Resources) -> Path:
         path = (places.cwd / Path(name).expanduser()).resolve()
         is_file = path.is_file()
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
-        raise ConfigError(f"{noun}: not a usable path: {error}", hint="name a YAML file") from None
+        raise ConfigError(
+            f"{noun}: the path cannot be used: {error}", hint="name a YAML file, for example study=./my.yaml"
+        ) from None
     if is_file:
         return path
     if path.is_dir():
-        raise ConfigError(f"{noun}: is a folder", hint="name a YAML file in it")
+        raise ConfigError(
+            f"{noun}: the path is a folder, and a study file is needed", hint="name a YAML file in this folder"
+        )
     if path.exists():
-        raise ConfigError(f"{noun}: is no regular file", hint="name a YAML file")
+        raise ConfigError(
+            f"{noun}: the path is not a regular file", hint="name a YAML file, for example study=./my.yaml"
+        )
     raise ConfigError(f"{noun}: no such file", hint=f"shipped studies are {', '.join(places.choices(GROUP))}")
 
 
 class _StudyFileReader:
-    """Turns a document into a :class:`Definition`; every error names the line."""
+    """Converts a document to a :class:`Definition`; every error names the line."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -130,7 +136,7 @@ class _StudyFileReader:
         axes = self.axes()
         better = self.words("better") or "higher"
         if better not in ("higher", "lower"):
-            raise self.wrong(("better",), f"{better}: unknown", "write higher or lower")
+            raise self.wrong(("better",), f"{better}: no such direction", "write higher or lower")
         recipe = self.words("recipe")
         self.written[f"recipe={recipe}"] = self.document.location_of(("recipe",))
         return Definition(
@@ -156,18 +162,20 @@ class _StudyFileReader:
     def axes(self) -> tuple[Axis, ...]:
         result = self.tree.get("axes") or []
         if not isinstance(result, list):
-            raise self.wrong(("axes",), "expected a list", "write '- key: ...' and 'values: [...]'")
+            raise self.wrong(("axes",), "expected a list", "write each axis as '- key: ...' and 'values: [...]'")
         axes: list[Axis] = []
         for i, item in enumerate(result):
             path = ("axes", str(i))
             needed = {"key", "values"}
             if not isinstance(item, dict) or set(item) - {"compared"} != needed or not isinstance(item["key"], str):
-                raise self.wrong(path, "expected key and values", "write '- key: ...' and 'values: [...]'")
+                raise self.wrong(path, "expected key and values", "write each axis as '- key: ...' and 'values: [...]'")
             if item["key"] in [axis.key for axis in axes]:
-                raise self.wrong(path, f"axis {item['key']} appears twice", "keep one of them")
+                raise self.wrong(path, f"axis {item['key']} appears twice", "remove one of the two")
             compared = item.get("compared", "true")
             if compared not in ("true", "false"):
-                raise self.wrong((*path, "compared"), "expected true or false", "write false, or leave it out")
+                raise self.wrong(
+                    (*path, "compared"), "expected true or false", "write true or false, or leave the key out"
+                )
             axis = self.axis(item["key"], item["values"], (*path, "values"))
             axes.append(replace(axis, compared=compared == "true"))
         return tuple(axes)
@@ -185,19 +193,23 @@ class _StudyFileReader:
         location = self.document.location_of(path)
         result = tuple(value for text in texts for value in expand(key, text, location))
         if len(set(result)) < len(result):
-            raise self.wrong(path, f"{key}: a value appears twice", "keep one of them")
+            raise self.wrong(path, f"{key}: a value appears twice", "remove one of the two")
         self.written |= {f"{key}={value}": location for value in result}
         return result
 
     def values_at(self, scale: str, tree: Any, axes: tuple[Axis, ...]) -> dict[str, tuple[str, ...]]:
         if not isinstance(tree, dict):
-            raise self.wrong(("values_by_scale", scale), "expected '<axis>: [values]'", "see the axes")
+            raise self.wrong(
+                ("values_by_scale", scale), "expected '<axis>: [values]'", "write one of the axes and a list of values"
+            )
         values: dict[str, tuple[str, ...]] = {}
         for key, item in tree.items():
             path = ("values_by_scale", scale, key)
             axis = next((axis for axis in axes if axis.key == key), None)
             if axis is None:
-                raise self.wrong(path, f"no axis {key}", f"axes are {', '.join(axis.key for axis in axes)}")
+                raise self.wrong(
+                    path, f"the study has no axis {key}", f"axes are {', '.join(axis.key for axis in axes)}"
+                )
             values[key] = self.values(key, item, path)
             strange = [value for value in values[key] if axis.settings is not None and value not in axis.settings]
             if strange:
@@ -211,10 +223,10 @@ class _StudyFileReader:
         return [(scale, result if key == "scales" else item) for scale, item in result.items()]
 
     def arguments(self, key: tuple[str], tree: Mapping[str, Any], *path: str) -> tuple[str, ...]:
-        """The list of ``key=value`` arguments at ``path + key``."""
+        """Reads the list of ``key=value`` arguments at ``path + key``."""
         result, here = tree.get(key[0]) or [], (*path, *key)
         if not isinstance(result, list) or not all(isinstance(item, str) and "=" in item for item in result):
-            raise self.wrong(here, "expected a list of key=value", "write [loader.num_workers=2, ...]")
+            raise self.wrong(here, "expected a list of key=value", "write a list, for example [loader.num_workers=2]")
         for i, entry in enumerate(result):
             split_argument(entry)
             self.written[entry] = self.document.location_of((*here, str(i)))
@@ -223,28 +235,30 @@ class _StudyFileReader:
     def list(self, key: str) -> tuple[str, ...]:
         result = self.tree.get(key) or []
         if not isinstance(result, list) or not all(isinstance(item, str) for item in result):
-            raise self.wrong((key,), "expected a list", "write [...]")
+            raise self.wrong((key,), "expected a list", "write a list in brackets, for example [a, b]")
         return tuple(result)
 
     def words(self, key: str) -> str:
         result = self.tree.get(key) or ""
         if not isinstance(result, str):
-            raise self.wrong((key,), "expected words", "write one line")
+            raise self.wrong((key,), "expected text", "write one line of text")
         return result
 
     def number(self, key: str, default: int) -> int:
         text = self.words(key) or str(default)
         if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= 1000):
-            raise self.wrong((key,), f"{text}: expected a number from 1 to 1000", f"write {key}: {default}")
+            raise self.wrong(
+                (key,), f"{text}: expected a number from 1 to 1000", f"write a number, for example {key}: {default}"
+            )
         return int(text)
 
     def duration(self, key: str, default: float) -> float:
         try:
             seconds = parse_duration(self.words(key) or str(default))
         except ValueError as error:
-            raise self.wrong((key,), str(error), f"write {key}: 300") from None
+            raise self.wrong((key,), str(error), f"write a number of seconds, for example {key}: 300") from None
         if seconds <= 0:
-            raise self.wrong((key,), "must be above 0", f"write {key}: 300")
+            raise self.wrong((key,), "the time must be above 0", f"write a number of seconds, for example {key}: 300")
         return seconds
 
     def wrong(self, path: tuple[str, ...], problem: str, hint: str) -> ConfigError:

@@ -1,4 +1,4 @@
-"""``study.yaml``: what a study asks, written when it begins and read when it goes on."""
+"""``study.yaml``: the definition of a study, written when the study begins and read when it is resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERSION = 1
 
 
 def to_yaml(study: Study, cwd: Path, digests: Mapping[int, str]) -> str:
-    """The text of ``study.yaml``.
+    """Returns the text of ``study.yaml``.
 
     Args:
         study: what is asked; its definition is a file of its own.
@@ -40,7 +40,7 @@ def to_yaml(study: Study, cwd: Path, digests: Mapping[int, str]) -> str:
 
 
 def read(path: Path) -> tuple[Study, Path, dict[int, str]]:
-    """Content of a ``study.yaml``: the study, the folder that it was begun in, the digests of its points.
+    """Reads ``study.yaml``: the study, the folder in which it was begun, and the digests of its points.
 
     Raises:
         DataError: it cannot be read, or is damaged.
@@ -50,9 +50,9 @@ def read(path: Path) -> tuple[Study, Path, dict[int, str]]:
         digests = {int(number): str(digest) for number, digest in result["points"].items()}
         return _study(result["study"]), Path(result["cwd"]), digests
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint="check the permissions of the file") from None
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged: {error!r}", hint="begin the study again") from None
+        raise DataError(f"{path} is damaged: {error!r}", hint="begin a new study") from None
 
 
 def _study(data: Mapping[str, Any]) -> Study:

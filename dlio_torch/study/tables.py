@@ -1,4 +1,4 @@
-"""Trials and points as tables, and as files."""
+"""Tables of trials and points, and their files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def trials_table(trials: Iterable[Trial], axes: Sequence[Axis] = ()) -> pd.DataF
 
 
 def figure_names(trials: Iterable[Trial]) -> list[str]:
-    """The figures that trials have: those that every trial records, then what a study asked for beside them."""
+    """Returns the names of the figures: those that every trial records, then those that a study requests."""
     return list(dict.fromkeys((*FIGURES, *PROCESS, *(name for trial in trials for name in trial.figures))))
 
 
@@ -109,7 +109,10 @@ def write_tables(folder: Path, trials: pd.DataFrame, points: pd.DataFrame, axes:
         try:
             import pyarrow  # noqa: F401 - only asks whether it is there
         except ImportError:
-            notes.append(f"{name}.parquet is left out: pip install 'dlio-torch[parquet]' writes it")
+            notes.append(
+                f"{name}.parquet was not written, because pyarrow is missing; install it with: pip install "
+                "'dlio-torch[parquet]'"
+            )
         else:
             with replaced(folder / f"{name}.parquet") as file:
                 table.to_parquet(file, index=False)
@@ -118,7 +121,7 @@ def write_tables(folder: Path, trials: pd.DataFrame, points: pd.DataFrame, axes:
 
 
 def markdown(points: pd.DataFrame, axes: Sequence[Axis] = (), figures: Sequence[str] = _MARKDOWN) -> str:
-    """The points as a Markdown table: medians, with the smallest and largest in brackets."""
+    """Formats the points as a Markdown table: medians, with the smallest and largest value in brackets."""
     keys = [axis.key for axis in axes if axis.key in points]
     shown = [name for name in figures if name in points and points[name].notna().any()]
     head = ["point", *keys, "n", *shown]

@@ -1,4 +1,4 @@
-"""Estimate of the time that the remaining trials of a study take."""
+"""Estimates the time that the remaining trials of a study take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlio_torch.study.model import Trial
 
 
 def time_left(points: Sequence[int], trials: Sequence[Trial], compute_s: Mapping[int, float]) -> float | None:
-    """Seconds that the remaining trials take, if none fails.
+    """Returns the seconds that the remaining trials take if no trial fails.
 
     A point that has run takes the median of its trials again.  Another point takes its emulated compute, and on top of
     that as much as the mean of the points that have run.  The first trial of a study does not count: it measures the

@@ -34,7 +34,7 @@ FIGURES = (
 )
 """Figures that every trial records, by their dotted names in ``summary.json``."""
 PROCESS = ("trial.wall_s", "trial.cpu_s", "trial.peak_rss_bytes")
-"""Usage of the processes of a trial: wall seconds, CPU seconds of all, largest resident set of any."""
+"""Resource usage of a trial: wall seconds, CPU seconds of all processes, largest resident set of any process."""
 
 
 def run_trial(
@@ -47,7 +47,7 @@ def run_trial(
     cwd: Path | None = None,
     figures: Sequence[str] = (),
 ) -> Trial:
-    """Run a point once, in a process of its own (in processes of torchrun if it has several ranks).
+    """Run a point once in a new process (with several ranks, in processes of torchrun).
 
     The output of the run goes to ``<directory>.log``.  Checkpoints are removed after the run: a study measures how
     long they take, and many runs would fill the device.
@@ -112,17 +112,17 @@ def run_trial(
 def generate_data(
     settings: Sequence[str], log: Path, *, ranks: int = 1, timeout_s: float = math.inf, cwd: Path | None = None
 ) -> Ended:
-    """Write the data set that ``settings`` describe, as the verb ``generate`` does, in a process of its own."""
+    """Generate the data set that ``settings`` describe, in a new process, as the verb ``generate`` does."""
     command = emulator(["generate", *settings, "output.progress=false"], ranks)
     return run_process(command, log, timeout_s=timeout_s, cwd=cwd)
 
 
 def log_of(directory: Path) -> Path:
-    """The log of the run in ``directory``."""
+    """Returns the log file of the run in ``directory``."""
     return directory.with_name(f"{directory.name}.log")
 
 
 def discard(directory: Path) -> None:
-    """Remove a run directory that belongs to no trial, and its log."""
+    """Remove a run directory that belongs to no trial, and the log of this run."""
     shutil.rmtree(directory, ignore_errors=True)
     log_of(directory).unlink(missing_ok=True)

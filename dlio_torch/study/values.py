@@ -1,4 +1,4 @@
-"""Values of swept options and of metrics: when two are the same, their order, their places on an axis, their text."""
+"""Values of swept options and of metrics: equality, order, positions on an axis, and text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dlio_torch.study.metrics import Metric
 from dlio_torch.units import format_duration, format_rate, format_size, parse_duration, parse_size_float
 
 NUMBER_UNITS = ("s", "B", "B/s", "share")
-"""Units whose prefix depends on the size of the number, so that they stand behind each."""
+"""Units with a prefix that depends on the size of the number, so that each number needs its unit."""
 
 _SPECIAL = {"true": "true", "false": "false", "null": "null", "none": "null", "~": "null"}
 
 
 def number(text: str) -> float | None:
-    """The number in ``"256KiB"``, ``"5ms"`` or ``"4"``, ``None`` where it is none."""
+    """Returns the number in ``"256KiB"``, ``"5ms"`` or ``"4"``; ``None`` if the text is not a number."""
     parsers: tuple[Callable[[str], float], ...] = (parse_size_float, parse_duration)
     for parse in parsers:
         try:
@@ -30,7 +30,7 @@ def number(text: str) -> float | None:
 
 
 def canonical(text: str) -> str:
-    """A text that is the same for all ways to write a value: ``256KiB`` and ``262144``, ``True`` and ``true``."""
+    """Returns the same text for all spellings of a value: ``256KiB`` and ``262144``, ``True`` and ``true``."""
     plain = text.strip().strip("'\"")
     result = number(plain)
     if result is not None and math.isfinite(result):
@@ -39,7 +39,7 @@ def canonical(text: str) -> str:
 
 
 def ordered(values: Iterable[str]) -> tuple[str, ...]:
-    """Distinct values: numbers by size, before words by name."""
+    """Returns the distinct values: numbers by size, then words by name."""
 
     def place(text: str) -> tuple[bool, float, str]:
         result = number(text)
@@ -50,7 +50,7 @@ def ordered(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def places(values: Sequence[str]) -> tuple[float, ...]:
-    """Positions of values on an axis: powers by their exponent, evenly spaced numbers so, all others side by side.
+    """Positions of values on an axis: powers by exponent, evenly spaced numbers by value, others side by side.
 
     The distance of the closest two is 1.
     """
@@ -82,7 +82,7 @@ def powers(values: Sequence[str]) -> bool:
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """The shortest ends of dotted names that tell them apart."""
+    """Returns the shortest endings of dotted names that are distinct."""
     result = {}
     for key in keys:
         parts = key.split(".")
@@ -95,7 +95,7 @@ def short_keys(keys: Sequence[str]) -> dict[str, str]:
 
 
 def text_of(value: float | None, unit: str) -> str:
-    """A value with its unit, as people write it."""
+    """Formats a value with its unit."""
     if value is None or not math.isfinite(value):
         return NOT_MEASURED
     if unit == "s":
@@ -110,19 +110,19 @@ def text_of(value: float | None, unit: str) -> str:
 
 
 def span_text(low: float, high: float, unit: str) -> str:
-    """``1,210 to 1,260``: the ends of a range; the unit only where it is part of the number."""
+    """Formats a range: ``1,210 to 1,260``; the unit is shown only if its prefix varies."""
     if unit in NUMBER_UNITS:
         return f"{text_of(low, unit)} to {text_of(high, unit)}"
     return f"{digits(low)} to {digits(high)}"
 
 
 def digits(value: float) -> str:
-    """Four significant digits, thousands apart."""
+    """Formats four significant digits, with thousands separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def axis_unit(largest: float, metric: Metric) -> tuple[float, str]:
-    """Factor and unit for the values of an axis that reaches to ``largest``."""
+    """Returns factor and unit for an axis whose largest value is ``largest``."""
     if metric.unit == "s":
         return time_unit(largest)
     if metric.unit in ("B", "B/s"):

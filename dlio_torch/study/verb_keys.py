@@ -1,4 +1,4 @@
-"""The keys of verbs that are no option of a run: of the studies' verbs, of ``launch`` and ``predict``.
+"""Keys of the verbs sweep, tune, headspace, launch and predict that are not options of a run.
 
 Plain data: ``--help`` reads it, too.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 ALIKE = 0.75
-"""How like a key a word has to be to be taken for a slip, from 0 to 1."""
+"""Similarity, from 0 to 1, from which an unknown key is taken for a misspelt one."""
 OBJECTIVES = {
     "throughput": "throughput",
     "au": "accelerator utilisation",
@@ -37,18 +37,18 @@ class Key:
     path: bool = False
 
 
-_NAME = Key("names the folder of the results", "that of the recipe or study file", "first_try")
+_NAME = Key("names the folder of the results", "name of the recipe or study file", "first_try")
 _OUTPUT = Key(
-    "folder of the study; where it holds this study already, that goes on",
+    "folder of the study; if it already contains this study, the study is continued",
     "<output.root>/sweeps/<name>/<time>",
     "DIR",
     path=True,
 )
-_RANKS = Key("processes of a run, which a launcher starts", "1", "2")
-_TIMEOUT = Key("longest time of one run; after it the run counts as failed", "60min", "10min")
+_RANKS = Key("ranks (processes) of a run, which a launcher starts", "1", "2")
+_TIMEOUT = Key("maximum time of one run; a longer run counts as failed", "60min", "10min")
 _START = Key(
-    "warm: trials start from a process that has imported torch; fresh: each trial imports it. Trials of several ranks, "
-    "with CUDA, MPI, trace.posix or loader.replay=reads always start fresh",
+    "warm: trials start from a process that has imported torch; fresh: each trial imports torch itself. Trials "
+    "of several ranks, with CUDA, MPI, trace.posix or loader.replay=reads always start fresh",
     "warm",
     "fresh",
 )
@@ -56,40 +56,44 @@ _FAILURES = Key("failed runs after which a point is given up", "1", "2")
 
 # How many nodes, ranks and what else a scheduler is asked for.
 _LAUNCH = {
-    "scheduler": Key("slurm or pbs", "the one whose sbatch or qsub is here", "slurm"),
+    "scheduler": Key("slurm or pbs", "the scheduler whose sbatch or qsub is installed", "slurm"),
     "launcher": Key(
-        "what starts the ranks: srun (Slurm only), mpiexec, torchrun or horovodrun",
-        "srun; with pbs mpiexec",
+        "launcher of the ranks: srun (Slurm only), mpiexec, torchrun or horovodrun",
+        "srun; with scheduler=pbs mpiexec",
         "torchrun",
     ),
     "nodes": Key("nodes of the job", "1", "2"),
-    "ranks_per_node": Key("ranks on each node", "none: has to be given, except for a study, which has ranks=", "4"),
-    "time": Key("longest time of the job, HH:MM:SS or with a unit", "none: has to be given", "00:30:00"),
-    "partition": Key("partition of Slurm", "the site's", "debug"),
-    "queue": Key("queue of PBS", "the site's", "debug"),
-    "account": Key("account or project that is charged", "the site's", "materials"),
+    "ranks_per_node": Key("ranks on each node", "required, except for a study, which uses ranks=", "4"),
+    "time": Key("maximum time of the job, HH:MM:SS or with a unit", "required", "00:30:00"),
+    "partition": Key("partition of Slurm", "the default of the site", "debug"),
+    "queue": Key("queue of PBS", "the default of the site", "debug"),
+    "account": Key("account or project that is charged", "the default of the site", "materials"),
     "cpus_per_rank": Key("cores of a rank", "its compute threads, workers and reader threads", "8"),
     "gpus_per_node": Key("GPUs of a node", "none", "4"),
-    "memory": Key("memory of a node", "the site's", "64GiB"),
+    "memory": Key("memory of a node", "the default of the site", "64GiB"),
     "directives": Key("further options of the scheduler, one line", "none", "--constraint=nvme"),
-    "job": Key("name of the job", "that of the recipe or study", "first_try"),
+    "job": Key("name of the job", "name of the recipe or study", "first_try"),
     "setup": Key("shell file that the job reads first: modules, variables", "none", "modules.sh", path=True),
-    "python": Key("interpreter of the job", "this one", "/opt/env/bin/python", path=True),
+    "python": Key("interpreter of the job", "the current interpreter", "/opt/env/bin/python", path=True),
     "stage_in": Key(
-        "who writes missing data before the training: all ranks, or the first node's (node)", "all", "node"
+        "ranks that generate missing data before the training: all, or the ranks of the first node (node)",
+        "all",
+        "node",
     ),
     "local": Key(
-        "folder of node-local storage that gets a copy of the data, one a node; variables of the job are theirs",
-        "none: read where they were written",
+        "folder of node-local storage for a copy of the data on each node; variables are expanded in the job",
+        "none: the data are read from where they were written",
         "'$TMPDIR'",
         path=True,
     ),
-    "restarts": Key("how often a study that runs out of time is started again", "20", "5"),
-    "grace": Key("time before the end of the job at which a study is ended to be started again", "2min", "5min"),
-    "script": Key("file of the script", "<result>.sh", "job.sh", path=True),
+    "restarts": Key("maximum number of times that a study that runs out of job time is started again", "20", "5"),
+    "grace": Key(
+        "time before the end of the job at which a study is stopped, to be continued by another job", "2min", "5min"
+    ),
+    "script": Key("path of the job script", "<result>.sh", "job.sh", path=True),
     "template": Key(
-        "template: a path, or a name of conf/launch/ in DLIO_TORCH_PATH",
-        "that of the scheduler",
+        "template of the job script: a path, or the name of a file in conf/launch/ of DLIO_TORCH_PATH",
+        "the template of the scheduler",
         "./mine.sh",
         path=True,
     ),
@@ -98,7 +102,7 @@ _LAUNCH = {
 KEYS: dict[str, dict[str, Key]] = {
     "sweep": {
         "study": Key("a study file: a name of `ls studies`, or a path", "none", "global_shuffle", path=True),
-        "repeats": Key("runs of every point", "3, or what the study file says", "5"),
+        "repeats": Key("number of runs of every point", "3, or what the study file says", "5"),
         "ranks": Key(f"{_RANKS.doc}; several values are an axis", "1, or what the study file says", "1,2"),
         "timeout": _TIMEOUT,
         "start": _START,
@@ -107,16 +111,18 @@ KEYS: dict[str, dict[str, Key]] = {
         "output": _OUTPUT,
     },
     "tune": {
-        "objective": Key(f"what is sought: {', '.join(OBJECTIVES)}", "throughput", "au"),
-        "min_au": Key("accelerator utilisation that objective=resources has to reach, above 0 to 1", "0.9", "0.95"),
-        "minutes": Key("longest time of search and confirmation together", "10", "20"),
-        "trials": Key("most runs of search and confirmation together", "30", "60"),
-        "repeats": Key("most pairs of runs that confirm the gain", "5", "8"),
+        "objective": Key(f"objective of the search: {', '.join(OBJECTIVES)}", "throughput", "au"),
+        "min_au": Key(
+            "accelerator utilisation that objective=resources must reach, above 0 and at most 1", "0.9", "0.95"
+        ),
+        "minutes": Key("maximum time of search and confirmation together, in minutes", "10", "20"),
+        "trials": Key("maximum number of runs of search and confirmation together", "30", "60"),
+        "repeats": Key("maximum number of pairs of runs that confirm the gain", "5", "8"),
         "space": Key(
             "options to search beside the given axes: loader (num_workers, prefetch_factor, persistent_workers and "
             "pin_memory of torch's DataLoader, or the options of the recipe's engine), all (also reader threads, and "
             "sizes of reads and caches of the format)",
-            "loader where no axis is given",
+            "loader, if no axis is given",
             "all",
         ),
         "ranks": _RANKS,
@@ -126,7 +132,7 @@ KEYS: dict[str, dict[str, Key]] = {
         "output": _OUTPUT,
     },
     "headspace": {
-        "repeats": Key("rounds of the ladder; as many again where these cannot tell", "3", "5"),
+        "repeats": Key("rounds of the ladder; if they are inconclusive, the same number of rounds is added", "3", "5"),
         "ranks": _RANKS,
         "timeout": _TIMEOUT,
         "start": _START,
@@ -138,8 +144,8 @@ KEYS: dict[str, dict[str, Key]] = {
     "predict": {
         "ranks": Key("numbers of ranks to simulate", "1..1024:x2", "1..8192:x2"),
         "cached": Key("share of the bytes that page caches of the nodes deliver, from 0 to 1", "0", "0.5"),
-        "files": Key("files of the data set", "as in the run", "1024"),
-        "samples": Key("samples of an epoch, of all ranks", "as in the run", "262144"),
+        "files": Key("number of files of the data set", "as in the run", "1024"),
+        "samples": Key("number of samples of an epoch, over all ranks", "as in the run", "262144"),
     },
 }
 """The keys of each verb, in the order of its help."""
@@ -174,17 +180,17 @@ _MEANT = {
 
 
 def verbs_of(key: str) -> list[str]:
-    """The verbs that know a key."""
+    """Returns the verbs that have a key."""
     return [verb for verb, keys in KEYS.items() if key in keys]
 
 
 def meant(word: str, verb: str) -> str:
-    """The key of a verb that is often called otherwise; ``""``: none."""
+    """Returns the key that is meant by a frequent other name; ``""``: none."""
     return _MEANT[verb].get(word, "")
 
 
 def key_lines(verb: str, width: int) -> Iterator[str]:
-    """The keys of a verb with example, meaning and default, for its help."""
+    """Returns the keys of a verb with example, meaning and default, for the help."""
     examples = {name: f"{name}={key.example}" for name, key in KEYS[verb].items()}
     left = max(map(len, examples.values())) + 2
     for name, key in KEYS[verb].items():
@@ -195,7 +201,7 @@ def key_lines(verb: str, width: int) -> Iterator[str]:
 
 
 def explained(key: str) -> Iterator[str]:
-    """Meaning of a key for each verb that knows it, line by line."""
+    """Explains a key for each verb that has it, line by line."""
     alike: dict[Key, list[str]] = {}
     for verb in verbs_of(key):
         alike.setdefault(KEYS[verb][key], []).append(verb)

@@ -1,4 +1,4 @@
-"""Server process that forks trials: modules that a run needs are imported already, so a trial begins at once.
+"""Server process that forks trials: the modules that a run needs are already imported, so a trial starts at once.
 
 Run by :class:`~dlio_torch.study.warm_start.WarmStart` as ``python -m dlio_torch.study.warm_server FD``; ``FD`` is its
 end of a connection.  The server imports modules and does nothing else, so a trial gets the state of a new process in
@@ -38,7 +38,7 @@ _NO_THREAD = "background_thread:false"
 
 
 def serve(study: Connection) -> None:
-    """Fork a trial for each request, until the study closes its end of the connection.
+    """Fork a trial for each request, until the study closes the connection.
 
     The server sends ``("ready", reason)``, where a reason other than ``""`` says why it cannot fork; a request is
     ``(arguments, log)`` with the arguments of the command line and the path of an existing file for the output.  The
@@ -107,7 +107,7 @@ def _run(study: Connection, arguments: list[str], log: str, imports_s: float) ->
 
 
 def _become_trial(server: int, arguments: list[str], log: str, names: mmap.mmap) -> NoReturn:
-    """Be what ``python -m dlio_torch arguments`` is after its imports: session, output, argv, random state."""
+    """Turn this process into ``python -m dlio_torch arguments`` after the imports: session, output, argv, seeds."""
     die_with_parent(signal.SIGTERM)  # as the server, whose parent is the study
     if os.getppid() != server:
         os._exit(_TERMINATED)

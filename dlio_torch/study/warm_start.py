@@ -1,4 +1,4 @@
-"""Starts trials of a study from a process that has imported what their runs import.
+"""Starts trials of a study by forking a server process that has imported the modules of a run.
 
 Imports take most of a short trial: seconds of processor time for milliseconds that are measured.  A server process
 (:mod:`dlio_torch.study.warm_server`) imports once and forks a process for each trial.  Session, environment, folder,
@@ -25,7 +25,7 @@ from dlio_torch.study.process import Ended, Usage, ending_with_this, environment
 
 
 def needs_fresh_start(config: Config, ranks: int) -> bool:
-    """Whether a run has to be a process of its own from its start.
+    """Whether a run must start in a new process, not in a fork of the server.
 
     Several ranks are started by a launcher, CUDA and MPI do not survive a fork, and a preloaded library acts from
     ``execve`` on.
@@ -58,13 +58,13 @@ class WarmStart:
         self.close()
 
     def close(self) -> None:
-        """End the server; its trial has ended."""
+        """End the server after its trial has ended."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     def run(self, arguments: Sequence[str], log: Path, *, timeout_s: float, cwd: Path | None = None) -> Ended | None:
-        """Run ``python -m dlio_torch arguments`` and wait for its end; what it prints goes to ``log``.
+        """Run ``python -m dlio_torch arguments`` and wait for its end; its output is written to ``log``.
 
         Args:
             arguments: of the command line.
@@ -104,7 +104,7 @@ class WarmStart:
 
 
 class _ServerLost(Exception):
-    """The server cannot be used any more.
+    """Error: the server cannot be used any more.
 
     Args:
         for_good: another one would not be usable either.
@@ -150,9 +150,9 @@ class _Server:
         self._process.wait()
 
     def wait_until_ready(self, seconds: float) -> None:
-        """Wait for imports."""
+        """Wait until the server has finished its imports."""
         try:
-            _, reason = receive(self._connection, seconds) or ("ready", "imports take too long")
+            _, reason = receive(self._connection, seconds) or ("ready", "the server did not finish its imports in time")
         except _ServerLost:
             raise _ServerLost(for_good=not self._was_ready) from None
         if reason:
@@ -190,7 +190,7 @@ class _Trial:
 
 
 def receive(connection: Connection, seconds: float | None) -> tuple[Any, ...] | None:
-    """The next message of the server; ``None`` if it does not come in time."""
+    """Returns the next message of the server; ``None`` if no message comes in time."""
     try:
         if not connection.poll(seconds):
             return None

@@ -277,7 +277,7 @@ def test_bad_input_is_one_line(
         (["recipe=nothing"], "recipe=nothing (command line)"),
         (["recipe=minimal", "repeats=0"], "repeats=0 (command line): expected a number from 1"),
         (["recipe=minimal", "minutes=5"], "minutes"),
-        (["recipe=minimal", "output="], "output= (command line): no folder"),
+        (["recipe=minimal", "output="], "output= (command line): the value names no folder"),
         (["recipe=minimal", "train.min_au=2"], "train.min_au=2"),
         (["recipe=minimal", "seed=1,2"], "seed=1,2 (command line): headspace takes one configuration"),
         (["study=cosmic_tagger_chunk"], "the verb headspace has no such key; use the key with sweep"),

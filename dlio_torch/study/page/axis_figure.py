@@ -1,4 +1,4 @@
-"""Effect of an option: the metrics over its values, a line for every setting of the other options."""
+"""Figure of the effect of an option: metrics over its values, with one line per setting of the other options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DODGE = 0.07  # of lines that would hide each other
 
 @dataclass(frozen=True)
 class AxisFigure:
-    """The figure, and what its caption must say.
+    """The figure of an option's effect, and the facts for its caption.
 
     Args:
         svg: text of the element.
@@ -53,7 +53,7 @@ class AxisFigure:
 
 @dataclass(frozen=True)
 class _AxisPanel:
-    """A plot: a metric, and the lines in it."""
+    """One plot of the figure: a metric, and its lines."""
 
     metric: Metric
     lines: Sequence[tuple[str, AxisSlice]]
@@ -61,7 +61,7 @@ class _AxisPanel:
 
 
 def axis_figure(study: StudyView, axis: Axis, name: str) -> AxisFigure | None:
-    """The metrics over the values of ``axis``; ``None`` where no point has a score.
+    """Draws the metrics over the values of ``axis``; ``None`` if no point has a score.
 
     Up to six settings of the other options are lines in a panel per metric.  More are small multiples of the
     objective: the other option with the most values (up to six) makes the lines, the rest the panels.
@@ -158,7 +158,7 @@ def _panels(study: StudyView, contexts: Sequence[AxisSlice]) -> tuple[list[_Axis
 
 
 def _metrics(study: StudyView) -> list[Metric]:
-    """The metrics that have a panel: the objective, utilisation, the wait for data, and where limited the rate."""
+    """Metrics that get a panel: objective, utilisation, wait for data and, if there is a storage limit, the rate."""
     measured = {metric.key: metric for metric in study.metrics}
     wanted = [study.objective.key, AU.key, FETCH.key]
     if STORAGE_LIMIT.key in measured or study.data.limits:
@@ -171,7 +171,7 @@ def _has(study: StudyView, key: str) -> bool:
 
 
 def _spreads(plot: _AxisPanel) -> list[Spread]:
-    """The values that a plot shows."""
+    """Spreads of the values that a plot shows."""
     points = [point for _, context in plot.lines for point in context.points.values()]
     return [spread for point in points if (spread := point.spreads.get(plot.metric.key)) is not None]
 

@@ -1,4 +1,4 @@
-"""Whether the machine drifted: each trial against the mean of its own setting, in the order of time."""
+"""Figure of the drift of the machine: each trial relative to the mean of its setting, in the order of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlio_torch.study.page.points import StudyView
 
 @dataclass(frozen=True)
 class Drift:
-    """How repeats of the same settings differ over time.
+    """Drift of the machine: differences between repeats of the same settings over time.
 
     Args:
         trials: each repeated trial, in the order of time, with its relative difference from its setting's mean.
@@ -28,13 +28,13 @@ class Drift:
 
     @property
     def largest(self) -> float:
-        """Difference of the highest and the lowest round."""
+        """Difference between the highest and the lowest round."""
         values = [value for _, value in self.rounds]
         return max(values) - min(values)
 
 
 def drift(study: StudyView) -> Drift | None:
-    """The drift of the objective; ``None`` where no setting was repeated."""
+    """Computes the drift of the objective; ``None`` if no setting was repeated."""
     key = study.objective.key
     result = []
     for point in study.points:
@@ -56,7 +56,7 @@ def drift(study: StudyView) -> Drift | None:
 
 
 def drift_figure(study: StudyView, drift: Drift, name: str) -> str:
-    """Trials over time, a colour for each repeat, and a line at the middle of each repeat."""
+    """Draws trials over time, with a colour per repeat and a line at the mean of each repeat."""
     number_of = {id(trial): index for index, trial in enumerate(study.data.trials, start=1)}
     factor, unit = 1.0, ""
     if drift.timed:

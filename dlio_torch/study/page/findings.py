@@ -1,4 +1,4 @@
-"""Findings of a study beyond its points: published figures, a search and its gain, settings to take over, a ladder."""
+"""Findings of a study besides its points: published figures, search and gain, recommended settings, ladder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlio_torch.study.strategies.search.confirmation import PairedGain
 
 @dataclass(frozen=True)
 class PublishedPoint:
-    """A point of a published figure beside ours.
+    """A point of a published figure and the measured point of this study.
 
     Args:
         value: of the axis, as the study writes it.
@@ -31,7 +31,7 @@ class PublishedPoint:
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    """A published series and our points of it.
+    """A published series and the measured points of this study.
 
     Args:
         title: of the figure (``"Fig. 11 a: HDF5 chunk size, Cosmic Tagger"``); series of one title share a figure.
@@ -68,7 +68,7 @@ class PublishedFigure:
 
 @dataclass(frozen=True)
 class Statement:
-    """A published sentence, and what our points say to it.
+    """A published statement, and its verdict by the measured points.
 
     Args:
         text: the sentence.
@@ -86,7 +86,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """Trials of the default beside trials of the recommended setting, one pair after the other.
+    """Confirmation of a gain: pairs of trials of the default and of the recommended setting.
 
     Args:
         metric: key of the metric that is compared.
@@ -101,7 +101,7 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """Something to copy: what it is and its text."""
+    """A block of text to copy, with its title."""
 
     title: str
     text: str
@@ -109,7 +109,7 @@ class CodeBlock:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Settings to take over.
+    """Recommended settings.
 
     Args:
         settings: key and value of each.
@@ -126,7 +126,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class SearchSummary:
-    """How a search went.
+    """Summary of the course of a search.
 
     Args:
         sampler: how settings were drawn.
@@ -149,7 +149,7 @@ class SearchSummary:
 
 @dataclass(frozen=True)
 class LadderSummary:
-    """The maximum gain of removing each cost.
+    """Summary of a ladder: the maximum gain of removing each cost.
 
     Args:
         metric: quantity of the bars; each effect has its values in ``step``.

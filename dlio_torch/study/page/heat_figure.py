@@ -1,4 +1,4 @@
-"""Two options against each other: the objective of each pair of their values, as a map of colours."""
+"""Colour map of two options: the objective of each pair of their values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CELL_IN = 0.46
 
 @dataclass(frozen=True)
 class HeatFigure:
-    """The map, and what its caption must say.
+    """The colour map, and the facts for its caption.
 
     Args:
         svg: text of the element.
@@ -39,7 +39,7 @@ class HeatFigure:
 
 
 def heat_figure(study: StudyView, across: Axis, up: Axis, name: str) -> HeatFigure | None:
-    """The objective for each pair of values; ``None`` where too few pairs were measured or too many are asked.
+    """Draws the objective for each pair of values; ``None`` if too few pairs were measured or the map is too large.
 
     Where further options are swept, a cell shows the best setting of them.
     """
@@ -92,7 +92,7 @@ def heat_figure(study: StudyView, across: Axis, up: Axis, name: str) -> HeatFigu
 
 
 def _texts(study: StudyView, axis: Axis, between: str) -> list[str]:
-    """The values, the default's named."""
+    """Texts of the values, with the default marked."""
     return [cut(value) + (f"{between}(default)" if study.is_default(axis, value) else "") for value in axis.values]
 
 
@@ -103,7 +103,7 @@ def _middles(axis: Axis) -> list[float]:
 def _cells(
     study: StudyView, across: Axis, up: Axis
 ) -> tuple[dict[tuple[int, int], PointTrials], bool, list[tuple[int, int]]]:
-    """The best point of each pair of values, whether any was chosen among several, and the pairs that failed."""
+    """Returns the best point of each pair of values, whether a pair has several points, and the failed pairs."""
     place = (
         {value: index for index, value in enumerate(across.values)},
         {value: index for index, value in enumerate(up.values)},
@@ -130,7 +130,7 @@ def _spots(place: dict[str, int], value: str) -> list[int]:
 
 
 def _frames(axes: Axes, study: StudyView, cells: dict[tuple[int, int], PointTrials]) -> None:
-    """A dashed frame around the default, a full one around the best."""
+    """Draws a dashed frame around the default, and a solid frame around the best pair."""
     from matplotlib.patches import Rectangle
 
     for (column, row), point in cells.items():

@@ -1,4 +1,4 @@
-"""The ladder of a study of headroom: a bar for every rung, from the run as configured to the one without costs."""
+"""Figure of the ladder of headspace: a bar for every rung, from the run as configured to the run without costs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlio_torch.study.values import axis_unit, text_of
 
 
 def ladder_figure(ladder: LadderSummary, name: str) -> str:
-    """Bars of the metric, with the range of the repeats and the gain over the first rung."""
+    """Draws bars of the metric, with the range of the repeats and the gain over the first rung."""
     metric, effects = ladder.metric, ladder.effects
     known = [effect.step for effect in effects if effect.step is not None]
     factor, unit = axis_unit(max(item.high for item in known), metric)
@@ -54,7 +54,7 @@ def ladder_figure(ladder: LadderSummary, name: str) -> str:
 
 
 def _pieces(effect: Effect) -> list[tuple[str, float, str]]:
-    """Name, length and colour of the parts of a bar; those that are no part of a step are darker."""
+    """Returns name, length and colour of the parts of a bar; darker parts do not belong to a step."""
     return [
         (clean(part).replace("_", " "), max(length, 0.0), PARTS.get(part, SLATE))
         for part, length in effect.parts.items()

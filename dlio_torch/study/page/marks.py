@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINES = (BLUE, ORANGE, GREEN, PURPLE, SKY, SLATE)
-"""Colours of the lines of a panel; more lines are small multiples."""
+"""Colours of the lines of a panel; if there are more lines, each gets its own small panel."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
-"""Markers of the lines, for readers of black and white."""
+"""Markers of the lines, for prints in black and white."""
 MOST_LETTERS = 22
 """Longest text of a value on an axis, in letters."""
 
@@ -42,13 +42,13 @@ _WIDE = 50.0  # from this ratio of largest and smallest on, values stand on a lo
 
 
 def cut(text: str, most: int = MOST_LETTERS) -> str:
-    """Text for the inside of a figure."""
+    """Shortens a text for the inside of a figure."""
     shown = clean(text)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def value_axis(axes: Axes, study: StudyView, axis: Axis, *, across: int = 1, label: bool = True) -> Mapping[str, float]:
-    """Ticks for all values of an option, the default's named; returns where each value stands.
+    """Sets ticks for all values of an option, with the default marked; returns the position of each value.
 
     Args:
         axes: the plot.
@@ -71,7 +71,7 @@ def value_axis(axes: Axes, study: StudyView, axis: Axis, *, across: int = 1, lab
 
 
 def value_ticks(axes: Axes, positions: Sequence[float], texts: Sequence[str], *, slanted: bool) -> None:
-    """Texts below the abscissa; slanted ones stand in one line each, since a second one would cross its neighbour."""
+    """Writes the texts below the abscissa; slanted texts take one line each, so that they do not cross."""
     if not slanted:
         axes.set_xticks(list(positions), list(texts))
         return
@@ -81,7 +81,7 @@ def value_ticks(axes: Axes, positions: Sequence[float], texts: Sequence[str], *,
 
 
 def metric_axis(axes: Axes, metric: Metric, values: Sequence[float], unit: str) -> bool:
-    """An axis from 0, or a logarithmic one where values differ much; returns whether it is the latter."""
+    """Sets an ordinate from 0, or a logarithmic ordinate if values differ much; returns whether it is logarithmic."""
     largest = max(values, default=0.0)
     wide = metric.unit != "share" and min(values, default=0.0) > 0 and largest / min(values) > _WIDE
     title = f"{clean(metric.label)} ({unit})" if unit else clean(metric.label)
@@ -95,7 +95,7 @@ def metric_axis(axes: Axes, metric: Metric, values: Sequence[float], unit: str) 
 
 
 def logarithmic(axes: Axes, smallest: float, largest: float) -> None:
-    """A logarithmic ordinate with plain numbers."""
+    """Sets a logarithmic ordinate with plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_yscale("log")
@@ -117,7 +117,7 @@ def dot(
     tip: str = "",
     size: float = 5.5,
 ) -> None:
-    """The median of a point with its range; ``tip`` becomes the mark's gid."""
+    """Draws the median of a point with its range; ``tip`` becomes the mark's gid."""
     if spread.count > 1 and spread.high > spread.low:
         ends = [spread.low * factor, spread.high * factor]
         axes.plot([x, x], ends, marker="_", markersize=6, color=colour, linewidth=1.3, zorder=3)
@@ -127,23 +127,23 @@ def dot(
 
 
 def ring(axes: Axes, x: float, y: float) -> None:
-    """The mark of the default setting."""
+    """Draws the mark of the default setting."""
     axes.plot([x], [y], marker="o", markersize=11, markerfacecolor="none", markeredgecolor=BLACK, zorder=5)
 
 
 def star(axes: Axes, x: float, y: float) -> None:
-    """The mark of the setting that is best beyond noise."""
+    """Draws the mark of the setting that is best beyond noise."""
     axes.plot([x], [y], marker="*", markersize=13, color=_GOLD, markeredgecolor=BLACK, zorder=6)
 
 
 def cross(axes: Axes, x: float, gid: str) -> None:
-    """The mark of a setting that failed, at the foot of the plot."""
+    """Draws the mark of a failed setting, at the foot of the plot."""
     [mark] = axes.plot([x], [0.03], marker="x", color=VERMILLION, markersize=7, transform=axes.get_xaxis_transform())
     mark.set_gid(gid)
 
 
 def handle(label: str, **style: object) -> Artist:
-    """An entry of a legend."""
+    """Returns an entry of a legend."""
     from matplotlib.lines import Line2D
 
     given: dict[str, object] = {"linestyle": "", "color": BLACK, "markersize": 6, **style}
@@ -151,7 +151,7 @@ def handle(label: str, **style: object) -> Artist:
 
 
 def handles(*, default: bool = False, best: str = "", failed: bool = False, limit: bool = False) -> list[Artist]:
-    """The entries of the marks that a figure has."""
+    """Returns the legend entries of the marks that a figure contains."""
     result = []
     if default:
         result.append(handle("default", marker="o", markerfacecolor="none", markersize=10))
@@ -167,7 +167,7 @@ def handles(*, default: bool = False, best: str = "", failed: bool = False, limi
 
 
 def legend_of(figure: Figure, entries: Sequence[Artist], *, title: str = "") -> None:
-    """A legend above all plots, in as many columns as fit."""
+    """Draws a legend above all plots, in as many columns as fit."""
     if not entries:
         return
     widths = [len(str(entry.get_label())) * _LETTER_IN + 0.5 for entry in entries]
@@ -184,7 +184,7 @@ def legend_of(figure: Figure, entries: Sequence[Artist], *, title: str = "") -> 
 
 
 def spoken(spread: Spread, metric: Metric) -> str:
-    """``1,240 samples/s (1,210 to 1,260, 3 repeats)``."""
+    """Formats a spread in words: ``1,240 samples/s (1,210 to 1,260, 3 repeats)``."""
     text = text_of(spread.median, metric.unit)
     if spread.count == 1:
         return f"{text} (one run)"

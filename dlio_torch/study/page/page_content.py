@@ -1,4 +1,4 @@
-"""The content of the page that all studies have, and what a publication adds to it."""
+"""Content of the page of any study, and the parts that a publication adds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MIB = parse_size("1MiB")
 
 
 def page_content(store: Store, measured: Sequence[Trial], **more: Any) -> StudyData:
-    """The content that the pages of all studies have.
+    """Builds the content that the pages of all studies have.
 
     Args:
         store: of the study.
@@ -58,7 +58,7 @@ def page_content(store: Store, measured: Sequence[Trial], **more: Any) -> StudyD
 
 
 def published_content(content: StudyData, store: Store, points: pd.DataFrame, needs: StudyNeeds) -> StudyData:
-    """The content with published figures beside those of the points; unchanged without a study file."""
+    """Adds published figures next to the measured ones; without a study file the content is unchanged."""
     study = store.study
     published = _published(study)
     if published is None:
@@ -77,7 +77,7 @@ def published_content(content: StudyData, store: Store, points: pd.DataFrame, ne
 
 
 def precautions(study: Study, needs: StudyNeeds) -> tuple[str, ...]:
-    """Lines to print before a study whose publication had data larger than memory."""
+    """Returns the lines to print before a study whose publication used data larger than memory."""
     published = _published(study)
     if published is None:
         return ()

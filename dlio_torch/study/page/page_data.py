@@ -1,4 +1,4 @@
-"""The content of the page of a study: plain data that a grid, a search or a ladder fills in."""
+"""Content of the page of a study, as plain data that a grid, a search or a ladder provides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dlio_torch.study.page.findings import (
 
 @dataclass(frozen=True)
 class StorageLimit:
-    """Measured limit of the storage below the data.
+    """Measured limit of the storage of the data.
 
     Args:
         label: what was done (``"random reads of 256 KiB, 4 jobs"``).
@@ -37,7 +37,7 @@ class StorageLimit:
 
 @dataclass(frozen=True)
 class StudyData:
-    """Everything on the page of a study.
+    """All data on the page of a study.
 
     Args:
         kind: what made it.

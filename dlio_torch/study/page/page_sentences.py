@@ -1,4 +1,4 @@
-"""The sentences of a study's page: its answer, what each option does, what to beware of."""
+"""Sentences of a study's page: the answer, the effect of each option, and warnings."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NUMBER = re.compile(r"\d+(\.\d+)?( [KMGTP]?i?B\b)?")
 
 
 def answer(study: StudyView) -> str:
-    """The one sentence (and a second, where something limits it) that answers the study's question."""
+    """Returns the sentence that answers the study's question, and a second sentence about limitations."""
     data = study.data
     if data.answer:
         return data.answer
     if data.ladder is not None and data.ladder.sentences:
         return " ".join(data.ladder.sentences[:2])
     if not data.trials:
-        return "No trial was run yet."
+        return "No trial has run yet."
     if not study.scores:
         errors = Counter(trial.error for trial in data.trials if trial.failed)
         subject = f": {errors.most_common(1)[0][0]}" if errors else ""
@@ -50,11 +50,11 @@ def _ranking(study: StudyView) -> str:
     words = [_first(study, case) for case in study.cases]
     if study.repeated or len(study.scores) == 1:
         return " ".join(words)
-    return f"{' '.join(words)} Each setting ran once, so what noise could do is not known; add repeats=3."
+    return f"{' '.join(words)} Each setting ran once, so the noise is unknown; set repeats=3 to measure the noise."
 
 
 def _first(study: StudyView, case: Case) -> str:
-    """Which setting of a workload is best, if that can be told."""
+    """Returns the sentence on the best setting of a workload, as far as noise permits."""
     first = study.by_number[case.leaders[0]]
     swept = {key: value for key, value in first.settings.items() if key not in case.fixed}
     name = study.label(swept) or "The only setting"
@@ -113,7 +113,7 @@ def _confirmed(study: StudyView) -> str:
 
 
 def _agreement(study: StudyView) -> str:
-    """How many published statements hold here."""
+    """Returns the sentence on the published statements that the measurements confirm."""
     verdicts = Counter(statement.verdict for statement in study.data.statements)
     if not verdicts:
         return ""
@@ -131,20 +131,21 @@ def _from_memory(study: StudyView) -> str:
         return ""
     served = sum(1 for share in shares if share <= WARM)
     if served == len(shares):
-        return "The page cache served the reads of every setting: this compares loaders, not storage."
+        return "The page cache served the reads of every setting: the study compares loaders, not storage."
     return (
-        f"The page cache served the reads of {served} of {len(shares)} settings: these say nothing about the storage."
+        f"The page cache served the reads of {served} of {len(shares)} settings: figures of these settings do "
+        "not depend on the storage."
     )
 
 
 def effect_words(study: StudyView, axis: Axis) -> list[str]:
-    """Effect of an option, and whether its best value depends on the others, one sentence each."""
+    """Returns sentences on the effect of an option, and on whether its best value depends on other options."""
     name, favourites = study.names[axis.key], study.favourites(axis)
     ratio = study.effect(axis)
     if ratio is None or not favourites:
         return []
     others = len(study.swept) > 1
-    middle = ", in the middle over the settings of the other options" if others and len(favourites) > 1 else ""
+    middle = " (median over the settings of the other options)" if others and len(favourites) > 1 else ""
     words = [f"The best value of {name} is {times(ratio)} as good as the worst{middle}."]
     if not study.repeated:
         return words
@@ -154,7 +155,10 @@ def effect_words(study: StudyView, axis: Axis) -> list[str]:
     missing = sum(1 for context, _ in favourites for value in common[:1] if value not in context.points)
     location = " at every setting of the other options" if others and len(favourites) > 1 else ""
     if missing and len(common) == 1:
-        location = f" wherever it ran; it is missing at {missing} of {len(favourites)} settings of the other options"
+        location = (
+            f" at every setting of the other options at which this value ran; the value did not run at {missing} of "
+            f"{len(favourites)} settings"
+        )
     if not beaten:
         anywhere = location.replace("every", "any")
         return [f"No value of {name} differs from the best beyond noise{anywhere}."]
@@ -169,7 +173,7 @@ def effect_words(study: StudyView, axis: Axis) -> list[str]:
 
 
 def _interaction(study: StudyView, axis: Axis) -> str:
-    """No value is among the best everywhere: which is best where."""
+    """Returns the sentence on an interaction: the best value at each setting of the other options."""
     name = study.names[axis.key]
     wins: dict[tuple[str, ...], list[str]] = {}
     for context, values in study.favourites(axis):
@@ -185,7 +189,7 @@ def _interaction(study: StudyView, axis: Axis) -> str:
 
 
 def drift_words(drift: Drift, study: StudyView) -> str:
-    """How much the repeats differ as a whole."""
+    """Returns the sentence on the drift of the machine between repeats."""
     if len(drift.rounds) < 2:
         return ""
     lines = [f"repeat {number} {100 * value:+.1f} %" for number, value in drift.rounds[:6]]
@@ -199,32 +203,36 @@ def drift_words(drift: Drift, study: StudyView) -> str:
     text += " and so on" if len(drift.rounds) > 6 else ""
     if typical > 0 and drift.largest > 0.5 * typical and drift.largest > 0.02:
         return (
-            f"{text}. The machine drifted by {percent(drift.largest)} between repeats, while a setting's range is "
-            f"{percent(typical)} of its median in the middle: the drift is part of every range."
+            f"{text}. The machine drifted by {percent(drift.largest)} between repeats, and the typical range of "
+            f"a setting is {percent(typical)} of its median: the drift contributes to every range."
         )
-    spread = "" if math.isnan(typical) else f", {percent(typical)} of its median in the middle"
-    return f"{text}. No drift that matters beside a setting's own range{spread}."
+    spread = "" if math.isnan(typical) else f" (typically {percent(typical)} of its median)"
+    return f"{text}. The drift is small compared with the range of a setting{spread}."
 
 
 def warnings(study: StudyView) -> list[str]:
-    """Warnings for the reader: the scale, the study's own, the trials', failures, what is unfinished."""
-    result = [f"Scaled: {'; '.join(study.data.scaled)}."] if study.data.scaled else []
+    """Returns the warnings: scale, warnings of the study and of trials, failures, missing trials."""
+    result = (
+        [f"The scale changed these options of the published experiment: {'; '.join(study.data.scaled)}."]
+        if study.data.scaled
+        else []
+    )
     result += study.data.warnings
     total = len(study.data.trials)
     for text, count in warned(study.data.trials).values():
-        alike = "; figures of one of them" if count > 1 and _NUMBER.search(text) else ""
+        alike = "; the numbers are of one of these trials" if count > 1 and _NUMBER.search(text) else ""
         result.append(f"{text} ({_of(count, total, 'trial')}{alike})")
     failed = sum(1 for trial in study.data.trials if trial.failed)
     if failed:
-        result.append(f"{_of(failed, total, 'trial')} failed; see Failed trials.")
+        result.append(f"{_of(failed, total, 'trial')} failed; see the section Failed trials.")
     planned = study.data.planned
     if planned is not None and total < planned:
-        result.append(f"Unfinished: {total} of {planned} trials are recorded.")
+        result.append(f"The study is not finished: {total} of {planned} trials are recorded.")
     return [*result, *study.data.missing]
 
 
 def warned(trials: Sequence[Trial]) -> dict[str, tuple[str, int]]:
-    """The warnings of trials, the commonest first: an example of each, and in how many trials it stands.
+    """Returns the warnings of trials, most frequent first, each with an example and the number of its trials.
 
     Warnings that differ in their numbers only are one; the keys are what they have in common.
     """
@@ -239,12 +247,12 @@ def warned(trials: Sequence[Trial]) -> dict[str, tuple[str, int]]:
 
 
 def times(ratio: float) -> str:
-    """``2.31 times``."""
+    """Formats a ratio: ``2.31 times``."""
     return "an unknown multiple of" if not math.isfinite(ratio) else f"{ratio:.3g} times"
 
 
 def gain_text(study: StudyView, point: PointTrials) -> str:
-    """How a point compares with the default, for a table; in brackets where it is within noise."""
+    """Returns the ratio of a point to the default for a table, in brackets if it is within noise."""
     default = study.default
     if default is None or default.number not in study.scores or point.number not in study.scores:
         return ""

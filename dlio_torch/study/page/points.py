@@ -1,4 +1,4 @@
-"""The points of a study: trials of one setting put together, ranked, and asked what each option does."""
+"""Points of a study: trials grouped by setting, their ranking, and the effect of each option."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PointTrials:
 
 @dataclass(frozen=True)
 class AxisSlice:
-    """The points in which one option changes and all others stay.
+    """The points in which one option changes and all other options stay the same.
 
     Args:
         fixed: value of each other axis' key.
@@ -55,7 +55,7 @@ class AxisSlice:
 
 @dataclass(frozen=True)
 class Case:
-    """The points of one workload, which may be compared with each other.
+    """The points of one workload, which can be compared with each other.
 
     Args:
         fixed: value of each axis' key whose values are workloads; empty where there is one workload.
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def best(self) -> int | None:
-        """The point that is better than every other beyond noise."""
+        """The point that is better than every other point beyond noise, or ``None``."""
         return self.leaders[0] if len(self.leaders) == 1 and self.count > 1 else None
 
 
@@ -81,7 +81,7 @@ class StudyView:
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
-        """The axes, each with all values that its trials have, each value once."""
+        """The axes, each with all distinct values of its trials."""
         result = []
         for axis in self.data.axes:
             seen = [value for trial in self.data.trials for key, value in trial.values if key == axis.key]
@@ -97,7 +97,7 @@ class StudyView:
         return min((_seconds(trial) for trial in self.data.trials if trial.started), default=0.0)
 
     def started_s(self, trial: Trial) -> float | None:
-        """Seconds from the start of the first trial to that of ``trial``; ``None``: only the order is known."""
+        """Seconds from the start of the first trial to the start of ``trial``; ``None``: only the order is known."""
         return _seconds(trial) - self._start_s if trial.started else None
 
     @cached_property
@@ -112,7 +112,7 @@ class StudyView:
 
     @cached_property
     def points(self) -> tuple[PointTrials, ...]:
-        """The points by number, those that failed too."""
+        """The points by number, including failed points."""
         trials: dict[int, list[Trial]] = {}
         for trial in self.data.trials:
             trials.setdefault(trial.point, []).append(trial)
@@ -146,7 +146,7 @@ class StudyView:
 
     @cached_property
     def scores(self) -> dict[int, Spread]:
-        """The objective of each point that has it."""
+        """The objective of each point that has this figure."""
         key = self.objective.key
         return {point.number: point.spreads[key] for point in self.points if key in point.spreads}
 
@@ -165,11 +165,11 @@ class StudyView:
 
     @cached_property
     def best(self) -> frozenset[int]:
-        """The points that are better than every other of their workload beyond noise."""
+        """The points that are better than every other point of their workload beyond noise."""
         return frozenset(case.best for case in self.cases if case.best is not None)
 
     def case_of(self, point: PointTrials) -> Case | None:
-        """The workload of a point; ``None`` where that has no point with the objective."""
+        """The workload of a point; ``None`` if no point of the workload has the objective."""
         fits = (case for case in self.cases if all(point.settings.get(key) == item for key, item in case.fixed.items()))
         return next(fits, None)
 
@@ -180,7 +180,7 @@ class StudyView:
 
     @cached_property
     def ranked(self) -> tuple[PointTrials, ...]:
-        """The points with a score, best first; workload by workload where there are several."""
+        """The points with a score, best first within each workload."""
         sign = -1 if self.better == "higher" else 1
         place = {id(case): index for index, case in enumerate(self.cases)}
 
@@ -206,7 +206,7 @@ class StudyView:
         return any(score.count > 1 for score in self.scores.values())
 
     def gain(self, point: PointTrials, over: PointTrials) -> float:
-        """How many times as good the objective of a point is as that of another; NaN where it cannot be told."""
+        """Ratio of the objectives of two points, above 1 if the first point is better; NaN if unknown."""
         local, other = self.scores[point.number].median, self.scores[over.number].median
         first, second = (local, other) if self.better == "higher" else (other, local)
         return first / second if second > 0 else math.nan
@@ -217,22 +217,22 @@ class StudyView:
 
     @cached_property
     def scatter(self) -> Noise | None:
-        """The scatter of single runs, of all settings together."""
+        """The scatter of single runs, over all settings together."""
         return noise(self.scores.values())
 
     def is_default(self, axis: Axis, value: str) -> bool:
-        """Whether ``value`` is what the option has without the study."""
+        """Whether ``value`` is the value of the option without the study."""
         return axis.default is not None and canonical(axis.default) == canonical(value)
 
     def label(self, settings: Mapping[str, str], *, short: bool = True) -> str:
-        """``num_workers=4 prefetch_factor=2``."""
+        """Formats settings: ``num_workers=4 prefetch_factor=2``."""
         names = self.names if short else {key: clean(key) for key in settings}
         return " ".join(
             f"{names.get(key, clean(key))}={clean(value)}" for key, value in settings.items() if value != NOT_APPLICABLE
         )
 
     def contexts(self, axis: Axis) -> list[AxisSlice]:
-        """For each setting of the other axes that has points with scores: these points by the value of ``axis``.
+        """Yields, for each setting of the other axes, the points with scores by the value of ``axis``.
 
         A point in which another option has no meaning stands in the contexts of all its values; one in which
         ``axis`` itself has none says nothing about it and is left out.
@@ -265,7 +265,7 @@ class StudyView:
         return result
 
     def effect(self, axis: Axis) -> float | None:
-        """How many times as good the best value of an option is as its worst, middle over the other settings."""
+        """Ratio of the best to the worst value of an option, median over the settings of the other options."""
         ratios = []
         for context in self.contexts(axis):
             medians = [self.scores[point.number].median for point in context.points.values()]
@@ -274,7 +274,7 @@ class StudyView:
         return statistics.median(ratios) if ratios else None
 
     def favourites(self, axis: Axis) -> list[tuple[AxisSlice, tuple[str, ...]]]:
-        """For each setting of the others: the best values of an option, those within noise of the best included.
+        """Best values of an option for each setting of the others, including values within noise of the best.
 
         As many comparisons are made at once as there are values in all settings, so a difference has to be large.
         """

@@ -1,4 +1,4 @@
-"""Published points beside ours, both in multiples of the same reference point."""
+"""Figure of published and measured points, both relative to the same reference point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDE = 8.0
 
 
 def reference(figure: PublishedFigure) -> PublishedPoint | None:
-    """The point at which both sides are 1; ``None`` where no point has both."""
+    """Returns the point at which both lines are 1; ``None`` if no point has both values."""
     both = [
         point for point in figure.points if point.published and point.measured is not None and point.measured.median
     ]
@@ -28,14 +28,14 @@ def reference(figure: PublishedFigure) -> PublishedPoint | None:
 
 
 def times(value: float | None, reference: float | None, better: Literal["higher", "lower"]) -> float | None:
-    """How many times as good a value is as the one at the reference."""
+    """Returns the ratio of a value to the value at the reference, above 1 if it is better."""
     if value is None or reference is None or value <= 0 or reference <= 0:
         return None
     return value / reference if better == "higher" else reference / value
 
 
 def measured_times(figure: PublishedFigure, point: PublishedPoint) -> Spread | None:
-    """Our point with its range, in multiples of our reference's median."""
+    """Returns the measured point with its range, relative to the median at the measured reference."""
     start = reference(figure)
     if start is None or start.measured is None or point.measured is None:
         return None
@@ -50,13 +50,13 @@ def measured_times(figure: PublishedFigure, point: PublishedPoint) -> Spread | N
 
 
 def published_times(figure: PublishedFigure, point: PublishedPoint) -> float | None:
-    """The published point in multiples of its reference."""
+    """Returns the published point relative to the published reference."""
     start = reference(figure)
     return None if start is None else times(point.published, start.published, figure.published_better)
 
 
 def published_figure(series: Sequence[PublishedFigure], name: str) -> str:
-    """A plot for every series: the published line and ours, both 1 at the reference."""
+    """Draws a plot for every series: the published and the measured line, both 1 at the reference."""
     tips: dict[str, str] = {}
     columns = min(3, len(series))
     repeated = any(

@@ -1,4 +1,4 @@
-"""The figures of a search: trials over time, what was drawn of each option, the confirmation of the gain."""
+"""Figures of a search: trials over time, drawn values of each option, confirmation of the gain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDE = 40.0
 
 
 def _scored(study: StudyView) -> list[tuple[int, Trial, float]]:
-    """Number in time, trial and objective of the trials that have one."""
+    """Yields the number in time, the trial and the objective, for trials that have an objective."""
     key = study.objective.key
     return [
         (index, trial, value)
@@ -30,7 +30,7 @@ def _scored(study: StudyView) -> list[tuple[int, Trial, float]]:
 
 
 def history_figure(study: StudyView, name: str) -> str:
-    """Each trial's objective in the order of time, and the best median so far."""
+    """Draws each trial's objective in the order of time, and the best value so far."""
     result = _scored(study)
     factor, unit = axis_unit(max(value for _, _, value in result), study.objective)
     tips: dict[str, str] = {}
@@ -69,7 +69,7 @@ def history_figure(study: StudyView, name: str) -> str:
 
 
 def slice_figure(study: StudyView, name: str) -> str:
-    """For each option a plot of the objective over the values that were drawn; later trials are darker."""
+    """Draws, for each option, the objective over the drawn values; later trials are darker."""
     result = _scored(study)
     factor, unit = axis_unit(max(value for _, _, value in result), study.objective)
     tips: dict[str, str] = {}
@@ -115,7 +115,7 @@ def slice_figure(study: StudyView, name: str) -> str:
 
 
 def _places(axis: Axis) -> dict[str, float]:
-    """Positions of drawn values: many numbers by their size, few of them and words side by side."""
+    """Positions of drawn values: many numbers by size; few numbers, and words, side by side."""
     numbers = [number(value) for value in axis.values]
     known = [value for value in numbers if value is not None]
     if len(axis.values) > _MOST_TICKS and len(known) == len(numbers):
@@ -126,7 +126,7 @@ def _places(axis: Axis) -> dict[str, float]:
 
 
 def confirmation_figure(confirmation: Confirmation, metric: Metric, name: str) -> str:
-    """The pairs of runs, and the gain with its uncertainty."""
+    """Draws the pairs of runs, and the gain with its uncertainty."""
     values = [value for pair in confirmation.gain.pairs for value in pair]
     factor, unit = axis_unit(max(values), metric)
     tips: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The sections on what the options do: a figure each, pairs of options, and whether the machine drifted."""
+"""Sections on the effect of options: a figure per option, pairs of options, and the drift of the machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_AXES = 6
 
 
 def status(study: StudyView) -> str:
-    """Status of the figures of a study."""
+    """Returns the status line of the figures of a study."""
     shares = [share.median for point in study.points if (share := point.spreads.get(DEVICE_SHARE.key))]
     if not shares:
         return "Exact, every finished trial; state of the page cache not measured."
@@ -30,7 +30,7 @@ def status(study: StudyView) -> str:
 
 
 def axis_section(study: StudyView) -> Section | None:
-    """A figure for every swept option, the option that moves most first."""
+    """Builds a figure for every swept option, largest effect first."""
     axes = _by_effect(study)
     if not study.scores or not axes:
         return None
@@ -47,15 +47,15 @@ def axis_section(study: StudyView) -> Section | None:
         hidden = (
             f" {result.hidden} further settings of the other options are only in the table." if result.hidden else ""
         )
-        blocks.append(Figure(result.svg, f"What {clean(axis.key)} does", f"{result.caption}{hidden}", status(study)))
+        blocks.append(Figure(result.svg, f"Effect of {clean(axis.key)}", f"{result.caption}{hidden}", status(study)))
     left = len(axes) - _MOST_AXES
     if left > 0:
-        blocks.append(Text(f"{left} further options, which move the {study.objective.label} less, have no figure."))
-    return Section("options", "What each option does", blocks)
+        blocks.append(Text(f"{left} further options with a smaller effect on {study.objective.label} have no figure."))
+    return Section("options", "Effect of each option", blocks)
 
 
 def _by_effect(study: StudyView) -> list[Axis]:
-    """The swept options, the one that moves most first; workloads are no option."""
+    """The swept options, largest effect first; workloads are not options."""
     return sorted((axis for axis in study.swept if axis.compared), key=lambda axis: -(study.effect(axis) or 0.0))
 
 
@@ -71,15 +71,16 @@ def _effect_table(study: StudyView) -> Table:
         for axis in _by_effect(study)
     ]
     note = (
-        f"Best over worst: of the medians of {study.objective.label} between settings in which only this option "
-        "changes, middle over all settings of the others. Values are called best or as good by the rule of the table "
-        "of settings, made stricter for the number of comparisons."
+        f"Best over worst: ratio of the best to the worst median of {study.objective.label} among settings in "
+        "which only this option changes; the median of this ratio over all settings of the other options. A "
+        "value is called best or as good by the rule of the table of settings, made stricter for the number of "
+        "comparisons."
     )
-    return Table("", ("<<option", "<values", "<<default", "best over worst", "<what it does"), rows, note)
+    return Table("", ("<<option", "<values", "<<default", "best over worst", "<effect"), rows, note)
 
 
 def pair_section(study: StudyView) -> Section | None:
-    """A map for every pair of options, of at most three pairs; options that exclude each other are no pair."""
+    """Builds a colour map for up to three pairs of options that do not exclude each other."""
     blocks: list[Block] = []
     grid = study.data.kind == "sweep"
     axes = _by_effect(study)[: _MOST_MAPS if grid else None]
@@ -97,7 +98,11 @@ def pair_section(study: StudyView) -> Section | None:
         caption = f"Median {study.objective.label} of each pair of values; {brighter}"
         caption += ", the best of all settings of the other options" if result.chosen else ""
         caption += "; empty: not measured" if result.empty else ""
-        caption += "; a setting in which an option has no meaning stands at all its values" if result.spread else ""
+        caption += (
+            "; a setting in which an option has no meaning is shown at all values of the option"
+            if result.spread
+            else ""
+        )
         caption += "; dashed frame: the default" if study.default is not None else ""
         caption += "; red frame: the best beyond noise" if study.best else ""
         blocks.append(Figure(result.svg, f"{clean(across.key)} against {clean(up.key)}", f"{caption}.", status(study)))
@@ -113,7 +118,7 @@ def _meet_anywhere(study: StudyView, first: Axis, other: Axis) -> bool:
 
 
 def drift_section(study: StudyView) -> Section | None:
-    """Whether the machine drifted while the study ran."""
+    """Builds the section on the drift of the machine during the study."""
     if len(study.data.trials) < 2:
         return None
     result = drift(study)
@@ -121,12 +126,16 @@ def drift_section(study: StudyView) -> Section | None:
         return Section(
             "drift",
             "Drift of the machine",
-            [Text("Not measured: no setting ran more than once, so a slow machine and a slow setting look alike.")],
+            [
+                Text(
+                    "Not measured: no setting ran more than once, so a slow machine cannot be told from a slow setting."
+                )
+            ],
         )
     caption = (
         f"Each trial's {study.objective.label} divided by the mean of its setting, less 1; a line is the mean of "
-        "all trials of a repeat. Repeats are interleaved: every setting runs once before any runs again, so that "
-        "drift hits all alike."
+        "all trials of a repeat. Repeats are interleaved: every setting runs once before any setting runs again, "
+        "so that drift affects all settings equally."
         if study.data.kind == "sweep"
         else f"Each trial's {study.objective.label} divided by the mean of its setting, less 1."
     )

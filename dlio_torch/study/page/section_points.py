@@ -1,4 +1,4 @@
-"""The sections that every study has: key figures, the table of its settings, failed trials, all trials."""
+"""Sections of every study: key figures, table of settings, failed trials, all trials."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _APART = (STORAGE_RATE.key, STORAGE_LIMIT.key, STORAGE_SHARE.key)  # shown where
 
 
 def overview(study: StudyView, description: str = "") -> Section:
-    """Description of the study if it is longer than a line, key figures, and warnings."""
+    """Builds the overview: description of the study if longer than a line, key figures, and warnings."""
     blocks: list[Block] = [Text(clean(description))] if description else []
     blocks += [Tiles(tiles)] if (tiles := _tiles(study)) else []
     notes = [clean(note) for note in warnings(study)]
     if len(notes) > _MOST_NOTES:
-        notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES} more"]
+        notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES} more warnings"]
     if notes:
         blocks.append(Notes(notes))
     return Section("overview", "", blocks)
@@ -77,12 +77,12 @@ def _tiles(study: StudyView) -> list[tuple[str, str, str]]:
     shares = [spread for point in study.points if (spread := point.spreads.get(DEVICE_SHARE.key))]
     if shares:
         least = percent(min(share.median for share in shares))
-        tiles.append((least, "least share from the device", "of the bytes read; the rest came from memory"))
+        tiles.append((least, "smallest share from the device", "of the bytes read; the rest came from memory"))
     return tiles
 
 
 def _ladder_tiles(ladder: LadderSummary) -> list[tuple[str, str, str]]:
-    """The ends of a ladder."""
+    """Key figures of a ladder: the first and the last rung."""
     known = [(effect, effect.step) for effect in ladder.effects if effect.step is not None]
     if len(known) < 2:
         return []
@@ -91,11 +91,11 @@ def _ladder_tiles(ladder: LadderSummary) -> list[tuple[str, str, str]]:
     tiles = [(text_of(step.median, unit), label, effect.rung.title) for effect, step in ((top, first), (foot, last))]
     if foot.gain is None:
         return tiles
-    return [*tiles, (times(foot.gain.ratio), "as good at the most", "the last rung over the first")]
+    return [*tiles, (times(foot.gain.ratio), "times as good, at most", "the last rung over the first")]
 
 
 def _tile(study: StudyView, point: PointTrials) -> tuple[str, str]:
-    """A point's objective, and its unit where that stands with the label."""
+    """Returns a point's objective, and its unit if the label shows the unit."""
     unit = study.objective.unit
     if unit in NUMBER_UNITS:
         return text_of(study.scores[point.number].median, unit), ""
@@ -114,7 +114,7 @@ def point_section(study: StudyView) -> Section:
         sorted_by = f"in the order of {clean(study.swept[0].key)}"
     blocks: list[Block] = []
     if not order:
-        return Section("points", "Settings", [Text("No setting has a figure.")])
+        return Section("points", "Settings", [Text("No setting has a measured figure.")])
     blocks.append(_table(study, order[:_MOST_POINTS], sorted_by))
     if len(order) > _MOST_POINTS:
         rest = order[_MOST_POINTS:]
@@ -188,15 +188,15 @@ def _caption(study: StudyView, metrics: list[Metric], sorted_by: str) -> str:
     text = f"{'Medians of the repeats of a setting' if study.repeated else 'One run of each setting'}, {sorted_by}."
     if study.repeated:
         text += (
-            " “best” is marked only where it differs beyond noise from every other setting: their smallest to largest "
-            "values do not touch its own, and the medians differ by more than the scatter of all repeats explains "
-            "(Student's t, 5 %). Otherwise “first” is the best median, and “as good” are those that do not differ so "
-            "from it."
+            " A setting is marked “best” only if it differs beyond noise from every other setting: the ranges "
+            "from smallest to largest value do not overlap, and the medians differ by more than the scatter of "
+            "all repeats explains (Student's t, 5 %). Otherwise “first” marks the best median, and “as good” "
+            "marks settings that do not differ from it beyond noise."
         )
     else:
-        text += " Nothing is marked as best, because the noise is not known."
+        text += " No setting is marked as best, because the noise is unknown."
     if study.default is not None and study.default.number in study.scores:
-        text += " Over default: how many times as good as the default's median"
+        text += " Over default: ratio to the median of the default, above 1 if better"
         text += "; in brackets where noise could explain it, or a setting ran once." if study.repeated else "."
     words = (
         f"{clean(metric.label)} ({clean(metric.key)}) = {clean(metric.definition)}."
@@ -230,7 +230,7 @@ def failed_section(study: StudyView) -> Section | None:
 
 
 def trial_section(study: StudyView) -> Section:
-    """Every trial in the order of time, folded."""
+    """Builds the folded table of all trials in the order of time."""
     metrics = study.metrics[:6]
     heads = (
         "trial",
@@ -247,7 +247,9 @@ def trial_section(study: StudyView) -> Section:
         for index, trial in enumerate(study.data.trials[:_MOST_TRIALS], start=1)
     ]
     left = len(study.data.trials) - len(rows)
-    note = "Start: from the start of the first trial." + (f" {left} later trials are left out." if left > 0 else "")
+    note = "Start: seconds after the start of the first trial." + (
+        f" {left} later trials are not shown." if left > 0 else ""
+    )
     table = Table("", heads, rows, note)
     return Section("trials", "All trials", [Folded(f"{len(study.data.trials)} trials in the order of time", [table])])
 

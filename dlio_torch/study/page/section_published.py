@@ -1,4 +1,4 @@
-"""The section that puts a publication's points beside ours."""
+"""Section that compares published points with measured points."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_PANELS = 9
 
 
 def published_section(study: StudyView) -> Section | None:
-    """Figures with both lines, tables with both values, and in words where they agree."""
+    """Builds figures with both lines, tables with both values, and sentences on the agreement."""
     data = study.data
     if not (data.published or data.statements or data.remarks):
         return None
@@ -36,7 +36,7 @@ def published_section(study: StudyView) -> Section | None:
             for statement in data.statements
         ]
         heads = ("<published statement", "<<verdict", "<what was measured", "<source")
-        blocks.append(Table("What was published, and what was found here", heads, rows))
+        blocks.append(Table("Published statements and measurements of this study", heads, rows))
     sentence = " ".join(statement.words for statement in data.statements)
     titles = dict.fromkeys(item.title for item in data.published)
     for number, title in enumerate(titles):
@@ -62,9 +62,9 @@ def _caption(series: Sequence[PublishedFigure]) -> str:
         point.measured is not None and point.measured.count > 1 for other in series for point in other.points
     )
     text = (
-        f"Both lines in multiples of their own value{positions}, so that up is better: published {', '.join(theirs)}; "
-        f"{'the median of ' if repeated else ''}our {', '.join(ours)}"
-        f"{'; bars from the smallest to the largest repeat' if repeated else ''}."
+        f"Both lines are relative to their own value{positions}; higher is better. Published: "
+        f"{', '.join(theirs)}; measured: {'median of ' if repeated else ''}"
+        f"{', '.join(ours)}{'; bars from the smallest to the largest repeat' if repeated else ''}."
     )
     if len(series) > _MOST_PANELS:
         text += f" {len(series) - _MOST_PANELS} further series are only in the tables."
@@ -72,7 +72,7 @@ def _caption(series: Sequence[PublishedFigure]) -> str:
 
 
 def _times(label: str, better: Literal["higher", "lower"]) -> str:
-    """Label of a line: ``job time (reference / value)``."""
+    """Returns the label of a line: ``job time (reference / value)``."""
     return f"{clean(label)} ({'value / reference' if better == 'higher' else 'reference / value'})"
 
 
@@ -81,7 +81,9 @@ def _status(study: StudyView, series: Sequence[PublishedFigure]) -> str:
     sources = list(dict.fromkeys(clean(curve.source) for curve in series if curve.source))
     text = status(study)
     if systems:
-        text += f" Published for {'; '.join(systems)}: another machine, so only the course of the lines can agree."
+        text += (
+            f" Published for {'; '.join(systems)}, which is another machine, so only the shapes of the lines can agree."
+        )
     return text + (f" Source: {'; '.join(sources)}." if sources else "")
 
 
@@ -105,9 +107,9 @@ def _table(figure: PublishedFigure) -> Table:
         )
     heads = [f"<<{clean(figure.axis)}"]
     heads += ["<<in the publication"] if labelled else []
-    heads += [f"published {clean(figure.published_label)}", f"our {clean(figure.measured_label)}"]
+    heads += [f"published {clean(figure.published_label)}", f"measured {clean(figure.measured_label)}"]
     heads += ["smallest to largest"] if repeated else []
-    heads += ["published, times the reference", "ours, times the reference"]
+    heads += ["published, relative to the reference", "measured, relative to the reference"]
     return Table(clean(figure.series or figure.published_label), tuple(heads), rows)
 
 

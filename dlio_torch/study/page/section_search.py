@@ -1,4 +1,4 @@
-"""The sections of a search and of a ladder: what to take over, how it was found, what each cost could gain."""
+"""Sections of a search and of a ladder: recommended settings, course of the search, possible gain per cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dlio_torch.study.values import text_of
 
 
 def recommended_section(study: StudyView) -> Section | None:
-    """The settings to take over, in every form, and how sure their gain is."""
+    """Builds the section with the recommended settings in every form, and the confirmation of their gain."""
     given, result = study.data.recommendation, study.data.confirmation
     if given is None and result is None:
         return None
@@ -56,8 +56,8 @@ def recommended_section(study: StudyView) -> Section | None:
             Facts(
                 [
                     (f"gain in {clean(metric.label)}", percent(result.gain.gain)),
-                    ("interval of uncertainty", interval),
-                    ("pairs in which it was better", f"{better} of {len(result.gain.pairs)}"),
+                    ("uncertainty interval of the gain", interval),
+                    ("pairs in which the best setting was better", f"{better} of {len(result.gain.pairs)}"),
                 ]
             )
         )
@@ -75,7 +75,7 @@ def _metric(study: StudyView, key: str) -> Metric:
 
 
 def search_section(study: StudyView) -> Section | None:
-    """How the search went."""
+    """Builds the section on the course of the search."""
     search = study.data.search
     if search is None:
         return None
@@ -101,12 +101,11 @@ def search_section(study: StudyView) -> Section | None:
         blocks.append(Figure(history_figure(study, "history"), "The search over time", caption, status(study)))
         if study.swept:
             caption = (
-                "Each mark is one trial at the value that was drawn, the other options differ; later trials are darker"
+                "Each mark is one trial at a drawn value of the option, with various values of the other "
+                "options; later trials are darker"
             )
             caption += "; a ring is the default." if study.default is not None else "."
-            blocks.append(
-                Figure(slice_figure(study, "slices"), "What was drawn of each option", caption, status(study))
-            )
+            blocks.append(Figure(slice_figure(study, "slices"), "Drawn values of each option", caption, status(study)))
     if search.importance:
         ordered = sorted(search.importance.items(), key=lambda item: -item[1])[:20]
         svg = bar_figure(
@@ -122,7 +121,7 @@ def search_section(study: StudyView) -> Section | None:
         blocks.append(
             Figure(
                 svg,
-                "Which option matters",
+                "Importance of the options",
                 caption if caption.endswith(".") else f"{caption}.",
                 "Estimated from the trials.",
             )
@@ -133,11 +132,11 @@ def search_section(study: StudyView) -> Section | None:
 
 
 def ladder_section(study: StudyView) -> Section | None:
-    """Maximum gain of removing each cost."""
+    """Builds the section on the maximum gain of removing each cost."""
     ladder = study.data.ladder
     if ladder is None:
         return None
-    title = "What each cost could gain"
+    title = "Maximum gain of removing each cost"
     measured = [effect for effect in ladder.effects if effect.step is not None]
     if not measured:
         return Section("ladder", title, [Absent("No rung of the ladder was measured.")])
@@ -168,12 +167,12 @@ def _rungs(ladder: LadderSummary) -> Table:
                 *(UNKNOWN if gain is None else f"{gain.ratio:.2f}" for gain in (effect.cost, effect.gain)),
             ]
         rows.append([*row, clean(effect.remark)])
-    heads = ["<<rung", "<<what is left", clean(ladder.metric.label), "smallest to largest", "over the rung above"]
+    heads = ["<<rung", "<<rung", clean(ladder.metric.label), "smallest to largest", "over the rung above"]
     heads += ["over the first", "<remark"]
     if not any(row[-1] for row in rows):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     note = (
-        "Over: how many times as good, of runs of the same round. What a rung gains is the most that removing this "
-        "cost could bring."
+        "Over: ratio of runs of the same round, above 1 if better. The gain of a rung is the maximum gain from "
+        "removing this cost."
     )
     return Table("Rungs", tuple(heads), rows, note)

@@ -1,4 +1,4 @@
-"""The section on page cache and storage: where the bytes came from, and what the storage can do."""
+"""Section on page cache and storage: source of the bytes, and limit of the storage."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _FIGURES = (
 
 
 def source_section(study: StudyView) -> Section | None:
-    """Sources of the bytes of each setting; ``None`` if nothing of it was recorded."""
+    """Builds the section on the sources of the bytes of each setting; ``None`` if they were not recorded."""
     limits = study.data.limits
     facts = [(clean(limit.label), f"{format_rate(limit.bytes_per_s)}. {clean(limit.tool)}".strip()) for limit in limits]
     blocks: list[Block] = [Facts(facts)] if facts else []
     points = [point for point in study.ranked if STORAGE_RATE.key in point.spreads]
     if points:
         caption = (
-            f"Length of a bar: {'median ' if study.repeated else ''}rate at which the device delivered bytes; of a "
-            f"setting that the page cache served (up to {percent(WARM)} of its bytes from the device), rate at which "
-            "read calls returned them. In the table, from the device: of the bytes read, those that the device "
-            "delivered (kernel counts of /proc/PID/io), without what it read ahead beyond them."
+            f"Length of a bar: {'median ' if study.repeated else ''}rate at which the device delivered bytes; "
+            f"for a setting that the page cache served (up to {percent(WARM)} of its bytes from the device), "
+            "rate at which read calls returned bytes. In the table, from the device: share of the bytes read "
+            "that the device delivered (kernel counts of /proc/PID/io), without read-ahead beyond these bytes."
         )
         if limits or any(STORAGE_LIMIT.key in point.spreads for point in points):
-            caption += " Limit: the measured rate of plain reads from there without any loader, in the same directory."
+            caption += " Limit: the measured rate of plain reads in the same directory, without any loader."
         left = len(points) - MOST_BARS
-        caption += f" Of {len(points)} settings the best {MOST_BARS} are shown." if left > 0 else ""
+        caption += f" The best {MOST_BARS} of {len(points)} settings are shown." if left > 0 else ""
         svg = source_figure(study, points[:MOST_BARS], limits, "sources")
         blocks.append(Figure(svg, "Rate of reading from device or page cache", caption, status(study)))
     if (table := _table(study)) is not None:
@@ -47,7 +47,7 @@ def source_section(study: StudyView) -> Section | None:
 
 
 def _table(study: StudyView) -> Table | None:
-    """One row a setting; columns that no setting has are left out."""
+    """Builds a table with one row per setting; columns without values are left out."""
     columns: list[tuple[str, list[str]]] = [
         ("<<setting", [study.label(point.settings) or "as set" for point in study.points]),
         ("<<page cache", [_joined([trial.cache for trial in point.trials]) for point in study.points]),

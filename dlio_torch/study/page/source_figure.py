@@ -1,4 +1,4 @@
-"""How fast each setting read from the device or the page cache, and what these could deliver."""
+"""Figure of the read rate of each setting from device or page cache, with the limits of the storage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STYLES = ("--", ":", "-.")
 
 
 def source_figure(study: StudyView, points: Sequence[PointTrials], limits: Sequence[StorageLimit], name: str) -> str:
-    """A bar per point: the rate of the device, or of the page cache that served it, with the limits of the storage.
+    """Draws a bar per point: the rate from the device, or from the page cache, with the limits of the storage.
 
     Args:
         study: for names.

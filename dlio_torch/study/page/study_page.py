@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a study: a sweep, a search, a ladder of headroom, a published study redone."""
+"""Writes one self-contained HTML page about a study: a sweep, a search, a ladder, or a published study."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlio_torch.study.page.points import StudyView
 
 _KINDS = {"sweep": "sweep", "tune": "search for settings", "headspace": "ladder of headroom"}
 LONG = 100
-"""Letters of a description from which on it stands below the answer, not in the line above the title."""
+"""Number of characters from which a description is placed below the answer, not above the title."""
 
 
 def write_study(data: StudyData, target: Path) -> Path:
@@ -49,7 +49,7 @@ def _subtitle(data: StudyData) -> str:
 
 
 def _sections(study: StudyView) -> list[Section]:
-    """The sections from the top; those that this kind of study does not have are left out."""
+    """Returns the sections in order, without sections that do not apply to this kind of study."""
     from dlio_torch.study.page.section_axes import axis_section, drift_section, pair_section
     from dlio_torch.study.page.section_points import failed_section, overview, point_section, trial_section
     from dlio_torch.study.page.section_published import published_section
@@ -91,5 +91,7 @@ def _setup(data: StudyData) -> Section:
 
 def _environment(data: StudyData) -> Section:
     if data.environment is None:
-        return Section("environment", "Environment", [Absent("No finished trial left a description of the machine.")])
+        return Section(
+            "environment", "Environment", [Absent("No finished trial recorded a description of the machine.")]
+        )
     return Section("environment", "Environment", [environment_block(data.environment)])

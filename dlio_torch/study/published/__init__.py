@@ -1,1 +1,1 @@
-"""Points of publications beside those of a study."""
+"""Comparison of the points of a study with a publication."""

@@ -1,4 +1,4 @@
-"""The points and sentences of a publication beside the points of a study.
+"""Compares points and statements of a publication with the points of a study.
 
 Both sides are set to 1 at a reference point, so that a Lustre file system with eight ranks and a laptop's disk can be
 compared at all; what is compared is the shape (:mod:`dlio_torch.study.published.shape`) and whether sentences hold
@@ -59,7 +59,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Claim:
-    """A published sentence as a trend.
+    """A published statement as a trend that can be checked.
 
     Args:
         text: the sentence.
@@ -82,7 +82,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Published:
-    """All that a study file says about its publication.
+    """The publication as a study file describes it.
 
     Args:
         series: published points.
@@ -99,7 +99,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Agreement:
-    """One published figure or sentence and what was measured here.
+    """Verdict on one published figure or statement by the measurements of this study.
 
     Args:
         statement: what was published, the verdict (see :mod:`dlio_torch.study.published.trends`) and why.
@@ -111,7 +111,7 @@ class Agreement:
 
 
 def compare(points: pd.DataFrame, published: Published, *, axes: Sequence[str] = (), here: str = "") -> list[Agreement]:
-    """Hold the points of a study against its publication.
+    """Compare the points of a study with its publication.
 
     Args:
         points: one row a point: a column for each axis (text of the value), ``n`` (repeats), and for each figure its
@@ -143,7 +143,7 @@ def place(environment: Mapping[str, Any], cache: str = "") -> str:
 
 
 def precautions(published: Published, data_bytes: float | None, memory_bytes: float | None) -> tuple[str, ...]:
-    """Warnings before a study that needs data larger than memory; none for any other.
+    """Returns warnings for a study that needs data larger than memory; empty for other studies.
 
     Args:
         published: of the study file.
@@ -159,10 +159,10 @@ def precautions(published: Published, data_bytes: float | None, memory_bytes: fl
         )
     size = f" of {format_size(memory_bytes)}" if memory_bytes is not None else ""
     return (
-        f"The publication's data did not fit into memory. These do ({format_size(data_bytes)}, in memory{size}), so "
-        "each epoch begins with an evicted page cache instead. A chunk that is read again within an epoch then comes "
-        "from memory, which it would not where memory is too small: the bytes asked for per sample tell what the "
-        "device would have to deliver there.",
+        f"The publication's data did not fit into memory. The data of this study ({format_size(data_bytes)}) fit "
+        f"into memory{size}, so each epoch begins with an evicted page cache instead. A chunk that is read again "
+        "within an epoch then comes from memory, not from the device as in the publication: the bytes requested "
+        "per sample show the amount that the device would have to deliver.",
     )
 
 
@@ -174,7 +174,7 @@ def _series(points: pd.DataFrame, series: Series, axes: Sequence[str], here: str
         )
         ours = dict(values)
         theirs = dict(series.points)
-        words = [outcome.words, f"Theirs: {series.system}." + (f" Ours: {here}." if here else "")]
+        words = [outcome.words, f"Published for: {series.system}." + (f" Measured on: {here}." if here else "")]
         title = series.title + (f", {combination}" if combination else "")
         named = f", {series.name}" if series.name and series.name != series.quantity else ""
         yield Agreement(
@@ -201,7 +201,7 @@ def _series(points: pd.DataFrame, series: Series, axes: Sequence[str], here: str
 
 
 def _merged(theirs: Sequence[str], ours: Sequence[str]) -> list[str]:
-    """The names of both, each once: theirs in their order, and ours before the next one that both have."""
+    """Merges published and measured names without duplicates, keeping both orders."""
     result: list[str] = []
     done = 0
     for name in theirs:
@@ -229,26 +229,31 @@ def _claims(points: pd.DataFrame, claim: Claim, axes: Sequence[str]) -> Iterator
 
 
 def _remedy(points: pd.DataFrame, rows: pd.DataFrame, claim: Claim, words: str) -> str:
-    """Why a claim was not measured, and how it can be."""
+    """Returns why a claim was not measured, and how to measure it."""
     away = [
         key for key, value in claim.other_axes.items() if key not in points or value not in set(points[key].astype(str))
     ]
     if away:
         names = trends.listed([f"{key}={claim.other_axes[key]}" for key in away])
-        return f"No point at {names} was measured. Name it among the values, or take a scale that has it."
+        return (
+            f"No point at {names} was measured. Add it to the values of the axis, or choose a scale that contains it."
+        )
     swept = set(rows[claim.axis].astype(str)) if claim.axis in rows else set()
     if swept >= {claim.trend.value, claim.trend.start, claim.trend.end} - {""} and len(swept) > 1:
-        return f"{words} Its runs failed."
-    return f"{words} Name all that it needs as values of {claim.axis}, or take a scale that has them."
+        return f"{words} The runs of this point failed."
+    return (
+        f"{words} Add all values that the statement needs to the axis {claim.axis}, or choose a scale that contains "
+        "them."
+    )
 
 
 def _scatter(points: pd.DataFrame, axis: str, measured: str) -> Noise | None:
-    """The scatter of single runs, by which the table of settings says what is as good as the best."""
+    """Returns the scatter of single runs, which decides which settings are as good as the best."""
     return noise(spread for _, spread in _values(points, axis, measured))
 
 
 def _values(rows: pd.DataFrame, axis: str, measured: str) -> Values:
-    """The points along an axis; one run of a count is as good as many."""
+    """Returns the points along an axis; for a count, one run is enough."""
     result = along(rows, axis, measured)
     if not metric(measured).counted:
         return result

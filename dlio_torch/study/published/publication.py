@@ -1,4 +1,4 @@
-"""The publication of a study file, from YAML.
+"""Parses the publication in a study file (YAML).
 
 ::
 
@@ -45,7 +45,7 @@ _NEEDS = {"optimum": "value", "plateau": "value", "factor": "factor"}
 
 
 def parse(document: Document) -> Published:
-    """The publication's part of a study file.
+    """Parses the part of a study file that describes its publication.
 
     Raises:
         ConfigError: malformed; names the line.
@@ -54,7 +54,7 @@ def parse(document: Document) -> Published:
 
 
 class _PublicationReader:
-    """Turns a document into a :class:`Published`."""
+    """Converts a document to a :class:`Published`."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -68,10 +68,14 @@ class _PublicationReader:
     def read(self) -> Published:
         flag = self.tree.get("larger_than_memory") or "false"
         if flag not in ("true", "false"):
-            raise self.wrong(("larger_than_memory",), f"{flag}: expected true or false", "write true, or leave it out")
+            raise self.wrong(
+                ("larger_than_memory",),
+                f"{flag}: expected true or false",
+                "write true or false, or leave larger_than_memory out",
+            )
         remarks = self.tree.get("remarks") or []
         if not isinstance(remarks, list) or not all(isinstance(remark, str) for remark in remarks):
-            raise self.wrong(("remarks",), "expected a list of texts", "write '- ...' lines")
+            raise self.wrong(("remarks",), "expected a list of texts", "write one line '- <text>' per text")
         return Published(
             series=tuple(self.series(item, path) for item, path in self.items("published", _SERIES, _SERIES_MORE)),
             claims=tuple(self.claim(item, path) for item, path in self.items("statements", _CLAIM, _CLAIM_MORE)),
@@ -82,11 +86,19 @@ class _PublicationReader:
     def series(self, item: dict[str, Any], path: tuple[str, ...]) -> Series:
         given = item["points"]
         if not isinstance(given, dict) or not given:
-            raise self.wrong((*path, "points"), "expected '<value>: <number>' lines", "write {64KiB: 76, 1MiB: 65}")
+            raise self.wrong(
+                (*path, "points"),
+                "expected '<value>: <number>' lines",
+                "write values and numbers, for example {64KiB: 76, 1MiB: 65}",
+            )
         points = tuple((value, self.number(text, (*path, "points", value))) for value, text in given.items())
         reference = self.text(item, "reference", path)
         if reference and reference not in given:
-            raise self.wrong((*path, "reference"), f"no point at {reference}", f"points are {', '.join(given)}")
+            raise self.wrong(
+                (*path, "reference"),
+                f"there is no point at the reference {reference}",
+                f"points are {', '.join(given)}",
+            )
         return Series(
             title=self.text(item, "title", path),
             axis=self.axis(item, path),
@@ -106,7 +118,7 @@ class _PublicationReader:
     def claim(self, item: dict[str, Any], path: tuple[str, ...]) -> Claim:
         kind = self.text(item, "trend", path)
         if kind not in TRENDS:
-            raise self.wrong((*path, "trend"), f"{kind}: unknown", f"trends are {', '.join(TRENDS)}")
+            raise self.wrong((*path, "trend"), f"{kind}: no such trend", f"trends are {', '.join(TRENDS)}")
         needed = _NEEDS.get(kind)
         if needed is not None and needed not in item:
             raise self.wrong((*path, "trend"), f"{kind} needs {needed}", f"add {needed}: ...")
@@ -145,7 +157,7 @@ class _PublicationReader:
     def text(self, item: dict[str, Any], key: str, path: tuple[str, ...]) -> str:
         result = item.get(key) or ""
         if not isinstance(result, str):
-            raise self.wrong((*path, key), "expected words", "write one line")
+            raise self.wrong((*path, key), "expected text", "write one line")
         return " ".join(result.split())
 
     def axis(self, item: dict[str, Any], path: tuple[str, ...]) -> str:
@@ -159,7 +171,7 @@ class _PublicationReader:
 
     def known(self, axis: str, path: tuple[str, ...]) -> str:
         if axis not in self.axes:
-            raise self.wrong(path, f"no axis {axis}", f"axes are {', '.join(self.axes)}")
+            raise self.wrong(path, f"the study has no axis {axis}", f"axes are {', '.join(self.axes)}")
         return axis
 
     def direction(self, item: dict[str, Any], key: str, path: tuple[str, ...], default: Better) -> Better:
@@ -168,7 +180,7 @@ class _PublicationReader:
             return "higher"
         if result == "lower":
             return "lower"
-        raise self.wrong((*path, key), f"{result}: unknown", "write higher or lower")
+        raise self.wrong((*path, key), f"{result}: no such direction", "write higher or lower")
 
     def number(self, text: Any, path: tuple[str, ...]) -> float:
         try:
@@ -176,7 +188,7 @@ class _PublicationReader:
         except (TypeError, ValueError):
             value = math.nan
         if not math.isfinite(value) or value <= 0:
-            raise self.wrong(path, f"{text}: expected a number above 0", "write 1.25")
+            raise self.wrong(path, f"{text}: expected a number above 0", "write a number, for example 1.25")
         return value
 
     def wrong(self, path: tuple[str, ...], problem: str, hint: str) -> ConfigError:

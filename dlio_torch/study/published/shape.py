@@ -1,4 +1,4 @@
-"""Whether the points of a published figure have the shape of those that were measured.
+"""Compares the shape of a published figure with the measured points.
 
 The shape is which point is best, how far best and worst are apart, and in which order the points come (Spearman's
 rank correlation of performance); nothing is said of it where what was measured here differs by no more than the noise
@@ -27,7 +27,7 @@ def check(
     better: Better,
     scatter: Noise | None = None,
 ) -> TrendVerdict:
-    """Verdict and words on the shape of both sides over the points that both have.
+    """Returns verdict and sentence on the shapes of both lines over their common points.
 
     Args:
         points: the published ones: value of the axis, and value.
@@ -40,30 +40,34 @@ def check(
     both = [(name, spread) for name, spread in values if name in theirs]
     if len(both) < 2:
         known = trends.listed(list(theirs))
-        return TrendVerdict("not measured", f"Of the published points ({known}) {len(both)} had a measurement here.")
+        return TrendVerdict("not measured", f"Only {len(both)} of the published points ({known}) were measured.")
     their_values = [(name, Spread(theirs[name], theirs[name], theirs[name])) for name, _ in both]
     (their_factor, their_best, their_words), (our_factor, our_best, our_words) = (
         _range(side, direction) for side, direction in ((their_values, their_better), (both, better))
     )
     correlation = _spearman(their_values, their_better, both, better)
-    words = f"Theirs is {their_words}; ours is {our_words}."
+    words = f"The published figure is {their_words}; the measured figure is {our_words}."
     if correlation is not None:
         words += f" Rank correlation of the {len(both)} common points: {correlation:.2f}."
     spreads = [spread for _, spread in both]
     if trends.undecided(*spreads) == "cannot be told":
-        return TrendVerdict("cannot be told", f"{words} Ours are {trends.reason(*spreads)}.")
+        return TrendVerdict(
+            "cannot be told", f"{words} The differences of the measured points are {trends.reason(*spreads)}."
+        )
     theirs_flat, ours_flat = their_factor < FLAT, our_factor < FLAT
     if ours_flat and theirs_flat:
-        return TrendVerdict("agrees", f"{words} Both are flat: within 10 %.")
+        return TrendVerdict("agrees", f"{words} Both lines are flat: within 10 %.")
     most = max(spread.high for spread in spreads) / min(
         spread.low for spread in spreads
     )  # that the repeats leave possible
     if ours_flat and their_factor / most >= _SIZE:
-        return TrendVerdict("contradicts", f"{words} Ours are flat: within 10 %.")
+        return TrendVerdict("contradicts", f"{words} The measured line is flat: within 10 %.")
     if not trends.differs(both, better, scatter):
-        return TrendVerdict("within noise", f"{words} Ours do not differ beyond the noise of the repeats.")
+        return TrendVerdict(
+            "within noise", f"{words} The measured points do not differ beyond the noise of the repeats."
+        )
     if theirs_flat:
-        return TrendVerdict("contradicts", f"{words} Theirs are flat: within 10 %.")
+        return TrendVerdict("contradicts", f"{words} The published line is flat: within 10 %.")
     if len(both) == 2:
         alike = bool(their_best & our_best)
     elif correlation is None or _OPPOSITE < correlation < _ALIKE:
@@ -76,7 +80,7 @@ def check(
 
 
 def _range(values: Values, better: Better) -> tuple[float, set[str], str]:
-    """How many times as good the best point is as the worst, the names of the best, and both in words."""
+    """Returns the ratio of the best to the worst point, the names of the best points, and a description."""
     (_, top), (worst, low) = trends.best(values, better), trends.worst(values, better)
     names = [name for name, spread in values if spread.median == top.median]
     factor = trends.gain(low, top, better)

@@ -12,7 +12,7 @@ from dlio_torch.analysis.repeats import Spread
 def combinations(
     points: pd.DataFrame, axis: str, fixed: Mapping[str, str], axes: Sequence[str]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The rows along one axis, for each combination of the values of the others.
+    """Yields the rows along one axis, for each combination of the values of the other axes.
 
     Args:
         points: of :func:`dlio_torch.study.tables.points_table`.
@@ -39,7 +39,7 @@ def _label(values: Mapping[str, str]) -> str:
 
 
 def along(rows: pd.DataFrame, axis: str, measured: str) -> list[tuple[str, Spread]]:
-    """Axis value and repeats of the rows that have the figure, in their order; a figure is above 0."""
+    """Returns axis value and repeats of the rows that have the figure (above 0), in order."""
     if axis not in rows or measured not in rows:
         return []
     result = []

@@ -1,4 +1,4 @@
-"""Whether measured points follow a published trend, told beyond the noise of the repeats.
+"""Checks whether measured points follow a published trend beyond the noise of the repeats.
 
 A trend is about the *performance* of a figure along one axis: ``improves`` means that a throughput grows or that a
 time shrinks.  Two points differ by the rule of the table of settings
@@ -28,14 +28,14 @@ Verdict = Literal["agrees", "partly", "contradicts", "within noise", "cannot be 
 Values = Sequence[tuple[str, Spread]]
 
 FLAT = 1.1
-"""Points that differ by less are called flat, even where the noise is smaller still."""
+"""Points that differ by less than this factor are called flat, even if the noise is smaller."""
 _ALIKE = 1.25  # factors that differ by less are called alike
 _EFFICIENCY = 0.8  # of strong scaling: what is called close to ideal where a study says nothing else
 
 
 @dataclass(frozen=True)
 class Trend:
-    """A checkable statement.
+    """A statement about measured points that can be checked.
 
     Args:
         kind: a name in :data:`TRENDS`.
@@ -61,7 +61,7 @@ class TrendVerdict:
 
 
 def check(trend: Trend, values: Values, better: Better, scatter: Noise | None = None) -> TrendVerdict:
-    """Hold points against a trend.
+    """Check points against a trend.
 
     Args:
         trend: what was published.
@@ -79,17 +79,17 @@ def check(trend: Trend, values: Values, better: Better, scatter: Noise | None = 
 
 
 def gain(a: Spread, b: Spread, better: Better) -> float:
-    """How many times better ``b`` is than ``a``; below 1: worse.  Both are positive."""
+    """Returns how many times better ``b`` is than ``a``; below 1 means worse.  Both values are positive."""
     return b.median / a.median if better == "higher" else a.median / b.median
 
 
 def best(values: Values, better: Better) -> tuple[str, Spread]:
-    """The point of the best median; the first of equal ones."""
+    """Returns the point with the best median; the first of equal points."""
     return min(values, key=lambda item: -item[1].median if better == "higher" else item[1].median)
 
 
 def worst(values: Values, better: Better) -> tuple[str, Spread]:
-    """The point of the worst median; the first of equal ones."""
+    """Returns the point with the worst median; the first of equal points."""
     return best(values, "lower" if better == "higher" else "higher")
 
 
@@ -99,36 +99,36 @@ def differs(values: Values, better: Better, scatter: Noise | None = None) -> boo
 
 
 def undecided(*spreads: Spread) -> Verdict:
-    """Verdict on points that do not differ beyond noise: within it, or of unknown noise."""
+    """Returns the verdict on points that do not differ beyond noise: within noise, or noise unknown."""
     return "within noise" if min(spread.count for spread in spreads) > 1 else "cannot be told"
 
 
 def reason(*spreads: Spread) -> str:
-    """Why points that do not differ beyond noise do not."""
+    """Returns why points do not differ beyond noise."""
     if undecided(*spreads) == "within noise":
         return "no more than the repeats scatter"
-    return "of single runs, whose noise is not known: repeats=3 would tell"
+    return "of single runs, whose noise is unknown: repeats=3 measures the noise"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence: ``a, b and c``."""
+    """Joins names for a sentence: ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def times(factor: float) -> str:
-    """A factor for a sentence: ``3.1x``."""
+    """Formats a factor for a sentence: ``3.1x``."""
     return f"{factor:.3g}x"
 
 
 def changed(factor: float) -> str:
-    """A factor of improvement for a sentence: ``3.1x better``, ``2x worse``."""
+    """Formats a factor of improvement for a sentence: ``3.1x better``, ``2x worse``."""
     return f"{times(factor)} better" if factor >= 1 else f"{times(1 / factor)} worse"
 
 
 def _improves(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
     part = _between(values, trend.start, trend.end)
     (first, a), (last, b) = part[0], part[-1]
-    size = f"From {first} to {last} it gets {changed(gain(a, b, better))}"
+    size = f"From {first} to {last} the figure gets {changed(gain(a, b, better))}"
     if not apart(a, b, scatter):
         return TrendVerdict(undecided(a, b), f"{size}, {reason(a, b)}.")
     if gain(a, b, better) < 1:
@@ -147,7 +147,7 @@ def _worsens(trend: Trend, values: Values, better: Better, scatter: Noise | None
     part = _between(values, trend.start, trend.end)
     (first, a), (last, b) = part[0], part[-1]
     outcome = _improves(Trend("improves"), list(reversed(part)), better, scatter)
-    size = f"From {first} to {last} it gets {changed(gain(a, b, better))}"
+    size = f"From {first} to {last} the figure gets {changed(gain(a, b, better))}"
     if outcome.verdict == "partly":
         return TrendVerdict("partly", f"{size}, beyond noise, but not at every step.")
     noise = "beyond noise" if apart(a, b, scatter) else reason(a, b)
@@ -194,13 +194,15 @@ def _plateau(trend: Trend, values: Values, better: Better, scatter: Noise | None
     if later:
         name, top = best(later, better)
         return TrendVerdict("contradicts", f"{name} is {times(gain(here, top, better))} better still, beyond noise.")
-    rise = f"Up to {trend.value} it gets {changed(gain(values[0][1], here, better))}"
+    rise = f"Up to {trend.value} the figure gets {changed(gain(values[0][1], here, better))}"
     every = [spread for _, spread in values]
     if undecided(*every) == "cannot be told":
         return TrendVerdict("cannot be told", f"{rise}, {reason(*every)}.")
     if not any(_beyond(spread, here, better, scatter) for _, spread in values[:place]):
-        return TrendVerdict("within noise", f"{rise}, but nothing before it is worse beyond noise: no rise ends there.")
-    return TrendVerdict("agrees", f"{rise}; nothing after it is better beyond noise.")
+        return TrendVerdict(
+            "within noise", f"{rise}, but no earlier point is worse beyond noise, so no rise ends at this point."
+        )
+    return TrendVerdict("agrees", f"{rise}; no later point is better beyond noise.")
 
 
 def _factor(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
@@ -208,12 +210,15 @@ def _factor(trend: Trend, values: Values, better: Better, scatter: Noise | None)
     start, end = trend.start or values[0][0], trend.end or values[-1][0]
     ours = gain(part[start], part[end], better)
     theirs = trend.factor if trend.factor is not None else 1.0
-    words = f"From {start} to {end} it gets {changed(ours)} here, {changed(theirs)} in the publication"
+    words = (
+        f"From {start} to {end} the figure gets {changed(ours)} in the measurement, {changed(theirs)} in the "
+        "publication"
+    )
     if not apart(part[start], part[end], scatter):
         verdict = undecided(part[start], part[end])
         if verdict == "within noise" and all(1 / FLAT < name < FLAT for name in (ours, theirs)):
             verdict = "agrees"  # neither is more than a few percent
-        return TrendVerdict(verdict, f"{words}; ours is {reason(part[start], part[end])}.")
+        return TrendVerdict(verdict, f"{words}; the measured change is {reason(part[start], part[end])}.")
     if (ours > 1) != (theirs > 1):
         return TrendVerdict("contradicts", f"{words}.")
     alike = max(ours / theirs, theirs / ours) < _ALIKE
@@ -229,24 +234,24 @@ def _falls_short(trend: Trend, values: Values, better: Better, scatter: Noise | 
 
 
 def _against_ideal(trend: Trend, values: Values, better: Better, *, above: Verdict, below: Verdict) -> TrendVerdict:
-    """Whether the efficiency of scaling lies above or below a limit, with all that the repeats leave possible."""
+    """Checks whether the scaling efficiency lies above or below a limit, for all efficiencies within the repeats."""
     (first, a), (last, b) = values[0], values[-1]
     few, many = magnitude(first), magnitude(last)
     if not few or not many or few == many:
-        return TrendVerdict("not measured", "The axis is no number of ranks.")
+        return TrendVerdict("not measured", "The axis is not the number of ranks.")
     limit = trend.factor or _EFFICIENCY
     speedup = gain(a, b, better)
     ends = [Spread(item, item, item) for item in (a.low, a.high, b.low, b.high)]
     efficiencies = sorted(gain(x, y, better) * few / many for x in ends[:2] for y in ends[2:])
     words = (
-        f"{last} ranks do it {times(speedup)} as fast as {first}, an efficiency of {_percent(speedup * few / many)}; "
-        f"from {_percent(limit)} on it is called close to ideal"
+        f"{last} ranks are {times(speedup)} as fast as {first}, an efficiency of "
+        f"{_percent(speedup * few / many)}; an efficiency of {_percent(limit)} or more is called close to ideal"
     )
     if undecided(a, b) == "cannot be told":
-        return TrendVerdict("cannot be told", f"{words}. These are {reason(a, b)}.")
+        return TrendVerdict("cannot be told", f"{words}. The difference is {reason(a, b)}.")
     if efficiencies[0] < limit <= efficiencies[-1]:
         span = f"{_percent(efficiencies[0])} to {_percent(efficiencies[-1])}"
-        return TrendVerdict("within noise", f"{words}. The repeats leave {span} possible.")
+        return TrendVerdict("within noise", f"{words}. By the repeats, an efficiency of {span} is possible.")
     return TrendVerdict(above if efficiencies[0] >= limit else below, f"{words}.")
 
 

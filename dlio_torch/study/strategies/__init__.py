@@ -1,1 +1,1 @@
-"""Strategies of studies: which trial comes next, and what the trials say."""
+"""Strategies of studies: each chooses the next trial, and evaluates the trials."""

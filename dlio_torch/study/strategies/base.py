@@ -1,4 +1,4 @@
-"""The contract of a strategy: it proposes the next trial from the history, and gives the result.
+"""The contract of a strategy: it proposes the next trial from the history of trials, and evaluates the result.
 
 A strategy is a function of the trials so far.  A study that was interrupted therefore continues as if it had not been.
 """
@@ -26,15 +26,15 @@ class Result(ABC):
     """The result of a study, finished or not."""
 
     def data(self) -> dict[str, Any] | None:
-        """The result for programs; ``None``: the tables are all there is."""
+        """Returns the result as data for programs; ``None`` if there are only tables."""
         return None
 
     def save(self) -> None:  # noqa: B027 - not every result has a file of its own
-        """Write the result for programs into the directory of the study."""
+        """Write the data for programs to the directory of the study."""
 
     @abstractmethod
     def page(self, points: pd.DataFrame, needs: StudyNeeds) -> StudyData:
-        """The content of the page.
+        """Returns the content of the page.
 
         Args:
             points: of :func:`dlio_torch.study.tables.points_table`.
@@ -46,7 +46,7 @@ class Result(ABC):
         """Print the result."""
 
     def check(self) -> None:  # noqa: B027 - a finished ladder always has a result
-        """Raise if the study gave nothing, or missed a requested threshold.
+        """Raise an error if the study gave no result, or missed a requested threshold.
 
         Raises:
             RunFailed: no run succeeded.
@@ -89,7 +89,7 @@ class Strategy(ABC):
         return f"{self.verb}_{self.study.name}"
 
     def plan(self, needs: StudyNeeds, done: int = 0) -> Iterator[str]:
-        """Lines that say what the study will do, before it starts.
+        """Returns the lines of the plan that are printed before the study starts.
 
         Args:
             needs: of the points.
@@ -112,7 +112,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def propose(self, trials: Sequence[Trial]) -> Proposal | None:
-        """The next trial; ``None``: the study is finished.
+        """Returns the next trial; ``None``: the study is finished.
 
         Args:
             trials: all trials so far in the order of time.
@@ -122,20 +122,20 @@ class Strategy(ABC):
         """
 
     def pending(self, trials: Sequence[Trial]) -> list[Proposal]:
-        """The trials that are still to run as far as they are known, if none fails."""
+        """Returns the known trials that are still to run, if no trial fails."""
         return []
 
     def title(self, trial: Trial) -> str:
-        """Name of a trial in the lines of progress."""
+        """Returns the name of a trial in progress lines."""
         point = next(point for point in self.points if point.number == trial.point)
         return f"point {point.number} ({point.label}) repeat {trial.repeat}"
 
     def after_failure(self, trial: Trial, trials: Sequence[Trial]) -> str:
-        """The consequence of a failed trial; ``""``: none."""
+        """Returns the consequence of a failed trial for its progress line; ``""``: none."""
         return "; the point is given up" if trial.point in self.given_up(trials) else ""
 
     def outlook(self, trials: Sequence[Trial]) -> str | None:
-        """End of a line of progress; ``None``: number and time of the pending trials."""
+        """Returns the end of a progress line; ``None``: number and time of the pending trials."""
         return None
 
     def given_up(self, trials: Iterable[Trial]) -> set[int]:
@@ -144,7 +144,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def result(self, trials: Sequence[Trial]) -> Result:
-        """The result of these trials."""
+        """Returns the result of these trials."""
 
 
 def finished(trials: Iterable[Trial]) -> set[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Grid: every point as often as the study repeats it.
+"""Grid strategy: runs every point ``repeats`` times.
 
 Every point runs once before any point runs again, so that drift of the machine affects all alike.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def prepare_grid(study: Study, *, cwd: Path | None = None) -> Grid:
-    """The grid of a study.
+    """Prepare the grid of a study.
 
     Raises:
         ConfigError: a value that cannot be used at any point.
@@ -56,7 +56,7 @@ class Grid(Strategy):
         return len(self.points) * self.study.repeats
 
     def plan(self, needs: StudyNeeds, done: int = 0) -> Iterator[str]:
-        """Lines that say what the study will do, and a warning if its data are smaller than the publication's."""
+        """Returns the plan, with a warning if the data are smaller than the publication's data."""
         yield from super().plan(needs, done)
         yield from precautions(self.study, needs)
 
@@ -97,11 +97,11 @@ class GridResult(Result):
             print(f"published: {statement.text}\n  {statement.verdict}: {statement.words}", file=stream)
 
     def check(self) -> None:
-        """Raise if no run succeeded."""
+        """Raise an error if no run succeeded."""
         if all(trial.failed for trial in self.trials):
             raise RunFailed(
                 f"no run of the study in {self.strategy.store.path} succeeded: {self.trials[-1].error}",
-                hint="see trials.csv there",
+                hint="see the errors in trials.csv of this folder",
             )
 
 
@@ -131,7 +131,7 @@ def pending_trials(
 
 
 def shuffled(points: Sequence[Point], repeat: int) -> list[Point]:
-    """The points in the order of a repeat, which depends on the number of the repeat and of points only.
+    """Returns the points in the random order of a repeat, which depends only on the repeat and the number of points.
 
     Neighbours in the grid are alike: in the order of the grid a slow minute would look like an effect of an axis.
     """

@@ -369,7 +369,10 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
         (["train", *SLURM, "time=1h", "stage_in=node"], "train writes no data"),
         (["sweep", *SLURM, "time=1h"], "sweep starts the ranks of its runs itself, on one node; write ranks="),
         (["sweep", "scheduler=slurm", "time=1min", "grace=2min"], "not less than the time of the job"),
-        (["headspace", "scheduler=slurm", "time=1h", "train.batch_size=1,2"], "headspace takes one configuration"),
+        (
+            ["headspace", "scheduler=slurm", "time=1h", "train.batch_size=1,2"],
+            "headspace measures a single configuration",
+        ),
         (["report", *SLURM, "time=1h"], "launch report (command line): expected one verb of a job"),
         ([*SLURM, "time=1h", "--remove-data"], "--remove-data (command line): the verb run does not have this flag"),
         ([*SLURM, "time=1h", "--dry-run", "--submit"], "--dry-run writes no job script, so there is none to submit"),

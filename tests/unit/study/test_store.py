@@ -40,7 +40,7 @@ def test_a_study_comes_back_as_it_was(tmp_path: Path) -> None:
         place.mkdir(parents=True)
         kept = store.append(trial(1, 1, 2.5, directory=str(place), warnings=("careful",)))
         store.append(trial(1, 2, None, status="failed", exit_code=3, error="no | 'data'\nä"))
-        with pytest.raises(PreconditionError, match="another process is running the study"):
+        with pytest.raises(PreconditionError, match="another process is already running the study"):
             Store.open(tmp_path / "s")
         store.save(replace(asked, repeats=9))
     with Store.open(tmp_path / "s") as store:
@@ -243,7 +243,7 @@ def test_points_are_printed_in_words_and_units() -> None:
     printed = io.StringIO()
     draw_points(Console(file=printed, width=120), asked, points_table(done, asked.axes))
     text = printed.getvalue()
-    assert "Lowest of single measurements: point 1 (loader.num_workers=1): wait for data 10 ms; repeats=3" in text
+    assert "Lowest of single measurements: point 1 (loader.num_workers=1): wait for data 10 ms; set repeats=3" in text
     words = text.split()
     assert "402 KiB" in text
     assert {"wait", "(samples/s)", "80"} <= set(words)

@@ -163,7 +163,7 @@ def test_an_axis_without_meaning_at_a_point_is_left_out_of_it() -> None:
         (3, "loader.num_workers=1 loader.prefetch_factor=8"),
     ]
     assert dict(found[0].point.values)["loader.prefetch_factor"] == "-"
-    assert notes == ["loader.prefetch_factor means nothing with loader.num_workers=0: one point instead of 2"]
+    assert notes == ["loader.prefetch_factor has no meaning with loader.num_workers=0: one point replaces 2 points"]
     assert len({one.digest for one in found}) == 3
 
 
@@ -181,7 +181,7 @@ def test_an_impossible_combination_is_left_out_and_named() -> None:
         (["seed=1,y", "loader.num_workers=1,2"], "point seed=y loader.num_workers=1: seed=y"),
         (["loader.workers=1,2"], "loader.workers=1,2 .*unknown option; did you mean loader.num_workers"),
         (["dataset=hdf5,hdf6"], "point dataset=hdf6: dataset=hdf6 .*no such choice"),
-        (["ranks=1,64"], "point ranks=64: .*a batch of 4 samples does not fit"),
+        (["ranks=1,64"], "point ranks=64: .*a batch of 4 samples is larger than"),
     ],
 )
 def test_a_bad_value_is_found_before_anything_runs(arguments: list[str], message: str) -> None:
@@ -192,12 +192,15 @@ def test_a_bad_value_is_found_before_anything_runs(arguments: list[str], message
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no point is left: no recipe="),
+        ([], "no point of the study can be run: recipe= "),
         (
             ["recipe=minimal", "scale=tiny", "loader.num_workers="],
-            "no point is left: loader.num_workers= .command line",
+            "no point of the study can be run: loader.num_workers= .command line",
         ),
-        (["recipe=minimal", "scale=tiny", "ranks=999"], "no point is left: .*each of 999 ranks has 0"),
+        (
+            ["recipe=minimal", "scale=tiny", "ranks=999"],
+            "no point of the study can be run: .*each of 999 ranks, which has 0",
+        ),
     ],
 )
 def test_no_point_is_left(arguments: list[str], message: str) -> None:
@@ -208,9 +211,17 @@ def test_no_point_is_left(arguments: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["objective=foo"], r"objective=foo \(command line\): not a key of sweep; it belongs to tune"),
-        (["repeat=3"], r"repeat=3 \(command line\): unknown key of sweep; did you mean repeats\?"),
-        (["runs=3"], r"runs=3 \(command line\): unknown key of sweep; did you mean repeats\?"),
+        (["objective=foo"], r"objective=foo \(command line\): the verb sweep has no such key; use the key with tune"),
+        (
+            ["repeat=3"],
+            r"repeat=3 \(command line\): neither the verb sweep nor a run has such a key; did you "
+            r"mean repeats\?",
+        ),
+        (
+            ["runs=3"],
+            r"runs=3 \(command line\): neither the verb sweep nor a run has such a key; did you mean "
+            r"repeats\?",
+        ),
         (
             ["loader.num_workers=0,1", "loader.num_workers=2"],
             "loader.num_workers=0,1 and loader.num_workers=2 .*given twice; write all values in one argument",
@@ -242,7 +253,8 @@ def test_what_the_scale_changed_is_said() -> None:
     found = resolve(study("recipe=minimal", "loader.num_workers=0,1"))[0]
     assert scale_lines(found) == (
         "compute.step_s 0.05 -> 0.005 (scale=laptop)",
-        "compute is scaled by 0.1 and reading is not: waits weigh more here than in the whole experiment",
+        "compute is scaled by 0.1 and reading is not: waits for data are a larger share of the time here than "
+        "in the full-size experiment",
     )
     some = resolve(study("recipe=minimal", "scale=laptop,paper"))[0]
     assert scale_lines(some)[0] == "compute.step_s 0.05 -> 0.005 (scale=laptop), 1 of 2 points"

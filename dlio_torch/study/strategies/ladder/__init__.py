@@ -1,1 +1,1 @@
-"""The ladder that removes one cost of a run at a time."""
+"""The ladder strategy, which removes one cost of a run at a time."""

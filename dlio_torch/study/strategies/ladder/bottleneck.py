@@ -1,4 +1,4 @@
-"""Whether the loader is the bottleneck, and whether more rounds are needed to tell.
+"""Decides whether the loader is the bottleneck, and whether more rounds are needed for the decision.
 
 The loader is called the bottleneck where the throughput without any of its cost is higher by 5 % at least and
 beyond noise.  It is called none where the 95 % interval of that gain ends below 10 %, or where the gain is below 10 %
@@ -19,7 +19,7 @@ NO_WAIT = 0.02
 
 
 def is_bottleneck(effects: Sequence[Effect]) -> bool | None:
-    """Whether the loader is the bottleneck, from all rungs; ``None``: cannot be told."""
+    """Whether the loader is the bottleneck, from all rungs; ``None``: undecided."""
     by_name = {item.rung.name: item for item in effects}
     first, whole = by_name[CONFIGURED], by_name[HAND_OVER].gain
     if whole is None:
@@ -34,12 +34,12 @@ def is_bottleneck(effects: Sequence[Effect]) -> bool | None:
 
 
 def ends_low(whole: Gain) -> bool:
-    """Whether the interval of a gain ends below what would make a bottleneck."""
+    """Whether the interval of a gain ends below the gain that makes a bottleneck."""
     return whole.high is not None and whole.high - 1 < LITTLE
 
 
 def unclear(effects: Sequence[Effect]) -> list[Effect]:
-    """Rungs whose own cost is within noise, and could be 5 % of a step as configured or more."""
+    """Rungs whose cost is within noise but may be 5 % or more of a step as configured."""
     step = next(item.step_s for item in effects if item.rung.name == CONFIGURED)
     return [item for item in effects if item.rung.name in LADDER and step and _could_be(item.cost, MUCH * step)]
 
@@ -58,7 +58,7 @@ def inconclusive(effects: Sequence[Effect]) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Joins texts: ``a, b and c``."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

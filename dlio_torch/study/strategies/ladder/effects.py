@@ -16,18 +16,18 @@ SCHEMA = "dlio_torch.headspace"
 VERSION = 1
 
 _CALLS_LEFT = 0.1
-"""Share of the bytes read by calls that may be left where calls are answered from memory."""
+"""Share of the bytes that calls may still read from files if calls are answered from memory."""
 _PROGRAM_BYTES = 512 * 1024
-"""Bytes that a process may read of the program (libraries that decode, for example)."""
+"""Bytes that a process may read of the program itself, for example of decoding libraries."""
 _HARDLY_READ = 0.01
-"""Below this many bytes read by calls for each byte of the batches, files are not read by calls."""
+"""Bytes read by calls per byte of the batches, below which files are taken as not read by calls."""
 _HARDLY_DELIVERED = 0.001
-"""Up to this share of the bytes from the device, it has no cost; few, for a byte of a disk may take long."""
+"""Share of bytes from the device up to which the device has no cost; small, because a byte of a disk may take long."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """A rung, measured.
+    """The measured effect of a rung.
 
     Attributes:
         rung: which.
@@ -73,7 +73,7 @@ class Effect:
 
     @property
     def remark(self) -> str:
-        """Why it was not measured, or a note; and the cost with its interval."""
+        """Why the rung was not measured, or a note; and the cost with its interval."""
         return "; ".join(text for text in (self.why or self.note, _cost(self.cost)) if text)
 
 
@@ -85,7 +85,7 @@ def effects(
     starts: int = 1,
     looks: int = 1,
 ) -> list[Effect]:
-    """Bring the runs of all rungs together.
+    """Compute the effects of all rungs from their runs.
 
     Args:
         rungs: the ladder and the sides.
@@ -196,7 +196,7 @@ def _shares(runs: Any) -> dict[str, float]:
 
 
 def _nothing(rung: Rung, configured: Mapping[int, Mapping[str, Any]]) -> str:
-    """Why a cost does not exist, by the figures of the runs as configured; ``""``: it may, whatever its size.
+    """Why a cost does not exist, by the runs as configured; ``""``: the cost may exist.
 
     What the times of such a rung say is noise, and noise is not to be called the cost of a device.
     """
@@ -212,7 +212,7 @@ def _why_not(
     errors: Mapping[str, str],
     starts: int,
 ) -> str:
-    """Why a rung's runs say nothing; ``""`` where they do."""
+    """Why the runs of a rung cannot be used; ``""`` if they can."""
     runs = summaries.get(name, {})
     if not runs:
         return f"failed: {errors[name]}" if name in errors else "not run"
@@ -239,7 +239,7 @@ def _why_not(
 def _not_warm(run: Mapping[str, Any]) -> str:
     for prepared in (run.get("cache") or {}).get("prepared", ()):
         if prepared["reached"] is False:
-            return prepared["why"] or f"{100 * (prepared['cached_share'] or 0):.1f} % of them were there"
+            return prepared["why"] or f"{100 * (prepared['cached_share'] or 0):.1f} % of the data were there"
     return ""
 
 
@@ -260,7 +260,7 @@ def _not_separable(read: float, left: float, delivered: float, starts: int) -> s
 
 
 def _bytes(run: Mapping[str, Any]) -> float | None:
-    """Bytes that read calls returned to all processes; also where no batch was read."""
+    """Bytes that read calls returned to all processes, even if no batch was read."""
     counts = [epoch["io"] for rank in run["epochs"] for epoch in rank]
     return None if not counts or None in counts else float(sum(count["rchar"] for count in counts))
 
@@ -274,7 +274,7 @@ def _note(name: str, runs: Mapping[int, Mapping[str, Any]], error: str) -> str:
 
 
 def _device_share(runs: Mapping[int, Mapping[str, Any]]) -> float | None:
-    """Share of the bytes read that the device delivered, median of the rounds; ``None`` where it was not counted."""
+    """Share of the bytes read that the device delivered, median of the rounds; ``None`` if it was not counted."""
     share = spread(run["io"]["device_read_share"] for run in runs.values())
     return None if share is None else share.median
 

@@ -1,4 +1,4 @@
-"""Gain of removing a cost: ratios of runs that were made in the same round.
+"""Gain of removing a cost, from ratios of runs of the same round.
 
 A round runs every rung once, so the machine's drift is nearly the same for all of them and cancels in the ratio of
 two rungs in a round.  Of the logarithms of n such ratios (time of a step before / after), with mean m and standard
@@ -33,7 +33,7 @@ _MOST = 20.0
 
 @dataclass(frozen=True)
 class Gain:
-    """How much faster one rung is than another.
+    """Gain of one rung over another, with its interval.
 
     Attributes:
         ratio: throughput after / before.
@@ -51,7 +51,7 @@ class Gain:
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the interval leaves out 1."""
+        """Whether the interval excludes 1."""
         return self.low is not None and self.high is not None and (self.low > 1 or self.high < 1)
 
     @property

@@ -1,4 +1,4 @@
-"""Ladder: the maximum gain of removing each cost of the loader, and whether the loader is the bottleneck at all.
+"""Ladder strategy: measures the maximum gain of removing each cost of the loader, and whether it is the bottleneck.
 
 The study has one axis, the rungs of :mod:`~dlio_torch.study.strategies.ladder.rungs`.  A round runs every rung once,
 in an order that changes from round to round.  If the rounds are inconclusive, as many rounds follow, and no more: see
@@ -41,7 +41,7 @@ RESULT = "headspace.json"
 
 
 def plan_ladder(study: Study, *, cwd: Path | None = None) -> Ladder:
-    """The ladder of a configuration.
+    """Plan the ladder of a configuration.
 
     Args:
         study: settings without an axis.
@@ -52,21 +52,23 @@ def plan_ladder(study: Study, *, cwd: Path | None = None) -> Ladder:
     """
     if study.definition:
         raise ConfigError(
-            f"study={study.name} (command line): headspace takes one configuration, and no study file",
-            hint="use sweep study=NAME",
+            f"study={study.name} (command line): headspace measures a single configuration, not a study file",
+            hint="run the study file with: sweep study=NAME",
         )
     if study.axes:
         axis = study.axes[0]
         raise ConfigError(
-            f"{axis.key}={','.join(axis.values)} (command line): headspace takes one configuration",
-            hint="give one value, or use sweep",
+            f"{axis.key}={','.join(axis.values)} (command line): headspace measures a single configuration, and "
+            "this key has several values",
+            hint="give one value, or use the verb sweep",
         )
     composed = compose(study.settings, cwd=cwd, world_size=study.ranks, formats=registry.available())
     config = composed.config
     if config.loader.replay != "none":
         raise ConfigError(
-            f"loader.replay={config.loader.replay} ({composed.sources['loader.replay']}): headspace sets it itself",
-            hint="leave it out",
+            f"loader.replay={config.loader.replay} ({composed.sources['loader.replay']}): headspace sets "
+            "loader.replay itself for each rung",
+            hint="remove loader.replay",
         )
     ladder = rungs(config, registry.create(config.dataset, config.seed).needs_files)
     settings = {rung.name: rung.settings for rung in ladder if not rung.skipped}
@@ -81,7 +83,7 @@ def plan_ladder(study: Study, *, cwd: Path | None = None) -> Ladder:
 
 
 def stored_ladder(store: Store, study: Study | None = None, *, changes: Sequence[str] = ()) -> Ladder:
-    """The ladder in a directory.
+    """Load the ladder in a directory.
 
     Args:
         store: of the directory.
@@ -93,12 +95,15 @@ def stored_ladder(store: Store, study: Study | None = None, *, changes: Sequence
         ConfigError: the configuration is wrong.
     """
     if [axis.key for axis in store.study.axes] != [AXIS]:
-        raise PreconditionError(f"{store.path} holds no headspace, but another study", hint="name the folder of one")
+        raise PreconditionError(
+            f"{store.path} contains another kind of study, not a headspace study",
+            hint="name the folder of a headspace study",
+        )
     return plan_ladder(study or replace(changed(store.study, changes), axes=()), cwd=store.cwd)
 
 
 class Ladder(Strategy):
-    """Rounds of all rungs, and as many more if these are inconclusive.
+    """Runs rounds of all rungs, and as many additional rounds if the first rounds are inconclusive.
 
     Args:
         study: with the axis of the rungs.
@@ -147,11 +152,11 @@ class Ladder(Strategy):
         return f"round {trial.repeat}, {self._titles[name_of(trial.values)]}"
 
     def after_failure(self, trial: Trial, trials: Sequence[Trial]) -> str:
-        """Whether the rung is given up."""
+        """Returns a note if the rung is given up."""
         return "; the rung is given up" if trial.point in self.given_up(trials) else ""
 
     def result(self, trials: Sequence[Trial]) -> LadderResult:
-        """The effect of each rung."""
+        """Returns the effect of each rung."""
         rounds = self.study.repeats * (2 if self._names_of_more_rounds(trials) else 1)
         return LadderResult(self, tuple(trials), self._effects(trials, rounds), rounds)
 
@@ -169,7 +174,7 @@ class Ladder(Strategy):
             yield from (Proposal(self.by_name[name], number) for name in order(names, number))
 
     def _names_of_more_rounds(self, trials: Sequence[Trial]) -> list[str]:
-        """Rungs of further rounds; none if the first rounds are conclusive or not yet complete."""
+        """Names of the rungs of additional rounds; empty if the first rounds are conclusive or not yet complete."""
         repeats, done, lost = self.study.repeats, finished(trials), self.given_up(trials)
         numbers = [point.number for point in self.points if point.number not in lost]
         if repeats == 1 or any((number, repeat) not in done for number in numbers for repeat in range(1, repeats + 1)):
@@ -186,12 +191,15 @@ class Ladder(Strategy):
         return self._extended
 
     def _require_configured(self, trials: Sequence[Trial]) -> None:
-        """Raise if the configuration itself was given up: every effect is a comparison with it."""
+        """Raise an error if the configured run itself failed, because every effect is relative to this run."""
         local = [trial for trial in trials if name_of(trial.values) == CONFIGURED]
         if self.by_name[CONFIGURED].number in self.given_up(trials) and all(trial.failed for trial in local):
             raise RunFailed(
-                f"the configuration does not run: {local[-1].error}",
-                hint=f"see {self.store.path / 'trials'}; --resume with failures={len(local) + 1} tries again",
+                f"the configuration without changes fails: {local[-1].error}",
+                hint=(
+                    f"see the logs in {self.store.path / 'trials'}; to try again, use --resume with "
+                    f"failures={len(local) + 1}"
+                ),
             )
 
     def _effects(self, trials: Sequence[Trial], rounds: int) -> list[Effect]:
@@ -262,7 +270,7 @@ class LadderResult(Result):
 
 
 def reader_starts(config: Config, ranks: int) -> int:
-    """Starts of processes that read data in one run; workers that are not persistent start in each epoch."""
+    """Number of starts of reading processes in one run; workers that are not persistent start in each epoch."""
     loader = config.loader
     epochs = 1 if loader.persistent_workers or not loader.num_workers else config.train.epochs
     return ranks * max(1, loader.num_workers) * epochs

@@ -19,13 +19,13 @@ from dlio_torch.units import format_duration
 
 _DASH = "-"
 _WIDE = 100
-"""Columns of a terminal that has room for all figures."""
+"""Width of a terminal, in columns, that has room for all figures."""
 
 
 def print_ladder(
     effects: Sequence[Effect], words: Sequence[str], *, stream: TextIO, title: str, directory: Path | str
 ) -> None:
-    """Write the ladder, the sides by themselves, and the verdict.
+    """Print the ladder, loader and trainer alone, and the verdict.
 
     Args:
         effects: the rungs.
@@ -44,10 +44,10 @@ def print_ladder(
             elif item.note:
                 console.print(f"{item.rung.title}: {item.note}")
         console.print(
-            "step: elapsed time / steps, geometric mean of the rounds; wait: share of it without a batch, median, as "
-            "au; at most: throughput without this cost and all above it / as configured; itself: time of a step "
-            "against the line above, so costs that overlap show with the last of them; "
-            f"gains: {METHOD}; ~: within noise",
+            "step: elapsed time / steps, geometric mean of the rounds; wait: share of the step's time without a "
+            "batch (median, like au); at most: throughput without this cost and all costs above / throughput as "
+            "configured; itself: time of a step compared with the line above, so overlapping costs appear with "
+            f"the last of them; gains: {METHOD}; ~: within noise",
             style="dim",
         )
         for number, line in enumerate(words):
@@ -122,7 +122,7 @@ def _doubt(gain: Gain) -> str:
 
 
 class _LadderColumn(NamedTuple):
-    """A figure of every rung, and whether it is left out where a terminal is narrow."""
+    """A column of the table, and whether it is omitted on a narrow terminal."""
 
     name: str
     cell: Callable[[Effect], str]

@@ -1,4 +1,4 @@
-"""The ladder as content of the study's page."""
+"""Converts the ladder to content of the study's page."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _STEP = Metric(
     STEP.key, "time of a step", STEP.unit, STEP.better, "elapsed time / steps, the starts of epochs included"
 )
 _METHOD = (
-    "Every rung is a run in processes of its own, without one more cost than the rung above; costs that overlap show "
-    "with the last of them. Samples that are replayed are copied into the fresh memory of each batch; batches that are "
-    "replayed are passed by reference, without any memory traffic. How many times as good a rung is, is the "
-    f"{METHOD}; so it is not quite the ratio of the medians shown."
+    "Every rung is a run in new processes that lacks one more cost than the rung above; costs that overlap "
+    "appear with the last of them. Samples that are replayed are copied into the fresh memory of each batch; "
+    "batches that are replayed are passed by reference, without any memory traffic. The gain of a rung is the "
+    f"{METHOD}; therefore it differs slightly from the ratio of the medians shown."
 )
 
 
 def ladder_content(result: LadderResult) -> StudyData:
-    """The content of the page of a ladder."""
+    """Builds the content of the page of a ladder."""
     strategy = result.strategy
     titles = {effect.rung.name: effect.rung.title for effect in result.effects}
     ladder = tuple(effect for effect in result.effects if effect.rung.name in LADDER)

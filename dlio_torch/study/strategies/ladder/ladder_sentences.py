@@ -1,4 +1,4 @@
-"""Sentences on a ladder: each names its figures."""
+"""Sentences on the result of a ladder; each sentence names its figures."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PARTS = {
     "compute": "the emulated compute",
     "allreduce": "the allreduce of the gradient",
     "checkpoint": "saving checkpoints",
-    "between_epochs": "what lies between epochs",
+    "between_epochs": "the work between epochs",
     "other": "the tool's own work",
-    "fetch": "handing over batches that are ready",
+    "fetch": "transferring batches that are ready",
 }
 _ROUNDING = 1.01
-"""Sums that differ by less are told as equal."""
+"""Relative difference below which two sums are reported as equal."""
 
 
 def sentences(effects: Sequence[Effect]) -> tuple[str, ...]:
-    """The verdict first, then its evidence."""
+    """Returns the verdict, followed by its evidence."""
     by_name = {item.rung.name: item for item in effects}
     first, last = by_name[CONFIGURED], by_name[HAND_OVER]
     if last.gain is None:
@@ -47,8 +47,8 @@ def _verdict(verdict: bool | None, whole: Gain, first: Effect, last: Effect) -> 
     if verdict is False and not ends_low(whole):
         waits = percent(first.shares.get("fetch", 0.0))
         return (
-            f"The loader is not the bottleneck: a step waits for data for {waits} of its time, and what removing all "
-            f"of the loader's cost gains is within noise ({_interval(whole)}; {evidence}).{_instead(last)}"
+            f"The loader is not the bottleneck: a step waits for data for {waits} of its time, and the gain from "
+            f"removing all of the loader's cost is within noise ({_interval(whole)}; {evidence}).{_instead(last)}"
         )
     if verdict is False:
         gained = f"gains at most {100 * max((whole.high or 1) - 1, 0):.2g} % of throughput"
@@ -57,8 +57,9 @@ def _verdict(verdict: bool | None, whole: Gain, first: Effect, last: Effect) -> 
             f"The loader is not the bottleneck: removing all of its cost {gained}{doubt} ({evidence}).{_instead(last)}"
         )
     return (
-        f"Whether the loader is the bottleneck cannot be told beyond noise: without any of its cost the throughput is "
-        f"{whole.ratio:.3g} times as high ({_interval(whole)}; {evidence}); more rounds (repeats=) or steps may tell."
+        "Noise hides whether the loader is the bottleneck: without any cost of the loader the throughput is "
+        f"{whole.ratio:.3g} times as high ({_interval(whole)}; {evidence}); set more rounds (repeats=) or more "
+        "steps to decide."
     )
 
 
@@ -71,17 +72,17 @@ def _times(first: Effect, last: Effect) -> str:
 
 
 def _costs(effects: Sequence[Effect], whole: Gain) -> str:
-    """Which costs make up what the whole loader does."""
+    """Returns the sentence on the share of each cost in the cost of the loader."""
     local = [(item.cost, item.rung.removed) for item in effects if item.cost is not None]
     real = sorted(
         ((item.seconds, name) for item, name in local if item.beyond_noise and item.seconds > 0), reverse=True
     )
     if not real:
-        return "No single one of its costs stands out from noise."
+        return "No single cost of the loader stands out from noise."
     (most, name), *others = real
     rest = "".join(f", {other}: {format_duration(seconds)}" for seconds, other in others)
     hidden = [item.rung.removed for item in effects if item.rung.name in LADDER and _hidden(item)]
-    part = f", with {listed(hidden)} in what comes next" if hidden else ""
+    part = f" (costs included in the next rung: {listed(hidden)})" if hidden else ""
     text = f"Removed one after the other, {name} gives most: {format_duration(most)} of each step{rest}{part}."
     slower = [f"{format_duration(-item.seconds)} longer without {name}" for item, name in local if item.seconds < 0]
     if slower and sum(seconds for seconds, _ in real) > _ROUNDING * whole.seconds:
@@ -93,22 +94,22 @@ def _costs(effects: Sequence[Effect], whole: Gain) -> str:
 
 
 def _hidden(effect: Effect) -> bool:
-    """Whether a cost could not be removed by itself, and so is removed with the next one."""
+    """Whether a cost could not be removed alone, and is removed together with the next cost."""
     return bool(effect.why and effect.rung.removed and not effect.costless)
 
 
 def _unclear(effects: Sequence[Effect]) -> str:
-    """Costs that may be large, and may be nothing."""
+    """Returns the sentence on costs that noise hides, although they may be large."""
     parts = [
         f"{item.rung.removed} (at most {format_duration(item.cost.interval_s[1])})"
         for item in unclear(effects)
         if item.cost is not None and item.cost.interval_s is not None
     ]
-    return f"Within noise by {'itself' if len(parts) == 1 else 'themselves'}: {listed(parts)}." if parts else ""
+    return f"Costs that are within noise when removed alone: {listed(parts)}." if parts else ""
 
 
 def _sides(by_name: dict[str, Effect]) -> str:
-    """How fast loader and trainer are by themselves."""
+    """Returns the sentence on the speed of loader and trainer alone."""
     loader, trainer = by_name[LOADER], by_name[TRAINER]
     name = "compute alone"
     if trainer.rate is None:
@@ -116,9 +117,9 @@ def _sides(by_name: dict[str, Effect]) -> str:
     ratio = gain(trainer.times, loader.times)
     if loader.rate is None or trainer.rate is None or ratio is None:
         return ""
-    text = f"By themselves, the loader delivers {loader.rate:.4g} samples/s and {name} takes {trainer.rate:.4g}"
+    text = f"Alone, the loader delivers {loader.rate:.4g} samples/s and {name} consumes {trainer.rate:.4g}"
     if not ratio.beyond_noise:
-        return f"{text} samples/s; which of the two is slower cannot be told beyond noise."
+        return f"{text} samples/s; the difference of the two is within noise."
     slower, factor = ("loader", 1 / ratio.ratio) if ratio.ratio < 1 else ("trainer", ratio.ratio)
     location = " in the rounds that had both" if ratio.rounds < max(len(loader.times), len(trainer.times)) else ""
     return f"{text} samples/s: the {slower} is the slower one, by a factor of {factor:.3g}{location}."
@@ -134,7 +135,7 @@ def _instead(last: Effect) -> str:
     if not last.shares:
         return ""
     name = max(last.shares, key=lambda part: last.shares[part])
-    return f" What remains is {_PARTS[name]}, {percent(last.shares[name])} of the time."
+    return f" The remaining time is mostly {_PARTS[name]}, {percent(last.shares[name])} of a step."
 
 
 def _interval(whole: Gain) -> str:

@@ -1,4 +1,4 @@
-"""The ladder of headspace: the same run again and again, each time without one more of the loader's costs.
+"""Rungs of the ladder: the same run several times, each time without one more of the loader's costs.
 
 =============  ==========================================================================================
 ``configured`` as configured, whatever the page cache holds
@@ -41,7 +41,7 @@ _WARM = ("cache.state=warm", "dataset.direct_io=false")
 
 @dataclass(frozen=True)
 class Rung:
-    """One way to run the configuration.
+    """One variant of the configured run, without some costs.
 
     Attributes:
         name: see the module; identifies it in files.
@@ -61,12 +61,12 @@ class Rung:
 
     @property
     def title(self) -> str:
-        """Name of the rung for people; a table whose column says "without" leaves that word out."""
+        """Name of the rung; a table whose column is headed "without" omits this word."""
         return f"without {self.removed}" if self.name in LADDER[1:] else self.left
 
 
 def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
-    """The ladder of a configuration and the two sides by themselves, those that make no sense with the reason.
+    """Returns the rungs of a configuration, and loader and trainer alone; rungs that do not apply have a reason.
 
     Args:
         config: as configured.
@@ -76,11 +76,11 @@ def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
     idle = "" if needs_files else "no files are read"
     idle = "the data are read into memory before training" if loader.in_memory else idle
     warm = "the page cache is warm as configured" if config.cache.state == "warm" else ""
-    posix = "trace.posix=true records the calls that would be left out" if config.trace.posix else ""
+    posix = "trace.posix=true records the calls that this rung leaves out" if config.trace.posix else ""
     emulates = config.compute.emulated_step_s > 0
     silent = "" if emulates else "no compute is emulated"
     cut = facts(loader.engine).reads_ranges
-    finished = "samples are finished and in memory as configured" if loader.in_memory else ""
+    finished = "samples are already decoded and in memory as configured" if loader.in_memory else ""
     decoding = "decoding and preprocessing" if needs_files else "preprocessing"
     return (
         Rung(CONFIGURED, "as configured"),
@@ -91,13 +91,13 @@ def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
             "finished samples",
             decoding,
             (*_ANY_CACHE, "loader.replay=samples"),
-            "batches are cut where they were read to, there are no finished samples" if cut else finished,
+            "batches are cut directly from the read buffers, so there are no decoded samples" if cut else finished,
             not cut,
         ),
         Rung(
             HAND_OVER,
             "finished batches",
-            f"{decoding}, cutting and hand-over" if cut else "collation and hand-over",
+            f"{decoding}, cutting and transfer" if cut else "collation and transfer",
             (*_ANY_CACHE, "loader.replay=batches"),
         ),
         Rung(
@@ -105,14 +105,20 @@ def rungs(config: Config, needs_files: bool) -> tuple[Rung, ...]:
             "compute alone",
             "copies to a GPU, allreduce, checkpoints and evaluation",
             (*_ANY_CACHE, "loader.replay=batches", *_NO_EXTRAS),
-            silent or ("" if _has_extras(config) else "there is nothing but compute beside the loader"),
+            silent or ("" if _has_extras(config) else "the trainer does nothing but compute"),
         ),
-        Rung(LOADER, "loader alone", "compute and all else of the trainer", ("compute.mode=none", *_NO_EXTRAS), silent),
+        Rung(
+            LOADER,
+            "loader alone",
+            "compute and all other work of the trainer",
+            ("compute.mode=none", *_NO_EXTRAS),
+            silent,
+        ),
     )
 
 
 def order(names: Collection[str], number: int) -> list[str]:
-    """The rungs in the order of a round: each beside those that it is compared with.
+    """Returns the rungs in the order of a round, in which rungs that are compared run one after the other.
 
     The load of a machine changes by the minute, so the two runs of a comparison should be neighbours in time.  The
     ladder is run as a ring, for its two ends are compared, too.  It is opened at another place in each round, never
@@ -130,7 +136,7 @@ def order(names: Collection[str], number: int) -> list[str]:
 
 
 def common_settings(config: Config) -> tuple[str, ...]:
-    """Arguments of all runs, which turn off checks and thresholds."""
+    """Returns the arguments of all runs, which turn off checks and thresholds."""
     changes = []
     if config.verify:
         changes.append("verify=false")

@@ -1,1 +1,1 @@
-"""The search for the best settings."""
+"""The search strategy, which looks for the best settings."""

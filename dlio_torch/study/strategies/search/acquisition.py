@@ -1,4 +1,4 @@
-"""Which point to run next, and when to stop: a function of what has been measured, nothing else.
+"""Chooses the next point of a search, or ends the search, as a pure function of the measurements.
 
 A search that was interrupted therefore goes on as if nothing had happened.
 
@@ -23,9 +23,9 @@ import numpy as np
 from dlio_torch.study.strategies.search.surrogate import Belief, Space, believe
 
 CHANCE = 0.05
-"""Probability below which a point is given up."""
+"""Probability of winning below which a point is not tried."""
 LEAST_GAIN = 0.01
-"""Differences of less than 1 % are never worth a run."""
+"""Smallest relative difference, 1 %, that is worth a run."""
 _FIRST_NOISE = 0.03  # before repetitions tell, taken as two of them
 _FIRST_WEIGHT = 2.0
 _MOST_FIRST = 6  # points before the belief is asked
@@ -125,7 +125,7 @@ class Observations:
 
     @property
     def margin(self) -> float:
-        """Differences up to this are noise."""
+        """Difference up to which results are taken as noise."""
         return max(LEAST_GAIN, self.noise)
 
 
@@ -140,9 +140,13 @@ def decide(goal: Goal, outcomes: Sequence[Observation]) -> Decision:
     if size - len(untried) < first:
         return Decision(_farthest(goal.space, [p for p in range(size) if p not in untried], untried), "far from others")
     if 0 < result.count(_DEFAULT) < _REPEATS:
-        return Decision(_DEFAULT, "the default again: how large is the noise?")
+        return Decision(_DEFAULT, "the default again, to measure the noise")
     if not result.scores:
-        return Decision(untried[0], "all before it failed") if untried else Decision(None, "every setting failed")
+        return (
+            Decision(untried[0], "all settings tried before failed")
+            if untried
+            else Decision(None, "every setting failed")
+        )
     belief = believe(goal.space, result.means(), result.noise)
     if goal.enough is None:
         return _highest(goal.space, result, belief, untried)
@@ -150,7 +154,7 @@ def decide(goal: Goal, outcomes: Sequence[Observation]) -> Decision:
 
 
 def best(goal: Goal, outcomes: Sequence[Observation]) -> int | None:
-    """The point to recommend after ``outcomes``; ``None`` where none gave a score.
+    """Returns the point to recommend after ``outcomes``; ``None`` if no point has a score.
 
     The highest in the belief, so that a single lucky run counts for little; with ``goal.enough`` the cheapest
     that reached it, or the highest where none did.
@@ -176,7 +180,11 @@ def _reached(enough: float, observations: Observations) -> list[int]:
 
 def _highest(space: Space, observations: Observations, belief: Belief, untried: Sequence[int]) -> Decision:
     leader = _leader(observations, belief)
-    again = Decision(leader, "the best again: luck?") if observations.count(leader) < _REPEATS else None
+    again = (
+        Decision(leader, "the best again, to check that it was not luck")
+        if observations.count(leader) < _REPEATS
+        else None
+    )
     room = float(np.median(observations.rooms[leader])) if leader in observations.rooms else math.inf
     if room < observations.margin:
         return again or Decision(
@@ -208,14 +216,14 @@ def _cheapest(
         if not untried or max(chances[point] for point in untried) < CHANCE:
             leader = _leader(observations, belief)
             if observations.count(leader) < _REPEATS:
-                return Decision(leader, "the best again: luck?")
+                return Decision(leader, "the best again, to check that it was not luck")
             return Decision(None, "no setting is expected to reach the utilisation")
         return Decision(max(untried, key=lambda point: chances[point]), "most likely to reach the utilisation")
     leader = min(reached, key=lambda point: (goal.costs[point], -observations.means()[point][0]))
     cheaper = [point for point in untried if goal.costs[point] < goal.costs[leader]]
     if not cheaper or max(chances[point] for point in cheaper) < CHANCE:
         if observations.count(leader) < _REPEATS:
-            return Decision(leader, "the best again: luck?")
+            return Decision(leader, "the best again, to check that it was not luck")
         return Decision(
             None,
             "every cheaper setting was tried"
@@ -227,7 +235,7 @@ def _cheapest(
 
 
 def _farthest(space: Space, tried: Sequence[int], untried: Sequence[int]) -> int:
-    """The untried point whose nearest tried point is the farthest away."""
+    """Returns the untried point whose nearest tried point is farthest away."""
     nearest = space.distances(untried, tried).sum(axis=0).min(axis=1)
     return untried[int(nearest.argmax())]
 

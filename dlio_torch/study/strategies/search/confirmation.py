@@ -1,4 +1,4 @@
-"""The gain of a setting over the default: runs in pairs, one after the other, so that drift hits both alike."""
+"""Gain of a setting over the default, from pairs of consecutive runs, so that drift affects both equally."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class PairedGain:
-    """How much better the second of two settings is.
+    """Gain of the second of two settings over the first, with its interval.
 
     Attributes:
         pairs: figure of the default and of the setting, pair by pair.
@@ -44,7 +44,7 @@ class PairedGain:
 
 
 def paired_gain(pairs: Sequence[tuple[float, float]]) -> PairedGain | None:
-    """The gain that ``pairs`` of positive figures show; ``None`` where there are none."""
+    """Computes the gain from ``pairs`` of positive figures; ``None`` without pairs."""
     if not pairs:
         return None
     ratios = np.array([second / first for first, second in pairs])

@@ -1,4 +1,4 @@
-"""Settings to take over: as arguments, as YAML, and as the calls of the user's own code."""
+"""Recommended settings as arguments, as YAML, and as calls for the user's own code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dlio_torch.units import exact_size
 
 @dataclass(frozen=True)
 class CopyBlocks:
-    """A setting in all the forms that it is needed in.
+    """A setting in all forms for copying.
 
     Attributes:
         settings: keys that differ from the default, and their values as on the command line.

@@ -28,7 +28,7 @@ class Cost:
 
     @property
     def value(self) -> float:
-        """Readers first: memory is a fraction behind the point."""
+        """The cost as one number: readers, with memory as the fraction after the decimal point."""
         return self.readers + self.memory_share
 
     def __str__(self) -> str:

@@ -26,7 +26,7 @@ _DEPTHS = (1, 2, 4)  # batches that the threads keep ahead, for each thread
 
 
 def mode_of(config: Config) -> str:
-    """The fragment of ``conf/loader`` that a configuration is like."""
+    """Returns the fragment of ``conf/loader`` that corresponds to a configuration."""
     if config.loader.num_workers:
         return "workers"
     return "threads" if config.loader.read_threads else "main_process"
@@ -111,7 +111,7 @@ def _worker_axes(config: Config, count: int) -> Iterator[tuple[str, tuple[str, .
 
 
 def _kinds(config: Config, fixed: Collection[str]) -> set[str]:
-    """The kinds of loader that given keys leave; empty: all."""
+    """Returns the kinds of loader that the given keys allow; empty: all."""
     deciding = {MODE: mode_of(config), WORKERS: "workers", THREADS: "threads"}
     kinds = {kind for key, kind in deciding.items() if key in fixed}
     return kinds | {mode_of(config)} if kinds else kinds
@@ -128,7 +128,7 @@ def _modes(cores: int) -> Iterator[Choice]:
 
 
 def _counts(cores: int) -> list[int]:
-    """1, 2, 4 ... and the number of cores itself."""
+    """Returns 1, 2, 4 ... and the number of cores."""
     powers = [1 << i for i in range(cores.bit_length()) if 1 << i < cores]
     return [*powers, max(1, cores)]
 

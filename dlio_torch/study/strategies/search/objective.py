@@ -1,4 +1,4 @@
-"""Value of a trial to a search."""
+"""Value of a trial for a search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_WAITING = 0.999
 
 
 def figure(trial: Trial, request: SearchRequest) -> float | None:
-    """The figure that is looked at; ``None`` where the run failed or did not measure it."""
+    """Returns the objective's figure; ``None`` if the run failed or did not measure it."""
     value = trial.figures.get(request.figure)
     return value if trial.status == "done" and value is not None and value > 0 else None
 
@@ -24,7 +24,7 @@ def observation(trial: Trial, request: SearchRequest) -> Observation:
 
 
 def room(trial: Trial) -> float | None:
-    """Most that any setting of the loader could gain over this run, as a logarithm.
+    """Returns the maximum gain of any loader setting over this run, as a logarithm.
 
     What the trainer waits for data and for loaders to start is all that a loader can save.  Without emulated
     compute there is nothing else to wait for, and so no limit.

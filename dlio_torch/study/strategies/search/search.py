@@ -1,4 +1,4 @@
-"""Search: trials until no untried setting is likely to win, then a confirmation of the gain in pairs of trials."""
+"""Search strategy: trials until no untried setting is likely to win, then pairs of trials that confirm the gain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FIRST_RUN_S = 10.0  # assumed before the first run
 
 
 def prepare_search(request: SearchRequest, given: GivenPoints) -> Search:
-    """A new search.
+    """Prepare a new search.
 
     Raises:
         ConfigError: there is nothing to search.
@@ -43,7 +43,7 @@ def prepare_search(request: SearchRequest, given: GivenPoints) -> Search:
 
 
 def stored_search(store: Store, arguments: Sequence[str] | None = None, *, changes: Sequence[str] = ()) -> Search:
-    """The search in a directory.
+    """Load the search in a directory.
 
     Args:
         store: of the directory.
@@ -59,7 +59,7 @@ def stored_search(store: Store, arguments: Sequence[str] | None = None, *, chang
         if split_argument(argument)[0] not in _CHANGEABLE:
             raise ConfigError(
                 f"{argument} (command line): cannot be changed while a search is resumed",
-                hint=f"only {', '.join(f'{key}=' for key in _CHANGEABLE)} can; begin another search for the rest",
+                hint=f"change only {', '.join(f'{key}=' for key in _CHANGEABLE)}, or begin another search",
             )
     state = search_state.load(store.path)
     before = parse_request(state.arguments, cwd=store.cwd)
@@ -67,8 +67,8 @@ def stored_search(store: Store, arguments: Sequence[str] | None = None, *, chang
     request = parse_request(current, cwd=store.cwd)
     if (request.objective, request.min_au) != (before.objective, before.min_au):
         raise PreconditionError(
-            f"{store.path} holds a search with another objective",
-            hint=f"choose a new folder, or --resume {store.path}",
+            f"{store.path} contains a search with another objective",
+            hint=f"choose a new folder with output=, or continue that search with --resume {store.path}",
         )
     space = search_space(request, host(), given_points(request, cwd=store.cwd), cwd=store.cwd)
     return Search(request, space, replace(state, arguments=current))
@@ -147,11 +147,11 @@ class Search(Strategy):
         return f"default ({label})" if trial.point == 1 else label
 
     def after_failure(self, trial: Trial, trials: Sequence[Trial]) -> str:
-        """A failed point is not tried again."""
+        """Do nothing: a failed point is not tried again."""
         return ""
 
     def outlook(self, trials: Sequence[Trial]) -> str:
-        """The rest of the time."""
+        """Returns the remaining time."""
         return f"at most {format_duration(self._left_s())} left"
 
     def result(self, trials: Sequence[Trial]) -> SearchResult:
@@ -181,10 +181,10 @@ class Search(Strategy):
         return self._spent_s() + (1 + 2 * LEAST_PAIRS) * _typical_s(trials) <= 60 * self.request.minutes
 
     def _used_up(self, trials: Sequence[Trial]) -> str:
-        """The reason why the budget ends the search although some of it is left."""
+        """Returns why the budget ends the search although a part of the budget is left."""
         return (
-            f"the budget of {self.request.budget} has no room for another trial of the search: what is left, "
-            f"{format_duration(self._left_s())} and {self.request.trials - len(trials)} trials, is kept for the "
+            f"the budget of {self.request.budget} has no room for another trial of the search: the remaining "
+            f"{format_duration(self._left_s())} and {self.request.trials - len(trials)} trials are kept for the "
             "confirmation"
         )
 

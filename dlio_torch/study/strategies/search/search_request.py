@@ -18,9 +18,9 @@ from dlio_torch.study.verb_keys import KEYS, OBJECTIVES
 Objective = Literal["throughput", "au", "resources"]
 Space = Literal["", "loader", "all"]
 FIGURE: dict[Objective, str] = {"throughput": "train.samples_per_s", "au": "au.mean", "resources": "au.mean"}
-"""The figure of a run that each objective looks at."""
+"""Figure of a run that each objective evaluates."""
 LEAST_PAIRS = 3
-"""Pairs of runs below which a gain is not called confirmed."""
+"""Minimum number of pairs of runs for a confirmed gain."""
 LEAST_TRIALS = 2 + 2 * LEAST_PAIRS
 _BUDGET = ("minutes", "trials")
 _OWN = ("objective", "min_au", "repeats", "space", *_BUDGET)
@@ -77,7 +77,7 @@ def parse_request(arguments: Sequence[str], *, cwd: Path | None = None) -> Searc
     if any(axis.key in ("recipe", "ranks", "scale") for axis in study.axes):
         raise ConfigError(
             "recipe, scale and ranks (command line): a search compares settings of one experiment",
-            hint="give one value, or use sweep",
+            hint="give one value for each of these keys, or use the verb sweep",
         )
     text = {key: local.get(key, item.default) for key, item in KEYS["tune"].items()}
     objective = _objective(text["objective"])
@@ -102,7 +102,7 @@ def parse_request(arguments: Sequence[str], *, cwd: Path | None = None) -> Searc
 
 
 def check_objective(request: SearchRequest, config: Config) -> None:
-    """Refuse a utilisation where no accelerator is emulated.
+    """Refuse an objective of utilisation if no compute is emulated.
 
     Raises:
         ConfigError: naming what to change.
@@ -120,7 +120,7 @@ def _space(text: str) -> Space:
         if text == known:
             return known
     raise ConfigError(
-        f"space={text} (command line): unknown space",
+        f"space={text} (command line): no such search space",
         hint="write space=loader for the options of torch's DataLoader, space=all for all options of reading",
     )
 
@@ -130,7 +130,7 @@ def _objective(text: str) -> Objective:
         if text == known:
             return known
     raise ConfigError(
-        f"objective={text} (command line): unknown objective", hint=f"objectives are {', '.join(OBJECTIVES)}"
+        f"objective={text} (command line): no such objective", hint=f"objectives are {', '.join(OBJECTIVES)}"
     )
 
 
@@ -141,7 +141,8 @@ def _number(key: str, text: str, most: float) -> float:
         value = math.nan
     if not 0 < value <= most:  # false for NaN as well
         raise ConfigError(
-            f"{key}={text} (command line): expected a number above 0, at most {most:g}", hint=f"see explain {key}"
+            f"{key}={text} (command line): expected a number above 0, at most {most:g}",
+            hint=f"`explain {key}` describes the key",
         )
     return value
 
@@ -151,7 +152,7 @@ def _count(key: str, text: str, least: int) -> int:
         subject = (
             f"the default, another setting, and {LEAST_PAIRS} pairs of runs to confirm it"
             if key == "trials"
-            else "fewer pairs of runs confirm nothing"
+            else "fewer pairs of runs cannot confirm a gain"
         )
         raise ConfigError(
             f"{key}={text} (command line): expected a number from {least} to {_MOST[key]}", hint=f"{least}: {subject}"

@@ -53,7 +53,7 @@ class SearchResult(Result):
 
     @property
     def searched(self) -> int:
-        """Trials of the search; the trials behind them confirm."""
+        """Trials of the search; later trials belong to the confirmation."""
         return len(self.trials) if self.state.searched is None else self.state.searched
 
     @property
@@ -90,7 +90,7 @@ class SearchResult(Result):
 
     @cached_property
     def verdict(self) -> SearchVerdict:
-        """The answer."""
+        """The answer of the search in words."""
         return search_verdict(self)
 
     @cached_property
@@ -172,14 +172,15 @@ class SearchResult(Result):
         print_search(self, stream)
 
     def check(self) -> None:
-        """Raise if every trial failed, or the requested utilisation is not reached."""
+        """Raise an error if every trial failed, or the requested utilisation is not reached."""
         if self.verdict.recommended is None:
             raise RunFailed(
-                f"no run of the search in {self.store.path} succeeded: {self.trials[-1].error}", hint="see trials/"
+                f"no run of the search in {self.store.path} succeeded: {self.trials[-1].error}",
+                hint="see the logs in the folder trials/ of the study",
             )
         if self.verdict.missed:
             raise ThresholdMissed(
-                self.verdict.sentence.rstrip("."), hint="see the report; other storage, or less to read a step"
+                self.verdict.sentence.rstrip("."), hint="see the report; use faster storage, or read less data per step"
             )
 
 

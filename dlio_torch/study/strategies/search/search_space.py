@@ -36,9 +36,9 @@ from dlio_torch.study.strategies.search.search_request import SearchRequest
 from dlio_torch.units import exact_size, format_size
 
 MOST_POINTS = 200
-"""Larger grids are searched in a part that is drawn at random."""
+"""Largest grid that is searched completely; of a larger grid, a random part is searched."""
 AS_CONFIGURED = "as configured"
-"""Stands for the value of the default on an axis that is no option of its own."""
+"""Name of the default's value on an axis that is not a single option."""
 _MEMORY_SHARE = 0.25  # of the machine's, for batches that are read ahead
 _COUNTS = ("loader.num_workers", "loader.read_threads")  # 0 is a value of theirs
 _MODE_OF = {
@@ -52,7 +52,7 @@ _MODE_OF = {
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The points, and what they have in common.
+    """The points of a search, and their common settings.
 
     Attributes:
         study: with all axes.
@@ -133,7 +133,7 @@ def search_space(request: SearchRequest, host: Host, given: GivenPoints, *, cwd:
         notes.append(f"left out: {len(costs) - len(kept)} settings whose batches take more than {format_size(most)}")
     if len(kept) < 2:
         raise ConfigError(
-            "tune (command line): there is only one setting, nothing can be searched",
+            "tune (command line): there is only one setting, so there is nothing to search",
             hint="give values to choose from, for example loader.num_workers=0..4, or space=all",
         )
     return SearchSpace(
@@ -226,7 +226,7 @@ def _points(
 
 
 def _loader_identity(resolved: Resolved) -> str:
-    """Alike for configurations of which torch makes the same loader."""
+    """Returns an identity that is equal for configurations with the same torch loader."""
     loader = resolved.composed.config.loader
     if not loader.num_workers or loader.prefetch_factor is not None:
         return resolved.digest

@@ -1,4 +1,4 @@
-"""The progress of a search: ``tune.json`` in its directory, beside the trials."""
+"""Progress of a search, stored in ``tune.json`` in the directory of the study."""
 
 from __future__ import annotations
 
@@ -71,12 +71,13 @@ def load(folder: Path) -> State:
         return replace(state, arguments=state.as_begun(state.arguments))
     except FileNotFoundError:
         raise DataError(
-            f"{folder} is not the folder of a search: it has no {FILE}", hint="sweep --resume goes on with a sweep"
+            f"{folder} is not the folder of a search: the file {FILE} is missing",
+            hint="continue a sweep with: sweep --resume",
         ) from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint="check the permissions of the file") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged: {error!r}", hint="begin the search again") from None
+        raise DataError(f"{path} is damaged: {error!r}", hint="begin a new search") from None
 
 
 def save(folder: Path, state: State) -> State:

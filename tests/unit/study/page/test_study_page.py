@@ -148,8 +148,8 @@ def test_a_sweep_of_two_options(tmp_path: Path) -> None:
     assert "num_workers=4 prefetch_factor=8 is best beyond noise" in page.text
     assert "times the default's" in page.text
     options = page.section("options")
-    assert "What loader.num_workers does" in options
-    assert "What loader.prefetch_factor does" in options
+    assert "Effect of loader.num_workers" in options
+    assert "Effect of loader.prefetch_factor" in options
     assert "num_workers=4 is best beyond noise at every setting of the other options" in options
     # 8 loses at one worker and wins at four.
     assert "The options interact: the best prefetch_factor depends on the others" in options
@@ -181,8 +181,8 @@ def test_workloads_are_not_compared_with_each_other(tmp_path: Path) -> None:
     assert "all other settings are as good within the noise of the repeats" in answer
     assert "sweep · 1, 2, 4 ranks" in page.text
     options = page.section("options")
-    assert "What ranks does" in options
-    assert "What application does" not in options
+    assert "Effect of ranks" in options
+    assert "Effect of application" not in options
     assert "The best value of application" not in page.text
     assert "application against ranks" not in page.text
     rows = page.section("points").split("best FFN 4")[1]
@@ -190,7 +190,7 @@ def test_workloads_are_not_compared_with_each_other(tmp_path: Path) -> None:
     assert page.section("overview").count("throughput, samples/s") == 2
     once = page_of(study((workloads, ranks), rate, repeats=1), tmp_path)
     assert "application=CANDLE: ranks=" in once.text
-    assert once.text.count("Each setting ran once, so what noise could do is not known; add repeats=3.") == 1
+    assert once.text.count("Each setting ran once, so the noise is unknown; set repeats=3 to measure the noise.") == 1
 
 
 def test_the_named_default_does_not_cross_its_neighbour(tmp_path: Path) -> None:
@@ -202,17 +202,17 @@ def test_the_named_default_does_not_cross_its_neighbour(tmp_path: Path) -> None:
 def test_without_a_difference_nothing_is_called_best(tmp_path: Path) -> None:
     data = study((WORKERS,), lambda settings: 500.0, scatter=0.03)
     page = page_of(data, tmp_path)
-    assert "is best" not in page.text.split("“best” is marked")[0]
+    assert "is best" not in page.text.split("A setting is marked “best”")[0]
     assert "all other settings are as good within the noise" in page.text
     assert "No value of num_workers differs from the best beyond noise" in page.section("options")
 
 
 def test_single_runs_say_that_the_noise_is_not_known(tmp_path: Path) -> None:
     page = page_of(study((CHUNK,), lambda settings: 500.0 + len(settings[CHUNK.key]), repeats=1), tmp_path)
-    assert "what noise could do is not known; add repeats=3" in page.text
+    assert "the noise is unknown; set repeats=3" in page.text
     settings = page.section("points")
     assert "One run of each setting" in settings
-    assert "Nothing is marked as best" in settings
+    assert "No setting is marked as best" in settings
     assert "throughput (train.samples_per_s) = samples of all ranks" in settings  # words, and the column of table.csv
     assert "Not measured: no setting ran more than once" in page.section("drift")
     assert "the abscissa is logarithmic" in page.section("options")
@@ -231,8 +231,8 @@ def test_failed_and_missing_trials_are_named(tmp_path: Path) -> None:
     page = page_of(dataclasses.replace(data, trials=(*warned, *data.trials[5:])), tmp_path)
     top = page.section("overview")
     assert "6 of 21 trials failed" in top
-    assert "Unfinished: 21 of 90 trials" in top
-    assert "RAM was measured: 0 GiB (5 of 21 trials; figures of one of them)" in top
+    assert "The study is not finished: 21 of 90 trials" in top
+    assert "RAM was measured: 0 GiB (5 of 21 trials; the numbers are of one of these trials)" in top
     assert "trials.jsonl: 1 line broken" in top
     assert page.section("failed").count("no space left") == 6
     assert "RAM was measured" in page.section("storage")
@@ -243,7 +243,7 @@ def test_failed_and_missing_trials_are_named(tmp_path: Path) -> None:
 def test_a_study_without_figures_still_has_a_page(tmp_path: Path, failing: bool) -> None:
     data = study((WORKERS,), more_workers, failing=lambda settings: True)
     page = page_of(data if failing else dataclasses.replace(data, trials=()), tmp_path)
-    assert ("None of 12 trials gave a figure: no space left" if failing else "No trial was run yet") in page.text
+    assert ("None of 12 trials gave a figure: no space left" if failing else "No trial has run yet") in page.text
 
 
 def test_many_settings_become_small_multiples(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_page_cache_results_say_so(tmp_path: Path) -> None:
     data = study((WORKERS,), more_workers)
     trials = (dataclasses.replace(one, figures={**one.figures, "io.device_read_share": 0.0}) for one in data.trials)
     page = page_of(dataclasses.replace(data, trials=tuple(trials)), tmp_path)
-    assert "this compares loaders, not storage" in page.text
+    assert "the study compares loaders, not storage" in page.text
     source = page.section("storage")
     assert "from the page cache" in source
     assert "from the device storage limit" not in source  # no bar has that colour
@@ -301,7 +301,7 @@ def test_published_points_stand_beside_ours(tmp_path: Path) -> None:
     )
     page = page_of(data, tmp_path)
     assert "1 published statement checked: 1 agrees." in page.text
-    assert "published I/O time (reference / value); the median of our throughput (value / reference)" in page.text
+    assert "Published: I/O time (reference / value); measured: median of throughput (value / reference)" in page.text
     section = page.section("published")
     assert "Both rise up to 1 MiB." in section
     assert section.count("it has the best median") == 1  # the statement says it
@@ -309,7 +309,7 @@ def test_published_points_stand_beside_ours(tmp_path: Path) -> None:
     assert "The plateau is an identity." in section
     assert "1MiB 1MB 12 s 500 samples/s 491 to 509 1.5 1.25" in section  # 18 / 12, 500 / 400
     assert f"16MiB 16MB 13 s {UNKNOWN} {UNKNOWN} 1.38 {UNKNOWN}" in section
-    assert "Published for Theta: another machine" in section
+    assert "Published for Theta, which is another machine" in section
     assert (
         "I/O time" in page.source.split("<svg")[1].split("</svg>")[0]
     )  # a panel without a name is called by what it shows
@@ -372,7 +372,7 @@ def test_a_search_with_its_recommendation(tmp_path: Path) -> None:
     assert "num_workers=8 reaches 2.37 times the default's throughput (2.3 to 2.4, 2 pairs of runs)" in page.text
     assert "loader: num_workers: 8" in page.section("recommended")
     assert "2 of 2" in page.section("recommended")
-    assert "Which option matters" in page.section("search")
+    assert "Importance of the options" in page.section("search")
     assert "nothing can beat it" in page.section("search")
     assert "timed out after 60 s" in page.section("failed")
     unsure = dataclasses.replace(
@@ -415,7 +415,8 @@ def test_a_search_shows_the_setting_that_it_chose_and_no_map_of_what_excludes_ea
     (figure,) = section.blocks
     assert isinstance(figure, Figure)
     assert {WORKERS.key, PREFETCH.key} == set(figure.title.split(" against "))
-    assert "Scaled: compute.step_s 0.05 to 0.005." in page_of(data, tmp_path).text
+    expected = "The scale changed these options of the published experiment: compute.step_s 0.05 to 0.005."
+    assert expected in page_of(data, tmp_path).text
 
 
 def test_a_ladder(tmp_path: Path) -> None:

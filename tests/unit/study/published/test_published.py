@@ -69,11 +69,12 @@ TIMES = {"4KB": 40.0, "16KB": 20.0, "64KB": 10.0}
         (
             (4.0, 2.0, 1.0),
             "contradicts",
-            "Theirs is best at 64KB, 4x better than at 4KB; ours is best at 4KB, 4x better",
+            "The published figure is best at 64KB, 4x better than at 4KB; the measured figure is best at 4KB, "
+            "4x better",
         ),
         ((2.0, 1.0, 4.0), "partly", "Rank correlation of the 3 common points: 0.50."),
         ((1.0, 1.2, 1.5), "partly", "The direction is the same, the size is not."),
-        ((1.0, 1.02, 1.04), "contradicts", "Ours are flat: within 10 %."),
+        ((1.0, 1.02, 1.04), "contradicts", "The measured line is flat: within 10 %."),
     ],
 )
 def test_a_series_of_points(rates: tuple[float, ...], verdict: str, words: str) -> None:
@@ -81,7 +82,7 @@ def test_a_series_of_points(rates: tuple[float, ...], verdict: str, words: str) 
     found = only(compare(points, series(TIMES), axes=["size"], here="ext4, 2 cores"))
     assert found.statement.verdict == verdict
     assert words in found.statement.words
-    assert found.statement.words.endswith("Theirs: Theta, 8 ranks. Ours: ext4, 2 cores.")
+    assert found.statement.words.endswith("Published for: Theta, 8 ranks. Measured on: ext4, 2 cores.")
     assert found.figure is not None
     assert [point.published for point in found.figure.points] == list(TIMES.values())
     assert found.figure.reference == "4KB"
@@ -113,8 +114,8 @@ def test_points_that_do_not_differ_beyond_their_noise_decide_nothing() -> None:
     assert only(compare(noisy, level)).statement.verdict == "within noise"  # they may be 3x apart
     flat = only(compare(table({value: around(1.0) for value in TIMES}), level)).statement
     assert flat.verdict == "agrees"
-    assert "Theirs is best at 4KB, 16KB and 64KB" in flat.words
-    assert "Both are flat" in flat.words
+    assert "The published figure is best at 4KB, 16KB and 64KB" in flat.words
+    assert "Both lines are flat" in flat.words
     uneven = only(compare(table(dict(zip(TIMES, map(around, (1.0, 2.0, 4.0)), strict=True))), level)).statement
     assert uneven.verdict == "contradicts"
 
@@ -128,7 +129,11 @@ def test_small_factors_that_are_alike_agree() -> None:
 def test_points_that_were_measured_once_decide_nothing_and_say_what_would(theirs: dict[str, float]) -> None:
     found = only(compare(table(dict(zip(TIMES, (1.0, 2.0, 4.0), strict=True))), series(theirs))).statement
     assert found.verdict == "cannot be told"
-    assert "Ours are of single runs, whose noise is not known: repeats=3 would tell." in found.words
+    expected = (
+        "The differences of the measured points are of single runs, whose noise is unknown: repeats=3 "
+        "measures the noise."
+    )
+    assert expected in found.words
 
 
 def test_two_points_tell_a_direction_and_one_tells_nothing() -> None:
@@ -229,7 +234,7 @@ def test_no_sentence_can_be_told_by_single_runs(trend: Trend, better: Literal["h
     published = Published(claims=(Claim("said", "somewhere", "size", trend, RATE, better),))
     found = only(compare(table(ONCE), published)).statement
     assert found.verdict == "cannot be told"
-    assert "repeats=3 would tell" in found.words
+    assert "repeats=3 measures the noise" in found.words
     half = table({**ONCE, "2": around(2.0)})
     assert only(compare(half, published)).statement.verdict == "cannot be told"
 
@@ -259,13 +264,15 @@ def test_a_count_is_told_by_one_run() -> None:
 def test_what_was_not_measured_says_how_it_can_be() -> None:
     found = only(compare(table(UP), claim("optimum", value="16"))).statement
     assert found.words == (
-        "No point at 16 was measured. Name all that it needs as values of size, or take a scale that has them. "
+        "No point at 16 was measured. Add all values that the statement needs to the axis size, or choose a "
+        "scale that contains them. "
         "(throughput)"
     )
     absent = Published(claims=(Claim("", "", "size", Trend("improves"), RATE, "higher", {"layout": "c"}),))
     found = only(compare(table(UP, layout="a"), absent, axes=["layout", "size"])).statement
     assert found.words == (
-        "No point at layout=c was measured. Name it among the values, or take a scale that has it. (throughput)"
+        "No point at layout=c was measured. Add it to the values of the axis, or choose a scale that contains "
+        "it. (throughput)"
     )
     failed = table(UP)
     failed.loc[1, RATE] = float("nan")
@@ -278,14 +285,15 @@ def test_what_was_not_measured_says_how_it_can_be() -> None:
 def test_words_carry_the_figures() -> None:
     found = only(compare(table(UP), claim("factor", start="1", end="4", factor=6.7))).statement
     assert found.words == (
-        "From 1 to 4 it gets 3.9x better here, 6.7x better in the publication: the same direction. (throughput)"
+        "From 1 to 4 the figure gets 3.9x better in the measurement, 6.7x better in the publication: the same "
+        "direction. (throughput)"
     )
     tied = only(compare(table({**UP, "8": around(3.95)}), claim("optimum", value="4"))).statement
     assert tied.words == "4 is among the best, tied with 8. (throughput)"
     scaled = only(compare(table({"1": around(1.0), "2": around(1.6, 0.05)}), claim("scales"))).statement
     assert scaled.words == (
-        "2 ranks do it 1.6x as fast as 1, an efficiency of 80 %; from 80 % on it is called close to ideal. The repeats "
-        "leave 75 % to 85 % possible. (throughput)"
+        "2 ranks are 1.6x as fast as 1, an efficiency of 80 %; an efficiency of 80 % or more is called close to ideal. "
+        "By the repeats, an efficiency of 75 % to 85 % is possible. (throughput)"
     )
 
 
@@ -308,7 +316,10 @@ FILE = "axes: [{key: size, values: [1, 2]}]\n"
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("statements: [{text: a, source: b, axis: size, trend: grows}]", "statements.0.trend (x:2): grows: unknown"),
+        (
+            "statements: [{text: a, source: b, axis: size, trend: grows}]",
+            "statements.0.trend (x:2): grows: no such trend",
+        ),
         ("statements: [{text: a, axis: size, trend: flat}]", "source is missing"),
         ("statements: [{text: a, source: b, axis: sizes, trend: flat}]", "no axis sizes"),
         ("statements: [{text: a, source: b, axis: size, trend: optimum}]", "optimum needs value"),
@@ -335,7 +346,8 @@ def test_data_that_fit_into_memory_are_said_to() -> None:
     large = Published(larger_than_memory=True)
     assert precautions(Published(), 1e9, 1e10) == ()
     assert "The data set (18.6 GiB) is larger than memory (9.31 GiB)" in precautions(large, 2e10, 1e10)[0]
-    assert "These do (954 MiB, in memory of 9.31 GiB), so each epoch begins with" in precautions(large, 1e9, 1e10)[0]
+    expected = "The data of this study (954 MiB) fit into memory of 9.31 GiB, so each epoch begins with"
+    assert expected in precautions(large, 1e9, 1e10)[0]
 
 
 def test_the_place_of_a_run() -> None:

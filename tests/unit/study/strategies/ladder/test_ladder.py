@@ -143,7 +143,7 @@ def test_gains_that_add_to_more_than_the_whole_are_explained() -> None:
     times = {"configured": 0.060, "device": 0.040, "reads": 0.055, "decode": 0.020, "hand_over": 0.0102}
     said = sentences(ladder({name: drifting(step) for name, step in times.items()}))[1]
     # Geometric mean of the drift: 1.0651.
-    assert "preprocessing gives most: 37.3 ms of each step, storage device: 21.3 ms, collation and hand-over" in said
+    assert "preprocessing gives most: 37.3 ms of each step, storage device: 21.3 ms, collation and transfer" in said
     assert "That is more than the 53.0 ms of the whole loader, because a step takes 16.0 ms longer without read" in said
 
 
@@ -151,11 +151,11 @@ def test_a_cost_that_could_not_be_removed_is_named_with_the_next() -> None:
     times = {"configured": 0.060, "device": 0.058, "reads": 0.05, "decode": 0.016, "hand_over": 0.0102}
     runs = {name: drifting(step) for name, step in times.items()}
     said = sentences(ladder(runs, reads={"rchar": 4_000_000}, device={"reached": False}))[1]
-    assert said.endswith(", with storage device and read calls in what comes next.")
+    assert said.endswith(" (costs included in the next rung: storage device and read calls).")
     traced = replace(Config(compute=SLEEP), trace=TraceConfig(posix=True))
-    assert sentences(ladder(runs, traced))[1].endswith(", with read calls in what comes next.")
+    assert sentences(ladder(runs, traced))[1].endswith(" (costs included in the next rung: read calls).")
     memory = Config(compute=SLEEP, loader=LoaderConfig(in_memory=True))
-    assert "in what comes next" not in sentences(ladder(runs, memory))[1]
+    assert "costs included in the next rung" not in sentences(ladder(runs, memory))[1]
 
 
 def test_what_may_be_large_and_may_be_nothing_is_said_with_what_it_is_at_the_most() -> None:
@@ -169,7 +169,7 @@ def test_what_may_be_large_and_may_be_nothing_is_said_with_what_it_is_at_the_mos
     assert device.interval_s is not None
     said = sentences(found)
     assert said[2].startswith(
-        f"Within noise by themselves: storage device (at most {1e3 * device.interval_s[1]:.1f} ms)"
+        f"Costs that are within noise when removed alone: storage device (at most {1e3 * device.interval_s[1]:.1f} ms)"
     )
     assert "collation" not in said[2]  # too little to matter
     assert inconclusive(found) == "what storage device and read calls cost"
@@ -178,7 +178,7 @@ def test_what_may_be_large_and_may_be_nothing_is_said_with_what_it_is_at_the_mos
 def test_the_slower_side_is_named_only_beyond_noise() -> None:
     times = {name: [0.02, 0.02] for name in LADDER}
     near = {**times, "hand_over": [0.020, 0.021], "loader": [0.021, 0.0205]}
-    assert "which of the two is slower cannot be told beyond noise" in sentences(ladder(near))[-1]
+    assert "the difference of the two is within noise" in sentences(ladder(near))[-1]
     far = {**times, "hand_over": [0.0200, 0.0201], "loader": [0.0100, 0.01005]}
     assert "the trainer is the slower one, by a factor of 2." in sentences(ladder(far))[-1]
 
@@ -245,7 +245,7 @@ def test_nothing_is_claimed_that_noise_could_have_made(rounds: int) -> None:
     wild = {"configured": [0.02, 0.05, 0.011, 0.03], "hand_over": [0.03, 0.011, 0.012, 0.02]}
     found = ladder({name: times[:rounds] for name, times in wild.items()})
     assert is_bottleneck(found) is None
-    assert "cannot be told beyond noise" in sentences(found)[0]
+    assert "Noise hides whether the loader is the bottleneck" in sentences(found)[0]
 
 
 def test_a_device_that_delivered_nothing_cost_nothing_whatever_the_times_say() -> None:
@@ -311,7 +311,7 @@ def test_the_table_fits_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) 
     assert ("samples/s" in lines[3]) == (width >= 100)
     assert set("".join(rows["read calls"])) <= set(" -")
     assert "without read calls: not measured: not separable: 40 % of the bytes" in stream.getvalue()
-    assert [text.strip() for text in rows["collation and hand-over"] if text][-2:] == ["x5.88", "6.18 ms"]
+    assert [text.strip() for text in rows["collation and transfer"] if text][-2:] == ["x5.88", "6.18 ms"]
     assert [text.strip() for text in rows["storage device"] if text][-1].startswith("~")
 
 
@@ -329,7 +329,7 @@ def test_rungs_that_make_no_sense_are_left_out_with_the_reason() -> None:
 def test_the_decoupled_engine_has_no_finished_samples() -> None:
     found = {one.name: one for one in rungs(Config(compute=SLEEP, loader=LoaderConfig(engine="decoupled")), True)}
     assert [name for name in LADDER if found[name].skipped] == ["decode"]
-    assert "no finished samples" in found["decode"].skipped
+    assert "no decoded samples" in found["decode"].skipped
     assert not found["decode"].costless
     assert "loader.replay=batches" in found["hand_over"].settings
     assert "decoding" in found["hand_over"].removed
@@ -338,10 +338,10 @@ def test_the_decoupled_engine_has_no_finished_samples() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["loader.num_workers=0,2"], "headspace takes one configuration"),
-        (["study=cosmic_tagger_chunk", "scale=tiny"], "headspace takes one configuration, and no study file"),
-        (["ranks=1,2"], "headspace takes one configuration"),
-        (["loader.replay=batches"], "headspace sets it itself"),
+        (["loader.num_workers=0,2"], "headspace measures a single configuration"),
+        (["study=cosmic_tagger_chunk", "scale=tiny"], "headspace measures a single configuration, not a study file"),
+        (["ranks=1,2"], "headspace measures a single configuration"),
+        (["loader.replay=batches"], "headspace sets loader.replay itself"),
         (["loader.num_worker=0"], "unknown"),
     ],
 )

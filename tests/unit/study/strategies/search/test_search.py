@@ -266,12 +266,21 @@ def test_large_grids_are_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("objective=speed",), "objective=speed (command line): unknown objective"),
+        (("objective=speed",), "objective=speed (command line): no such objective"),
         (("trials=3",), "trials=3 (command line): expected a number from 8"),
-        (("minutes=0",), "minutes=0 (command line): expected a number above 0, at most 100000; see explain minutes"),
-        (("runs=0",), "runs=0 (command line): unknown key of tune; did you mean trials?"),
-        (("failures=2",), "failures=2 (command line): not a key of tune; it belongs to sweep, headspace"),
-        (("study=global_shuffle",), "study=global_shuffle (command line): not a key of tune; it belongs to sweep"),
+        (
+            ("minutes=0",),
+            "minutes=0 (command line): expected a number above 0, at most 100000; `explain minutes` describes",
+        ),
+        (("runs=0",), "runs=0 (command line): neither the verb tune nor a run has such a key; did you mean trials?"),
+        (
+            ("failures=2",),
+            "failures=2 (command line): the verb tune has no such key; use the key with sweep, headspace",
+        ),
+        (
+            ("study=global_shuffle",),
+            "study=global_shuffle (command line): the verb tune has no such key; use the key with sweep",
+        ),
         (("ranks=1,2",), "a search compares settings of one experiment"),
         (("loader=threads", "loader.read_threads=1", "loader.prefetch_batches=1", ALL), "only one setting"),
         (("loader.num_workers=0,-3",), "loader.num_workers=-3"),
@@ -340,7 +349,7 @@ def test_budgets_leave_room_for_the_confirmation(folder: Path) -> None:
     found = tuned(folder / "s", machine, "objective=au", "trials=9", ALL)
     assert len(machine.runs) == 9
     assert found.state.stopped.startswith("the budget of 10 min, 9 trials has no room for another trial of the search")
-    assert found.state.stopped.endswith("6 trials, is kept for the confirmation")
+    assert found.state.stopped.endswith("6 trials are kept for the confirmation")
     assert found.gain is not None
     assert len(found.gain.pairs) == 3
     slow = Machine(busy, wall_s=60)
@@ -421,7 +430,7 @@ def test_verb(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert "DataLoader(...)" in shown.out or "torchdata.nodes" in shown.out
     assert {"tune.json", "trials.jsonl", "table.csv", "report.html"} <= {path.name for path in place.iterdir()}
     page = (place / "report.html").read_text(encoding="utf-8")
-    assert "Scaled: " in page
+    assert "The scale changed these options of the published experiment: " in page
     assert "compute.step_s 0.05 " in page
     assert any("compute is scaled" in line for line in search_state.load(place).result["scaled"])
     runs = len(machine.runs)
@@ -432,7 +441,7 @@ def test_verb(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert result["recommended"]["dotlist"].count("loader.")
     assert result["gain"]["low"] > 0
     assert run_verb("minutes=20", resume=place) == 0
-    with pytest.raises(PreconditionError, match="holds a search with another objective"):
+    with pytest.raises(PreconditionError, match="contains a search with another objective"):
         run_verb("recipe=minimal", "scale=tiny", f"output={place}")
     with pytest.raises(ConfigError, match="cannot be changed while a search is resumed"):
         run_verb("loader=threads", resume=place)
@@ -452,7 +461,7 @@ def test_verb_says_what_was_missed(folder: Path, monkeypatch: pytest.MonkeyPatch
         check_objective(
             parse_request(["recipe=minimal", "objective=au"]), compose(["recipe=minimal", "compute=none"]).config
         )
-    with pytest.raises(ConfigError, match="started as one of 2 ranks"):
+    with pytest.raises(ConfigError, match="started this command as 2 ranks"):
         verb.main(Command("tune"), Launch("torchrun", 0, 2, 0))
 
 
