@@ -218,7 +218,7 @@ def test_a_study_that_is_there_hides_no_mistake(capsys: pytest.CaptureFixture[st
 def test_nothing_is_left_of_a_study_without_points(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments in (["ranks=999", "output=p"], ["loader.num_workers=", "output=p"], ["ranks=999", "--dry-run"]):
         assert cli.main(["sweep", "recipe=minimal", "scale=tiny", *arguments]) == 2
-        assert said(capsys).startswith("dlio_torch: error: no point is left: ")
+        assert said(capsys).startswith("dlio_torch: error: no point of the study can be run: ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -464,5 +464,6 @@ def test_an_output_that_takes_nothing_is_one_line() -> None:
             check=False,
         )
     assert done.returncode == 3
-    problem = "the standard output cannot be written: No space left on device; free space, or send it elsewhere"
+    problem = "the standard output cannot be written: No space left on device; free space on the file system, "
+    "or redirect the output to another file"
     assert done.stderr == f"dlio_torch: error: {problem}\n"

@@ -277,7 +277,7 @@ def test_what_was_not_measured_says_how_it_can_be() -> None:
     failed = table(UP)
     failed.loc[1, RATE] = float("nan")
     found = only(compare(failed, claim("optimum", value="2"))).statement
-    assert found.words == "No point at 2 was measured. Its runs failed. (throughput)"
+    assert found.words == "No point at 2 was measured. The runs of this point failed. (throughput)"
     few = only(compare(table({"4KB": around(1.0)}), series(TIMES))).statement
     assert few.words.startswith("Of the published points (4KB, 16KB and 64KB) 1 had a measurement here.")
 
