@@ -464,6 +464,8 @@ def test_an_output_that_takes_nothing_is_one_line() -> None:
             check=False,
         )
     assert done.returncode == 3
-    problem = "the standard output cannot be written: No space left on device; free space on the file system, "
-    "or redirect the output to another file"
+    problem = (
+        "the standard output cannot be written: No space left on device; free space on the file system, "
+        "or redirect the output to another file"
+    )
     assert done.stderr == f"dlio_torch: error: {problem}\n"

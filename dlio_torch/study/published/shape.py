@@ -40,7 +40,7 @@ def check(
     both = [(name, spread) for name, spread in values if name in theirs]
     if len(both) < 2:
         known = trends.listed(list(theirs))
-        return TrendVerdict("not measured", f"Only {len(both)} of the published points ({known}) were measured.")
+        return TrendVerdict("not measured", f"This study measured only {len(both)} of the published points ({known}).")
     their_values = [(name, Spread(theirs[name], theirs[name], theirs[name])) for name, _ in both]
     (their_factor, their_best, their_words), (our_factor, our_best, our_words) = (
         _range(side, direction) for side, direction in ((their_values, their_better), (both, better))

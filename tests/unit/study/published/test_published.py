@@ -279,7 +279,7 @@ def test_what_was_not_measured_says_how_it_can_be() -> None:
     found = only(compare(failed, claim("optimum", value="2"))).statement
     assert found.words == "No point at 2 was measured. The runs of this point failed. (throughput)"
     few = only(compare(table({"4KB": around(1.0)}), series(TIMES))).statement
-    assert few.words.startswith("Of the published points (4KB, 16KB and 64KB) 1 had a measurement here.")
+    assert few.words.startswith("This study measured only 1 of the published points (4KB, 16KB and 64KB).")
 
 
 def test_words_carry_the_figures() -> None:
