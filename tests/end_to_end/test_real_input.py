@@ -148,7 +148,7 @@ def damage(path: Path, how: str) -> None:
         ("no group", f"no array 'Data/{LABEL}_group/extents'"),
         ("no table", f"no array 'Data/{IMAGE}_group/voxel_extents'"),
         ("other type", f"Data/{IMAGE}_group/voxels holds float32"),
-        ("other length", f"Data/{IMAGE}_group/extents has 6 rows for 7 events"),
+        ("other length", f"Data/{IMAGE}_group/extents has 6 rows, but the file has 7 events"),
         ("no events", "no array 'Events/event_id'"),
         ("cut off", "cannot be read"),
         ("no HDF5", "cannot be read"),

@@ -76,7 +76,7 @@ def test_options_of_other_engines_give_way_and_are_told(case: str, tmp_path: Pat
     for key, value in values.items():
         assert attrgetter(key)(found.config) == value
         (line,) = (line for line in found.adjusted if line.startswith(f"{key}="))
-        assert f"({before.sources[key]}) is not used by loader.engine=decoupled: it" in line or "threads" in line
+        assert f"({before.sources[key]}) is not used by loader.engine=decoupled: the " in line or "threads" in line
         assert before.sources[key] in found.sources[key]
 
 
