@@ -125,6 +125,12 @@ def replaced(path: Path) -> Iterator[IO[bytes]]:
                 os.unlink(temporary)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Writes a whole file of UTF-8 text, as :func:`replaced` does."""
+    with replaced(path) as file:
+        file.write(text.encode("utf-8"))
+
+
 def remove_unfinished(path: Path) -> None:
     """Remove temporary files that killed writers of ``path`` left; files of living writers are locked and stay."""
     for orphan in unfinished(path.parent, path.name):

@@ -14,6 +14,7 @@ All of it can be mixed: ``1,2..8:2,16..64:x2``.  Where the end is not met, the l
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from decimal import Context, Decimal
@@ -21,7 +22,7 @@ from fractions import Fraction
 from typing import Any
 
 from dlio_torch.errors import ConfigError
-from dlio_torch.units import SIZE_UNITS, TIME_UNITS
+from dlio_torch.units import SIZE_UNITS, TIME_UNITS, parse_duration, parse_size_float
 
 MOST_VALUES = 1000
 """Largest number of values of an axis; a longer list is taken for a typing mistake."""
@@ -30,7 +31,6 @@ _N = r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2
 _U = r"[A-Za-zµμ]*"
 _BEGIN = re.compile(rf"\s*{_N}{_U}\.\.")
 _RANGE = re.compile(rf"\s*({_N})({_U})\.\.({_N})({_U})(?::(x?)({_N})({_U}))?\s*")
-_NUMBER = re.compile(rf"\s*({_N})\s*({_U})\s*")
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
 _BINARY = tuple(name for name in SIZE_UNITS if "i" in name)
 _DECIMAL = ("kB", "MB", "GB", "TB", "PB")
@@ -77,11 +77,10 @@ def expand(key: str, text: str, source: str = "command line") -> tuple[str, ...]
 
 def magnitude(text: str) -> float | None:
     """Returns the number in a value: bytes of a size, seconds of a duration; ``None`` for a word."""
-    match = _NUMBER.fullmatch(text)
-    if match is None:
-        return None
-    unit = _unit(match.group(2))
-    return None if unit is None else float(Fraction(match.group(1)) * unit[1])
+    for parse in (parse_size_float, parse_duration):
+        with contextlib.suppress(ValueError, OverflowError):
+            return parse(text)
+    return None
 
 
 def _split(text: str) -> list[str] | None:
@@ -187,13 +186,7 @@ def _written(value: Fraction, kind: str, units: list[str]) -> str:
         return _decimal(value)
     whole = [name for name, unit in known.items() if (value / unit).denominator == 1]
     name = max(whole, key=lambda unit: known[unit]) if whole else units[0]
-    return f"{_decimal(_by_unit(value, name))}{name}"
-
-
-def _by_unit(value: Fraction, name: str) -> Fraction:
-    unit = _unit(name)
-    assert unit is not None
-    return value / unit[1]
+    return f"{_decimal(value / _scaled('1', name))}{name}"
 
 
 def _decimal(value: Fraction) -> str:

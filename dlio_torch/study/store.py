@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import IO
 
 from dlio_torch.errors import DataError, PreconditionError
-from dlio_torch.files.atomic_file import replaced, writing
+from dlio_torch.files.atomic_file import replace_text, writing
 from dlio_torch.ownership.marker import write_marker
 from dlio_torch.ownership.names import numbers
 from dlio_torch.run_directory.results_folder import is_vacant
@@ -104,7 +105,7 @@ class Store:
             with writing(place):
                 write_marker("study", place, None, _FILES)
             if study.definition:
-                _write(store.definition, study.definition)
+                replace_text(store.definition, study.definition)
             store.save()
         except BaseException:
             store.close()
@@ -167,7 +168,7 @@ class Store:
     def save(self, study: Study | None = None) -> None:
         """Write ``study.yaml``; with ``study``, repeats, failures and timeout are replaced."""
         self.study = study or self.study
-        _write(self.path / STUDY, to_yaml(self.study, self.cwd, self.digests))
+        replace_text(self.path / STUDY, to_yaml(self.study, self.cwd, self.digests))
 
     def text(self) -> str:
         """The text of ``study.yaml``."""
@@ -212,14 +213,10 @@ class Store:
     def fresh_directory(self, point: int | str, repeat: int) -> Path:
         """Returns a path for the run directory of a trial; removes an unfinished directory, keeps a failed one."""
         taken = {trial.directory for trial in self.trials()}
-        attempt = 1
-        while True:
-            name = f"{point:0>3}-{repeat}" + (f".{attempt}" if attempt > 1 else "")
-            place = self.path / "trials" / name
-            if str(place.relative_to(self.path)) not in taken:
-                discard(place)
-                return place
-            attempt += 1
+        names = (f"trials/{point:0>3}-{repeat}" + (f".{n}" if n > 1 else "") for n in itertools.count(1))
+        place = self.path / next(name for name in names if name not in taken)
+        discard(place)
+        return place
 
     def directory(self, trial: Trial) -> Path | None:
         """The run directory of a trial; ``None`` if it does not exist."""
@@ -308,8 +305,3 @@ def _locked(place: Path) -> IO[str] | None:
         file.close()
         return None
     return file
-
-
-def _write(path: Path, text: str) -> None:
-    with replaced(path) as file:
-        file.write(text.encode("utf-8"))

@@ -16,7 +16,7 @@ from dlio_torch.config.layers import COMMAND_LINE, unknown
 from dlio_torch.errors import ConfigError
 from dlio_torch.study import study_file, verb_keys
 from dlio_torch.study.axes import expand
-from dlio_torch.study.model import OBJECTIVE, RANKS, Axis, Study, last_of_each
+from dlio_torch.study.model import RANKS, Axis, Study, last_of_each
 from dlio_torch.study.study_file import Definition
 from dlio_torch.units import parse_duration
 
@@ -51,7 +51,8 @@ def parse(
     pairs = [split_argument(argument) for argument in arguments]
     given = dict(pairs)  # the last of a key counts, as in a run
     places = resources.find(cwd or Path.cwd(), os.environ if environ is None else environ)
-    base = Definition(axes=()) if "study" not in given else study_file.load(given["study"], places)
+    definition = study_file.load(given["study"], places) if "study" in given else Definition(Study("", "", ()))
+    base = definition.study
     if given.get("output") == "":
         raise ConfigError(
             "output= (command line): the value names no folder", hint="write output=DIR, or leave output= out"
@@ -66,44 +67,36 @@ def parse(
     options = {key: value for key, value in given.items() if key not in _OWN or key == RANKS}
     refuse_second_axes([pair for pair in pairs if pair[0] in options])
     values = {key: expand(key, text) for key, text in options.items()}
-    if len(values.get("scale", ())) > 1 and (base.scales or base.values_by_scale):
+    if len(values.get("scale", ())) > 1 and (definition.scales or definition.values_by_scale):
         raise ConfigError(
             f"scale={given['scale']} (command line): a study file has different settings for each scale, so "
             "scale= takes a single value",
             hint="give scale= one value",
         )
     scale = values["scale"][0] if "scale" in values else DEFAULT_SCALE
-    shared = [_STORAGE, *base.settings, *base.scales.get(scale, ())]
+    shared = [_STORAGE, *base.settings, *definition.scales.get(scale, ())]
     shared += [f"{key}={value[0]}" for key, value in values.items() if len(value) == 1 and key not in (RANKS, *labels)]
     axes = []
     for axis in base.axes:
         chosen = values.get(axis.key)
         if chosen is None:
-            axes.append(replace(axis, values=base.values_by_scale.get(scale, {}).get(axis.key, axis.values)))
+            axes.append(replace(axis, values=definition.values_by_scale.get(scale, {}).get(axis.key, axis.values)))
         elif len(chosen) > 1 or axis.key in labels:  # a single value of an option is a setting
             axes.append(_chosen(axis, chosen, given[axis.key]))
     known = {axis.key for axis in axes}
     axes += [Axis(key, value) for key, value in values.items() if len(value) > 1 and key not in known]
     ranks = [_count(RANKS, text) for axis in axes if axis.key == RANKS for text in axis.values]
-    return _limited(
-        Study(
-            name=_name(given, base, values),
-            title=base.title or given.get("name") or _titled(values),
-            settings=last_of_each(shared),
-            axes=tuple(_without(axis, set(options)) for axis in axes),
-            repeats=_count("repeats", given["repeats"]) if "repeats" in given else base.repeats,
-            ranks=1 if ranks else _count(RANKS, values[RANKS][0]) if RANKS in values else base.ranks,
-            timeout_s=_timeout(given["timeout"]) if "timeout" in given else base.timeout_s,
-            start=_start(given.get("start", "warm")),
-            failures=_count("failures", given.get("failures", "1")),
-            figures=base.figures or (OBJECTIVE,),
-            better=base.better,
-            description=base.description,
-            sources=base.sources,
-            definition=base.text,
-            written={argument: item for argument, item in base.written.items() if argument not in arguments},
-        )
-    ), given.get("output")
+    study = replace(
+        base,
+        name=_name(given, base, values),
+        title=base.title or given.get("name") or _titled(values),
+        settings=last_of_each(shared),
+        axes=tuple(_without(axis, set(options)) for axis in axes),
+        ranks=1 if ranks else _count(RANKS, values[RANKS][0]) if RANKS in values else base.ranks,
+        written={argument: item for argument, item in base.written.items() if argument not in arguments},
+    )
+    changes = [f"{key}={given[key]}" for key in ("repeats", "timeout", "start", "failures") if key in given]
+    return _limited(changed(study, changes)), given.get("output")
 
 
 def changed(study: Study, arguments: Sequence[str]) -> Study:
@@ -151,7 +144,7 @@ def _without(axis: Axis, keys: set[str]) -> Axis:
     return replace(axis, settings=kept)
 
 
-def _name(given: Mapping[str, str], base: Definition, values: Mapping[str, tuple[str, ...]]) -> str:
+def _name(given: Mapping[str, str], base: Study, values: Mapping[str, tuple[str, ...]]) -> str:
     name = given.get("name")
     if name is None:
         recipe = values.get("recipe", ("",))

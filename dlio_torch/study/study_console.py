@@ -15,7 +15,7 @@ from dlio_torch.analysis.repeats import Spread, leaders
 from dlio_torch.study.metrics import metric
 from dlio_torch.study.model import NOT_APPLICABLE, Point, Study
 from dlio_torch.study.needs import StudyNeeds
-from dlio_torch.study.values import NUMBER_UNITS, digits, text_of
+from dlio_torch.study.values import NUMBER_UNITS, column_text, counted, text_of
 from dlio_torch.units import format_duration, format_size
 
 _MOST_FIGURES = 3
@@ -45,16 +45,17 @@ def estimate(
     finished = f", {done} of them done" if done else ""
     yield f"study: {study.title}"
     yield from (f"scale: {line}" for line in study.scaled)
-    yield f"trials: {_of(len(points), 'point')}, {_of(study.repeats, 'repeat')} of each: {count} in all{finished}"
+    repeats = counted(study.repeats, "repeat")
+    yield f"trials: {counted(len(points), 'point')}, {repeats} of each: {count} in all{finished}"
     yield from axis_lines(study)
     yield from (f"  {note}" for note in (*notes, *needs.notes))
     missing = [data_set for data_set in needs.data if data_set.missing_files]
     if needs.data:
         size, there = (format_size(sum(data_set.bytes for data_set in needs.data)), len(needs.data) - len(missing))
-        yield f"data: {_of(len(needs.data), 'data set')}, about {size}; {there} there already"
+        yield f"data: {counted(len(needs.data), 'data set')}, about {size}; {there} there already"
     for item in missing:
         size = format_size(item.missing_bytes)
-        files, users = _of(item.missing_files, "file"), _list(item.points)
+        files, users = counted(item.missing_files, "file"), _list(item.points)
         yield f"  to write: {files}, about {size}, in {item.folder} (points {users})"
     if needs.checkpoint_bytes:
         yield f"checkpoints: up to {format_size(needs.checkpoint_bytes)} of one run, removed at the end of the run"
@@ -159,7 +160,7 @@ def sentence(study: Study, points: pd.DataFrame) -> str:
     if len(others) < len(first) - 1 or row["n"] < 2:
         return f"{extreme} of single measurements: {name}; set repeats=3 to compare the difference with noise."
     return (
-        f"{extreme} median: {name}; within the noise of the repeats {_of(len(others), 'other point')} "
+        f"{extreme} median: {name}; within the noise of the repeats {counted(len(others), 'other point')} "
         f"{'is' if len(others) == 1 else 'are'} as good: {_list(tuple(others))}."
     )
 
@@ -177,23 +178,13 @@ def _mark(number: int, first: tuple[int, ...], count: int) -> str:
 
 
 def _cell(name: str, row: pd.Series, column: str) -> str:
-    return "-" if pd.isna(row[column]) else _value(name, row[column])
-
-
-def _value(name: str, value: float) -> str:
-    """Formats a figure for a column, whose heading may contain the unit."""
-    unit = metric(name).unit
-    return text_of(value, unit) if unit in NUMBER_UNITS else digits(value)
+    return "-" if pd.isna(row[column]) else column_text(row[column], metric(name).unit)
 
 
 def _heading(name: str) -> str:
     heading = metric(name)
     unit = f" ({heading.unit})" if heading.unit not in ("", *NUMBER_UNITS) else ""
     return "\n".join(textwrap.wrap(f"{heading.label}{unit}", _WRAPPED, break_long_words=False))
-
-
-def _of(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _list(numbers: tuple[int, ...]) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dlio_torch.config.compose import split_argument
 from dlio_torch.config.fields import nearest
@@ -30,7 +30,7 @@ from dlio_torch.config.resources import Resources, read_document
 from dlio_torch.config.yamlfile import Document
 from dlio_torch.errors import ConfigError
 from dlio_torch.study.axes import expand
-from dlio_torch.study.model import RANKS, Axis
+from dlio_torch.study.model import OBJECTIVE, RANKS, Axis, Study
 from dlio_torch.units import parse_duration
 
 GROUP = "study"
@@ -57,30 +57,17 @@ KEYS = (
 
 @dataclass(frozen=True)
 class Definition:
-    """Content of a study file; the attributes are its keys.
+    """Content of a study file.
 
     Attributes:
-        name: of the study; empty without a file.
-        text: of the whole file.
-        written: argument -> file and line that it stands on.
+        study: at no scale; without a file one that says nothing.
+        scales: scale -> further arguments of every point.
         values_by_scale: scale -> axis -> values.
     """
 
-    axes: tuple[Axis, ...]
-    name: str = ""
-    title: str = ""
-    description: str = ""
-    sources: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
+    study: Study
     scales: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     values_by_scale: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    ranks: int = 1
-    repeats: int = 3
-    timeout_s: float = 3600.0
-    figures: tuple[str, ...] = ()
-    better: Literal["higher", "lower"] = "higher"
-    text: str = ""
-    written: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(name: str, places: Resources) -> Definition:
@@ -139,25 +126,24 @@ class _StudyFileReader:
             raise self.wrong(("better",), f"{better}: no such direction", "write higher or lower")
         recipe = self.words("recipe")
         self.written[f"recipe={recipe}"] = self.document.location_of(("recipe",))
-        return Definition(
+        study = Study(
             name=name,
             title=self.words("title") or name,
+            settings=((f"recipe={recipe}",) if recipe else ()) + self.arguments(("settings",), self.tree),
+            axes=axes,
+            repeats=self.number("repeats", 3),
+            ranks=self.number(RANKS, 1),
+            timeout_s=self.duration("timeout_s", 3600.0),
+            figures=self.list("figures") or (OBJECTIVE,),
+            better="lower" if better == "lower" else "higher",
             description=" ".join(self.words("description").split()),
             sources=self.list("sources"),
-            settings=((f"recipe={recipe}",) if recipe else ()) + self.arguments(("settings",), self.tree),
-            scales={scale: self.arguments((scale,), item, "scales") for scale, item in self.by_scale("scales")},
-            values_by_scale={
-                scale: self.values_at(scale, item, axes) for scale, item in self.by_scale("values_by_scale")
-            },
-            axes=axes,
-            ranks=self.number(RANKS, 1),
-            repeats=self.number("repeats", 3),
-            timeout_s=self.duration("timeout_s", 3600.0),
-            figures=self.list("figures"),
-            better="lower" if better == "lower" else "higher",
-            text=text,
+            definition=text,
             written=self.written,
         )
+        scales = {scale: self.arguments((scale,), item, "scales") for scale, item in self.by_scale("scales")}
+        values = {scale: self.values_at(scale, item, axes) for scale, item in self.by_scale("values_by_scale")}
+        return Definition(study, scales, values)
 
     def axes(self) -> tuple[Axis, ...]:
         result = self.tree.get("axes") or []

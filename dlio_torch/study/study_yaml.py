@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +33,7 @@ def to_yaml(study: Study, cwd: Path, digests: Mapping[int, str]) -> str:
         "version": _VERSION,
         "dlio_torch": __version__,
         "cwd": str(cwd),
-        "study": _plain(about),
+        "study": json.loads(json.dumps(about)),  # lists, which YAML has, for tuples
         "points": dict(digests),
     }
     text: str = yaml.safe_dump(result, sort_keys=False, allow_unicode=True, width=120)
@@ -68,9 +69,3 @@ def _study(data: Mapping[str, Any]) -> Study:
     lists = {key: tuple(data[key]) for key in ("settings", "figures", "sources")}
     lists["scaled"] = tuple(data.get("scaled", ()))
     return Study(**{**data, **lists, "axes": axes})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from dlio_torch.files.atomic_file import replaced
+from dlio_torch.files.atomic_file import replace_text, replaced
 from dlio_torch.study.model import Axis, Point, Trial
 from dlio_torch.study.trial import FIGURES, PROCESS
 
@@ -105,7 +105,7 @@ def write_tables(folder: Path, trials: pd.DataFrame, points: pd.DataFrame, axes:
     """
     notes = []
     for name, table in (("table", points), ("trials", trials)):
-        _text(folder / f"{name}.csv", table.to_csv(index=False))
+        replace_text(folder / f"{name}.csv", table.to_csv(index=False))
         try:
             import pyarrow  # noqa: F401 - only asks whether it is there
         except ImportError:
@@ -116,7 +116,7 @@ def write_tables(folder: Path, trials: pd.DataFrame, points: pd.DataFrame, axes:
         else:
             with replaced(folder / f"{name}.parquet") as file:
                 table.to_parquet(file, index=False)
-    _text(folder / "table.md", markdown(points, axes))
+    replace_text(folder / "table.md", markdown(points, axes))
     return notes
 
 
@@ -140,8 +140,3 @@ def markdown(points: pd.DataFrame, axes: Sequence[Axis] = (), figures: Sequence[
 def _row(cells: Sequence[str]) -> str:
     escaped = [cell.replace("|", "\\|") for cell in cells]
     return f"| {' | '.join(escaped)} |"
-
-
-def _text(path: Path, text: str) -> None:
-    with replaced(path) as file:
-        file.write(text.encode("utf-8"))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from dlio_torch.report.html.page_blocks import NOT_MEASURED
 from dlio_torch.report.html.theme import clean, size_unit, time_unit
 from dlio_torch.report.run_verdict import percent
+from dlio_torch.study.axes import magnitude
 from dlio_torch.study.metrics import Metric
-from dlio_torch.units import format_duration, format_rate, format_size, parse_duration, parse_size_float
+from dlio_torch.units import format_duration, format_rate, format_size
 
 NUMBER_UNITS = ("s", "B", "B/s", "share")
 """Units with a prefix that depends on the size of the number, so that each number needs its unit."""
@@ -18,21 +19,10 @@ NUMBER_UNITS = ("s", "B", "B/s", "share")
 _SPECIAL = {"true": "true", "false": "false", "null": "null", "none": "null", "~": "null"}
 
 
-def number(text: str) -> float | None:
-    """Returns the number in ``"256KiB"``, ``"5ms"`` or ``"4"``; ``None`` if the text is not a number."""
-    parsers: tuple[Callable[[str], float], ...] = (parse_size_float, parse_duration)
-    for parse in parsers:
-        try:
-            return parse(text)
-        except (ValueError, OverflowError):
-            continue
-    return None
-
-
 def canonical(text: str) -> str:
     """Returns the same text for all spellings of a value: ``256KiB`` and ``262144``, ``True`` and ``true``."""
     plain = text.strip().strip("'\"")
-    result = number(plain)
+    result = magnitude(plain)
     if result is not None and math.isfinite(result):
         return f"{result:.12g}"
     return _SPECIAL.get(plain.lower(), plain)
@@ -42,7 +32,7 @@ def ordered(values: Iterable[str]) -> tuple[str, ...]:
     """Returns the distinct values: numbers by size, then words by name."""
 
     def place(text: str) -> tuple[bool, float, str]:
-        result = number(text)
+        result = magnitude(text)
         return result is None, result or 0.0, text
 
     distinct = {canonical(value): value for value in values}
@@ -54,31 +44,31 @@ def places(values: Sequence[str]) -> tuple[float, ...]:
 
     The distance of the closest two is 1.
     """
-    result = [number(value) for value in values]
+    result = [magnitude(value) for value in values]
     numbers = [value for value in result if value is not None]
     side_by_side = tuple(float(index) for index in range(len(values)))
     if len(values) < 3 or len(numbers) < len(values) or len(set(numbers)) < len(numbers):
         return side_by_side
-    if all(value > 0 for value in numbers):
-        for base in (2.0, 10.0):
-            exponents = [math.log(value / numbers[0], base) for value in numbers]
-            if all(abs(exponent - round(exponent)) < 1e-9 for exponent in exponents):
-                whole = [float(round(exponent)) for exponent in exponents]
-                step = min(abs(b - a) for a, b in pairwise(whole))
-                return tuple(item / step for item in whole)
+    if whole := _exponents(numbers):
+        step = min(abs(b - a) for a, b in pairwise(whole))
+        return tuple(item / step for item in whole)
     return side_by_side
 
 
 def powers(values: Sequence[str]) -> bool:
     """Whether the axis of ``values`` is logarithmic."""
-    numbers = [number(value) for value in values]
-    if len(values) < 3 or not all(value is not None and value > 0 for value in numbers):
-        return False
-    known = [value for value in numbers if value is not None]
-    return any(
-        all(abs(math.log(value / known[0], base) - round(math.log(value / known[0], base))) < 1e-9 for value in known)
-        for base in (2.0, 10.0)
-    )
+    numbers = [value for text in values if (value := magnitude(text)) is not None]
+    return 3 <= len(values) == len(numbers) and bool(_exponents(numbers))
+
+
+def _exponents(numbers: Sequence[float]) -> list[float]:
+    """Exponents of 2, or of 10, of numbers divided by the first; none where they are no such powers."""
+    if all(value > 0 for value in numbers):
+        for base in (2.0, 10.0):
+            exponents = [math.log(value / numbers[0], base) for value in numbers]
+            if all(abs(exponent - round(exponent)) < 1e-9 for exponent in exponents):
+                return [float(round(exponent)) for exponent in exponents]
+    return []
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
@@ -107,6 +97,21 @@ def text_of(value: float | None, unit: str) -> str:
     if unit == "share":
         return percent(value)
     return f"{digits(value)} {clean(unit)}".rstrip()
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 point``, ``2 points``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Joins names for a sentence: ``a, b and c``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def column_text(value: float, unit: str) -> str:
+    """A value in a column, whose heading may hold the unit."""
+    return text_of(value, unit) if unit in NUMBER_UNITS else digits(value)
 
 
 def span_text(low: float, high: float, unit: str) -> str:

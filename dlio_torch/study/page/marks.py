@@ -106,24 +106,13 @@ def logarithmic(axes: Axes, smallest: float, largest: float) -> None:
     axes.set_ylim(smallest / 1.4, largest * 1.4)
 
 
-def dot(
-    axes: Axes,
-    x: float,
-    spread: Spread,
-    factor: float,
-    *,
-    colour: str,
-    marker: str = "o",
-    tip: str = "",
-    size: float = 5.5,
-) -> None:
+def dot(axes: Axes, x: float, spread: Spread, factor: float, *, colour: str, marker: str, tip: str) -> None:
     """Draws the median of a point with its range; ``tip`` becomes the mark's gid."""
     if spread.count > 1 and spread.high > spread.low:
         ends = [spread.low * factor, spread.high * factor]
         axes.plot([x, x], ends, marker="_", markersize=6, color=colour, linewidth=1.3, zorder=3)
-    [mark] = axes.plot([x], [spread.median * factor], marker=marker, color=colour, markersize=size, zorder=4)
-    if tip:
-        mark.set_gid(tip)
+    [mark] = axes.plot([x], [spread.median * factor], marker=marker, color=colour, markersize=5.5, zorder=4)
+    mark.set_gid(tip)
 
 
 def ring(axes: Axes, x: float, y: float) -> None:
@@ -166,7 +155,7 @@ def handles(*, default: bool = False, best: str = "", failed: bool = False, limi
     return result
 
 
-def legend_of(figure: Figure, entries: Sequence[Artist], *, title: str = "") -> None:
+def legend_of(figure: Figure, entries: Sequence[Artist]) -> None:
     """Draws a legend above all plots, in as many columns as fit."""
     if not entries:
         return
@@ -177,8 +166,6 @@ def legend_of(figure: Figure, entries: Sequence[Artist], *, title: str = "") -> 
         loc="outside upper right",
         ncols=columns,
         borderaxespad=0.2,
-        title=title or None,
-        title_fontsize=9.5,
         alignment="right",
     )
 

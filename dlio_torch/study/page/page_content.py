@@ -18,10 +18,9 @@ from dlio_torch.study.axes import configured
 from dlio_torch.study.metrics import CPU, METRICS, RATE, Metric, metric
 from dlio_torch.study.model import Axis, Study, Trial
 from dlio_torch.study.needs import StudyNeeds
-from dlio_torch.study.page.findings import CodeBlock
 from dlio_torch.study.page.page_data import StudyData
 from dlio_torch.study.published import comparison, publication
-from dlio_torch.study.published.comparison import Published
+from dlio_torch.study.published.publication import Published
 from dlio_torch.study.store import Store
 from dlio_torch.units import parse_size
 
@@ -52,7 +51,7 @@ def page_content(store: Store, measured: Sequence[Trial], **more: Any) -> StudyD
         "scaled": study.scaled,
         "ranks": study.ranks,
         "environment": _environment(store, measured),
-        "config": (CodeBlock("study.yaml", store.text()),),
+        "config": (("study.yaml", store.text()),),
     }
     return StudyData(**{**common, **more})
 

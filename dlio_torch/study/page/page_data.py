@@ -9,30 +9,29 @@ from typing import Any, Literal
 
 from dlio_torch.study.metrics import METRICS, THROUGHPUT, Metric
 from dlio_torch.study.model import Axis, Trial
-from dlio_torch.study.page.findings import (
-    CodeBlock,
-    Confirmation,
-    LadderSummary,
-    PublishedFigure,
-    Recommendation,
-    SearchSummary,
-    Statement,
-)
+from dlio_torch.study.published.comparison import PublishedFigure, Statement
+from dlio_torch.study.strategies.ladder.effects import Effect
+from dlio_torch.study.strategies.search.confirmation import PairedGain
+from dlio_torch.study.strategies.search.copy_blocks import CopyBlocks
 
 
 @dataclass(frozen=True)
-class StorageLimit:
-    """Measured limit of the storage of the data.
+class SearchSummary:
+    """Summary of the course of a search.
 
     Args:
-        label: what was done (``"random reads of 256 KiB, 4 jobs"``).
-        bytes_per_s: the rate that was reached.
-        tool: program and arguments, whether past the page cache, on which directory.
+        budget: what it was allowed (``"20 min"``, ``"40 trials"``).
+        stopped: why it ended.
+        importance: share of each key in the scatter of the metric, ``None`` where it was not computed.
+        grid_size: points of the full grid.
+        chosen: number of the point that the search found best and confirmed, ``None`` where there is none.
     """
 
-    label: str
-    bytes_per_s: float
-    tool: str = ""
+    budget: str = ""
+    stopped: str = ""
+    importance: Mapping[str, float] | None = None
+    grid_size: int = 0
+    chosen: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ class StudyData:
         scaled: what the scale changed of the experiment, one line each.
         planned: number of trials that were planned, ``None`` where open.
         ranks: of each run.
-        limits: of the storage, by measurement.
         warnings: what the reader must know, one sentence each.
         missing: what could not be read or was left out, one sentence each.
         environment: content of ``environment.json`` of a run, ``None`` where there is none.
@@ -62,9 +60,11 @@ class StudyData:
         statements: published sentences and what our points say to them.
         remarks: what else is to be said about the publication (why its optimum is an artefact).
         search: how the search went.
-        confirmation: of the recommended setting.
+        confirmation: of the point that the search chose.
         recommendation: settings to take over.
-        ladder: what each cost could gain.
+        recommended: number of their point, ``None`` where there is none.
+        ladder: effects of the rungs, from the run as configured to the one without any cost.
+        evidence: of the answer, one sentence each.
     """
 
     kind: Literal["sweep", "tune", "headspace"]
@@ -80,15 +80,16 @@ class StudyData:
     scaled: tuple[str, ...] = ()
     planned: int | None = None
     ranks: int = 1
-    limits: tuple[StorageLimit, ...] = ()
     warnings: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     environment: Mapping[str, Any] | None = None
-    config: tuple[CodeBlock, ...] = ()
+    config: tuple[tuple[str, str], ...] = ()
     published: tuple[PublishedFigure, ...] = ()
     statements: tuple[Statement, ...] = ()
     remarks: tuple[str, ...] = ()
     search: SearchSummary | None = None
-    confirmation: Confirmation | None = None
-    recommendation: Recommendation | None = None
-    ladder: LadderSummary | None = None
+    confirmation: PairedGain | None = None
+    recommendation: CopyBlocks | None = None
+    recommended: int | None = None
+    ladder: tuple[Effect, ...] = ()
+    evidence: tuple[str, ...] = ()

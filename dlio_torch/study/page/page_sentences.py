@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dlio_torch.analysis.cache import WARM
 from dlio_torch.report.html.theme import clean
 from dlio_torch.report.run_verdict import percent
-from dlio_torch.study.metrics import DEVICE_SHARE
 from dlio_torch.study.model import Axis, Trial
-from dlio_torch.study.page.drift_figure import Drift
 from dlio_torch.study.page.marks import spoken
 from dlio_torch.study.page.points import Case, PointTrials, StudyView
+from dlio_torch.study.values import counted
 
 _MOST_NAMED = 4
 _VERDICTS = {
@@ -34,16 +33,13 @@ def answer(study: StudyView) -> str:
     data = study.data
     if data.answer:
         return data.answer
-    if data.ladder is not None and data.ladder.sentences:
-        return " ".join(data.ladder.sentences[:2])
     if not data.trials:
         return "No trial has run yet."
     if not study.scores:
         errors = Counter(trial.error for trial in data.trials if trial.failed)
         subject = f": {errors.most_common(1)[0][0]}" if errors else ""
-        return f"None of {_count(len(data.trials), 'trial')} gave a figure{subject}."
-    text = _confirmed(study) or _ranking(study)
-    return " ".join(part for part in (text, _agreement(study), _from_memory(study)) if part)
+        return f"None of {counted(len(data.trials), 'trial')} gave a figure{subject}."
+    return " ".join(part for part in (_ranking(study), _agreement(study), _from_memory(study)) if part)
 
 
 def _ranking(study: StudyView) -> str:
@@ -89,29 +85,6 @@ def _against_default(study: StudyView, first: PointTrials) -> str:
     return f"{ratio} but within noise" if study.repeated and not study.differ(first, default) else ratio
 
 
-def _confirmed(study: StudyView) -> str:
-    """The answer of a search whose gain was confirmed."""
-    confirmation, given = study.data.confirmation, study.data.recommendation
-    if confirmation is None or given is None:
-        return ""
-    gain, name = confirmation.gain, study.label(dict(given.settings))
-    metric = next((metric for metric in study.data.metrics if metric.key == confirmation.metric), study.objective)
-    label = clean(metric.label)
-    if gain.low is None or gain.high is None:
-        return f"{name} is recommended; its gain in {label} over the default, {percent(gain.gain)}, rests on one pair."
-    pairs = _count(len(gain.pairs), "pair")
-    if gain.low <= 0:
-        return (
-            f"No setting was found that is better than the default beyond noise: the best, {name}, gains "
-            f"{percent(gain.gain)} in {label} ({percent(gain.low)} to {percent(gain.high)}, {pairs} of runs)."
-        )
-    if gain.gain >= 1:
-        interval = f"{1 + gain.low:.3g} to {1 + gain.high:.3g}"
-        return f"{name} reaches {times(1 + gain.gain)} the default's {label} ({interval}, {pairs} of runs)."
-    interval = f"{percent(gain.low)} to {percent(gain.high)}"
-    return f"{name} gains {percent(gain.gain)} in {label} over the default ({interval}, {pairs} of runs)."
-
-
 def _agreement(study: StudyView) -> str:
     """Returns the sentence on the published statements that the measurements confirm."""
     verdicts = Counter(statement.verdict for statement in study.data.statements)
@@ -122,11 +95,11 @@ def _agreement(study: StudyView) -> str:
     for verdict, count in verdicts.most_common():
         single, many = _VERDICTS.get(verdict, (clean(verdict), clean(verdict)))
         parts.append(f"{count} {single if count == 1 else many}")
-    return f"{_count(total, 'published statement')} checked: {', '.join(parts)}."
+    return f"{counted(total, 'published statement')} checked: {', '.join(parts)}."
 
 
 def _from_memory(study: StudyView) -> str:
-    shares = [share.median for point in study.points if (share := point.spreads.get(DEVICE_SHARE.key))]
+    shares = study.device_shares
     if not shares or min(shares) > WARM:
         return ""
     served = sum(1 for share in shares if share <= WARM)
@@ -136,6 +109,16 @@ def _from_memory(study: StudyView) -> str:
         f"The page cache served the reads of {served} of {len(shares)} settings: figures of these settings do "
         "not depend on the storage."
     )
+
+
+def status(study: StudyView) -> str:
+    """Returns the status line of the figures of a study."""
+    shares = study.device_shares
+    if not shares:
+        return "Exact, every finished trial; state of the page cache not measured."
+    low, high = percent(min(shares)), percent(max(shares))
+    span = low if low == high else f"{low} to {high}"
+    return f"Exact, every finished trial; {span} of the bytes read came from the device."
 
 
 def effect_words(study: StudyView, axis: Axis) -> list[str]:
@@ -186,28 +169,6 @@ def _interaction(study: StudyView, axis: Axis) -> str:
     left = len(wins) - len(parts)
     more = f"; {left} more cases" if left > 0 else ""
     return f"The options interact: the best {name} depends on the others beyond noise: {'; '.join(parts)}{more}."
-
-
-def drift_words(drift: Drift, study: StudyView) -> str:
-    """Returns the sentence on the drift of the machine between repeats."""
-    if len(drift.rounds) < 2:
-        return ""
-    lines = [f"repeat {number} {100 * value:+.1f} %" for number, value in drift.rounds[:6]]
-    ranges = [
-        (score.high - score.low) / score.median
-        for score in study.scores.values()
-        if score.count > 1 and score.median > 0
-    ]
-    typical = sorted(ranges)[len(ranges) // 2] if ranges else math.nan
-    text = f"Mean of each repeat over all settings: {', '.join(lines)}"
-    text += " and so on" if len(drift.rounds) > 6 else ""
-    if typical > 0 and drift.largest > 0.5 * typical and drift.largest > 0.02:
-        return (
-            f"{text}. The machine drifted by {percent(drift.largest)} between repeats, and the typical range of "
-            f"a setting is {percent(typical)} of its median: the drift contributes to every range."
-        )
-    spread = "" if math.isnan(typical) else f" (typically {percent(typical)} of its median)"
-    return f"{text}. The drift is small compared with the range of a setting{spread}."
 
 
 def warnings(study: StudyView) -> list[str]:
@@ -271,9 +232,5 @@ def _listed(values: list[str]) -> str:
     return text if len(values) == len(shown) else f"{text} (of {len(values)})"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _of(number: int, total: int, noun: str) -> str:
-    return f"all {_count(total, noun)}" if number == total and total > 1 else f"{number} of {_count(total, noun)}"
+    return f"all {counted(total, noun)}" if number == total and total > 1 else f"{number} of {counted(total, noun)}"

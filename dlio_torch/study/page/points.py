@@ -12,7 +12,7 @@ from typing import Literal
 
 from dlio_torch.analysis.repeats import Noise, Spread, apart, leaders, noise, spread
 from dlio_torch.report.html.theme import clean
-from dlio_torch.study.metrics import THROUGHPUT, Metric
+from dlio_torch.study.metrics import DEVICE_SHARE, THROUGHPUT, Metric
 from dlio_torch.study.model import NOT_APPLICABLE, Axis, Trial
 from dlio_torch.study.page.page_data import StudyData
 from dlio_torch.study.values import canonical, ordered, short_keys
@@ -201,6 +201,16 @@ class StudyView:
         return None
 
     @property
+    def default_number(self) -> int | None:
+        """Number of the default point."""
+        return None if self.default is None else self.default.number
+
+    @cached_property
+    def device_shares(self) -> list[float]:
+        """Share of the bytes read that came from the device, for each point that has it."""
+        return [share.median for point in self.points if (share := point.spreads.get(DEVICE_SHARE.key))]
+
+    @property
     def repeated(self) -> bool:
         """Whether any setting ran more than once, so that there is a measure of noise."""
         return any(score.count > 1 for score in self.scores.values())
@@ -224,12 +234,10 @@ class StudyView:
         """Whether ``value`` is the value of the option without the study."""
         return axis.default is not None and canonical(axis.default) == canonical(value)
 
-    def label(self, settings: Mapping[str, str], *, short: bool = True) -> str:
+    def label(self, settings: Mapping[str, str]) -> str:
         """Formats settings: ``num_workers=4 prefetch_factor=2``."""
-        names = self.names if short else {key: clean(key) for key in settings}
-        return " ".join(
-            f"{names.get(key, clean(key))}={clean(value)}" for key, value in settings.items() if value != NOT_APPLICABLE
-        )
+        shown = ((key, value) for key, value in settings.items() if value != NOT_APPLICABLE)
+        return " ".join(f"{self.names.get(key, clean(key))}={clean(value)}" for key, value in shown)
 
     def contexts(self, axis: Axis) -> list[AxisSlice]:
         """Yields, for each setting of the other axes, the points with scores by the value of ``axis``.

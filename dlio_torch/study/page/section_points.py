@@ -6,12 +6,13 @@ from dlio_torch.analysis.repeats import Spread
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, UNKNOWN, Block, Folded, Notes, Section, Table, Text, Tiles
 from dlio_torch.report.html.theme import clean
 from dlio_torch.report.run_verdict import percent
-from dlio_torch.study.metrics import DEVICE_SHARE, STORAGE_LIMIT, STORAGE_RATE, STORAGE_SHARE, Metric
+from dlio_torch.study.axes import magnitude
+from dlio_torch.study.metrics import STORAGE_LIMIT, STORAGE_RATE, STORAGE_SHARE, Metric
 from dlio_torch.study.model import NOT_APPLICABLE, Axis, Trial
-from dlio_torch.study.page.findings import LadderSummary
 from dlio_torch.study.page.page_sentences import gain_text, times, warnings
 from dlio_torch.study.page.points import PointTrials, StudyView
-from dlio_torch.study.values import NUMBER_UNITS, digits, number, span_text, text_of
+from dlio_torch.study.page.section_ladder import ladder_tiles
+from dlio_torch.study.values import NUMBER_UNITS, column_text, counted, span_text, text_of
 from dlio_torch.units import format_duration
 
 _MOST_CASES = 4
@@ -34,12 +35,10 @@ def overview(study: StudyView, description: str = "") -> Section:
 
 
 def _tiles(study: StudyView) -> list[tuple[str, str, str]]:
-    tiles: list[tuple[str, str, str]] = []
-    if study.data.ladder is not None:
-        tiles += _ladder_tiles(study.data.ladder)
+    tiles = ladder_tiles(study.data.ladder)
     # A search does not choose by the best median, which may be that of a single lucky run.
     chosen = study.data.search.chosen if study.data.search is not None else None
-    for case in study.cases[:_MOST_CASES] if study.data.ladder is None else ():
+    for case in () if study.data.ladder else study.cases[:_MOST_CASES]:
         first = study.by_number[chosen if chosen in study.scores else case.leaders[0]]
         best = "best" if case.best is not None or not study.repeated else "best median"
         value, unit = _tile(study, first)
@@ -56,8 +55,7 @@ def _tiles(study: StudyView) -> list[tuple[str, str, str]]:
             noise = noise if study.repeated else "noise not measured"
             if study.data.confirmation is None:
                 tiles.append((f"{times(study.gain(first, default))}", "best over default", noise))
-    if study.data.confirmation is not None:
-        sure = study.data.confirmation.gain
+    if (sure := study.data.confirmation) is not None:
         interval = "one pair" if sure.low is None or sure.high is None else span_text(1 + sure.low, 1 + sure.high, "")
         gained = sure.low is None or sure.low > 0
         who, caption = ("recommended", "confirmed") if gained else ("chosen", "within noise")
@@ -65,41 +63,24 @@ def _tiles(study: StudyView) -> list[tuple[str, str, str]]:
     if study.data.trials:
         done = sum(1 for trial in study.data.trials if not trial.failed)
         failed = len(study.data.trials) - done
-        remark = f"{len(study.points)} settings" + (
-            f", {failed} trial{'' if failed == 1 else 's'} failed" if failed else ""
-        )
+        remark = f"{len(study.points)} settings" + (f", {counted(failed, 'trial')} failed" if failed else "")
         tiles.append((str(done), "finished trials", remark))
         spent = [trial.wall_s for trial in study.data.trials if trial.wall_s is not None]
         if spent:
             tiles.append(
                 (format_duration(sum(spent)), "time in trials", f"{format_duration(sum(spent) / len(spent))} each")
             )
-    shares = [spread for point in study.points if (spread := point.spreads.get(DEVICE_SHARE.key))]
-    if shares:
-        least = percent(min(share.median for share in shares))
+    if study.device_shares:
+        least = percent(min(study.device_shares))
         tiles.append((least, "smallest share from the device", "of the bytes read; the rest came from memory"))
     return tiles
-
-
-def _ladder_tiles(ladder: LadderSummary) -> list[tuple[str, str, str]]:
-    """Key figures of a ladder: the first and the last rung."""
-    known = [(effect, effect.step) for effect in ladder.effects if effect.step is not None]
-    if len(known) < 2:
-        return []
-    (top, first), (foot, last) = known[0], known[-1]
-    label, unit = ladder.metric.label, ladder.metric.unit
-    tiles = [(text_of(step.median, unit), label, effect.rung.title) for effect, step in ((top, first), (foot, last))]
-    if foot.gain is None:
-        return tiles
-    return [*tiles, (times(foot.gain.ratio), "times as good, at most", "the last rung over the first")]
 
 
 def _tile(study: StudyView, point: PointTrials) -> tuple[str, str]:
     """Returns a point's objective, and its unit if the label shows the unit."""
     unit = study.objective.unit
-    if unit in NUMBER_UNITS:
-        return text_of(study.scores[point.number].median, unit), ""
-    return digits(study.scores[point.number].median), f", {unit}"
+    text = column_text(study.scores[point.number].median, unit)
+    return text, "" if unit in NUMBER_UNITS else f", {unit}"
 
 
 def point_section(study: StudyView) -> Section:
@@ -124,7 +105,7 @@ def point_section(study: StudyView) -> Section:
 
 def _table(study: StudyView, points: list[PointTrials], sorted_by: str, *, note: bool = True) -> Table:
     metrics = [metric for metric in study.metrics if metric.key not in _APART]
-    with_default = study.default is not None and study.default.number in study.scores
+    with_default = study.default_number in study.scores
     axis_heads = [_axis_head(study, axis) for axis in study.axes]
     heads = ["<<", *axis_heads, "runs", *_heads(study, metrics[0], True)]
     heads += ["over default"] if with_default else []
@@ -147,7 +128,7 @@ def _table(study: StudyView, points: list[PointTrials], sorted_by: str, *, note:
 def _axis_head(study: StudyView, axis: Axis) -> str:
     """Numbers to the right, words to the left, long texts in several lines."""
     longest = max((len(value) for value in axis.values), default=0)
-    kind = "" if all(number(value) is not None for value in axis.values) else "<<" if longest <= 28 else "<"
+    kind = "" if all(magnitude(value) is not None for value in axis.values) else "<<" if longest <= 28 else "<"
     return f"{kind}{study.names[axis.key]}"
 
 
@@ -158,15 +139,12 @@ def _heads(study: StudyView, metric: Metric, spread: bool) -> list[str]:
 
 
 def _cells(spread: Spread | None, metric: Metric, with_range: bool) -> list[str]:
-    def text(value: float) -> str:
-        plain = metric.unit in NUMBER_UNITS
-        return text_of(value, metric.unit) if plain else digits(value)
-
     if spread is None:
         return [UNKNOWN, UNKNOWN] if with_range else [UNKNOWN]
+    median = column_text(spread.median, metric.unit)
     if not with_range:
-        return [text(spread.median)]
-    return [text(spread.median), span_text(spread.low, spread.high, metric.unit) if spread.count > 1 else UNKNOWN]
+        return [median]
+    return [median, span_text(spread.low, spread.high, metric.unit) if spread.count > 1 else UNKNOWN]
 
 
 def _mark(study: StudyView, point: PointTrials) -> str:
@@ -176,10 +154,9 @@ def _mark(study: StudyView, point: PointTrials) -> str:
         marks.append("best")
     elif study.repeated and case is not None and point.number in case.leaders and len(case.leaders) < case.count:
         marks.append("first" if point.number == case.leaders[0] else "as good")
-    if study.default is not None and point.number == study.default.number:
+    if point.number == study.default_number:
         marks.append("default")
-    given = study.data.recommendation
-    if given is not None and given.point == point.number:
+    if study.data.recommended == point.number:
         marks.append("recommended")
     return ", ".join(marks)
 
@@ -195,7 +172,7 @@ def _caption(study: StudyView, metrics: list[Metric], sorted_by: str) -> str:
         )
     else:
         text += " No setting is marked as best, because the noise is unknown."
-    if study.default is not None and study.default.number in study.scores:
+    if study.default_number in study.scores:
         text += " Over default: ratio to the median of the default, above 1 if better"
         text += "; in brackets where noise could explain it, or a setting ran once." if study.repeated else "."
     words = (

@@ -50,10 +50,13 @@ def _subtitle(data: StudyData) -> str:
 
 def _sections(study: StudyView) -> list[Section]:
     """Returns the sections in order, without sections that do not apply to this kind of study."""
-    from dlio_torch.study.page.section_axes import axis_section, drift_section, pair_section
+    from dlio_torch.study.page.section_axes import axis_section
+    from dlio_torch.study.page.section_drift import drift_section
+    from dlio_torch.study.page.section_ladder import ladder_section
+    from dlio_torch.study.page.section_pairs import pair_section
     from dlio_torch.study.page.section_points import failed_section, overview, point_section, trial_section
     from dlio_torch.study.page.section_published import published_section
-    from dlio_torch.study.page.section_search import ladder_section, recommended_section, search_section
+    from dlio_torch.study.page.section_search import recommended_section, search_section
     from dlio_torch.study.page.section_source import source_section
 
     grid = study.data.kind == "sweep"
@@ -83,7 +86,7 @@ def _setup(data: StudyData) -> Section:
     blocks: list[Block] = []
     if data.settings:
         blocks.append(Listing("Set in every trial", "\n".join(clean(setting) for setting in data.settings)))
-    blocks += [Folded(clean(item.title), text=clean_lines(item.text)) for item in data.config]
+    blocks += [Folded(clean(title), text=clean_lines(text)) for title, text in data.config]
     if not blocks:
         blocks.append(Absent("The study recorded no settings that all its trials share."))
     return Section("config", "Configuration", blocks)

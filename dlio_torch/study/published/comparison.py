@@ -8,93 +8,81 @@ compared at all; what is compared is the shape (:mod:`dlio_torch.study.published
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from dlio_torch.analysis.repeats import Noise, Spread, noise
-from dlio_torch.study.metrics import metric
-from dlio_torch.study.page.findings import PublishedFigure, PublishedPoint, Statement
+from dlio_torch.study.metrics import Metric, metric
 from dlio_torch.study.published import shape, trends
-from dlio_torch.study.published.slices import along, combinations
-from dlio_torch.study.published.trends import Better, Trend, Values
+from dlio_torch.study.published.publication import Claim, Published, Series
+from dlio_torch.study.published.trends import Values
+from dlio_torch.study.values import counted, listed
 from dlio_torch.units import format_size
 
 
 @dataclass(frozen=True)
-class Series:
-    """Points of a published figure.
+class PublishedPoint:
+    """A point of a published figure and the measured point of this study.
 
     Args:
-        title: of the figure; series of one title share a figure.
-        axis: key of the swept option along its abscissa.
-        points: text of the axis' value and published value, in the order of the abscissa.
-        quantity: that was published (``"I/O time"``).
-        unit: of it (``"s"``, ``"share"``).
-        better: its direction.
-        measured: dotted path of our figure beside it.
-        measured_better: direction of that.
-        system: what they were measured on, ranks included.
-        source: where they are from, and how they were read.
-        reference: value of the axis at which both sides are 1; ``""``: the first that both have.
-        name: of the line where a figure has several.
-        other_axes: values of other axes at which our points are taken.
+        value: of the axis, as the study writes it.
+        published: what the publication shows, ``None`` where it has no such point.
+        measured: ours, ``None`` where it was not measured or failed.
     """
 
-    title: str
-    axis: str
-    points: tuple[tuple[str, float], ...]
-    quantity: str
-    unit: str
-    better: Better
-    measured: str
-    measured_better: Better
-    system: str
-    source: str
-    reference: str = ""
-    name: str = ""
-    other_axes: Mapping[str, str] = field(default_factory=dict)
+    value: str
+    published: float | None
+    measured: Spread | None
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A published statement as a trend that can be checked.
+class PublishedFigure:
+    """A published series and the measured points of this study.
+
+    Args:
+        series: what was published.
+        title: of the figure (``"Fig. 11 a: HDF5 chunk size, Cosmic Tagger"``), with the values of other axes at which
+            our points are taken.
+        points: in the order of the abscissa.
+        reference: value of the axis at which both are set to 1; ``""``: the first that both have.
+        words: where the trends agree and where they do not, one sentence each.
+    """
+
+    series: Series
+    title: str
+    points: tuple[PublishedPoint, ...]
+    reference: str = ""
+    words: tuple[str, ...] = ()
+
+    @property
+    def repeated(self) -> bool:
+        """Whether any point ran more than once."""
+        return any(point.measured is not None and point.measured.count > 1 for point in self.points)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of our points."""
+        return metric(self.series.measured)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A published statement, and its verdict by the measured points.
 
     Args:
         text: the sentence.
+        verdict: ``"agrees"``, ``"partly"``, ``"contradicts"``, ``"within noise"``, ``"cannot be told"`` or ``"not
+            measured"``.
+        words: why, with figures.
         source: where it is from.
-        axis: key of the swept option along which it is checked.
-        trend: what must hold.
-        measured: dotted path of our figure.
-        better: direction of that.
-        other_axes: values of other axes at which our points are taken.
     """
 
     text: str
-    source: str
-    axis: str
-    trend: Trend
-    measured: str
-    better: Better
-    other_axes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Published:
-    """The publication as a study file describes it.
-
-    Args:
-        series: published points.
-        claims: published sentences.
-        remarks: what is to be said with them, one paragraph each.
-        larger_than_memory: the publication's data did not fit into memory, and that is the point.
-    """
-
-    series: tuple[Series, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    remarks: tuple[str, ...] = ()
-    larger_than_memory: bool = False
+    verdict: str
+    words: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,7 +123,7 @@ def place(environment: Mapping[str, Any], cache: str = "") -> str:
     cores, size = cpu.get("cores_usable"), memory.get("total_bytes")
     parts = [
         system,
-        f"{cores} core{'' if cores == 1 else 's'}" if cores else None,
+        counted(cores, "core") if cores else None,
         f"{format_size(size)} of memory" if size else None,
         f"page cache {cache}" if cache else None,
     ]
@@ -167,7 +155,7 @@ def precautions(published: Published, data_bytes: float | None, memory_bytes: fl
 
 
 def _series(points: pd.DataFrame, series: Series, axes: Sequence[str], here: str) -> Iterator[Agreement]:
-    for combination, rows in combinations(points, series.axis, series.other_axes, axes):
+    for combination, rows in _combinations(points, series.axis, series.other_axes, axes):
         values = _values(rows, series.axis, series.measured)
         outcome = shape.check(
             series.points, series.better, values, series.measured_better, _scatter(points, series.axis, series.measured)
@@ -180,22 +168,13 @@ def _series(points: pd.DataFrame, series: Series, axes: Sequence[str], here: str
         yield Agreement(
             Statement(f"{title}: {series.quantity}{named}", outcome.verdict, " ".join(words), series.source),
             PublishedFigure(
-                title=title,
-                axis=series.axis,
-                points=tuple(
+                series,
+                title,
+                tuple(
                     PublishedPoint(name, theirs.get(name), ours.get(name)) for name in _merged(list(theirs), list(ours))
                 ),
-                published_label=series.quantity,
-                published_unit=series.unit,
-                published_better=series.better,
-                measured_label=metric(series.measured).label,
-                measured_unit=metric(series.measured).unit,
-                measured_better=series.measured_better,
-                reference=_reference(series, ours),
-                source=series.source,
-                system=series.system,
-                series=series.name,
-                words=tuple(words),
+                _reference(series, ours),
+                tuple(words),
             ),
         )
 
@@ -213,7 +192,7 @@ def _merged(theirs: Sequence[str], ours: Sequence[str]) -> list[str]:
 
 
 def _claims(points: pd.DataFrame, claim: Claim, axes: Sequence[str]) -> Iterator[Agreement]:
-    for combination, rows in combinations(points, claim.axis, claim.other_axes, axes):
+    for combination, rows in _combinations(points, claim.axis, claim.other_axes, axes):
         outcome = trends.check(
             claim.trend,
             _values(rows, claim.axis, claim.measured),
@@ -234,7 +213,7 @@ def _remedy(points: pd.DataFrame, rows: pd.DataFrame, claim: Claim, words: str) 
         key for key, value in claim.other_axes.items() if key not in points or value not in set(points[key].astype(str))
     ]
     if away:
-        names = trends.listed([f"{key}={claim.other_axes[key]}" for key in away])
+        names = listed([f"{key}={claim.other_axes[key]}" for key in away])
         return (
             f"No point at {names} was measured. Add it to the values of the axis, or choose a scale that contains it."
         )
@@ -254,7 +233,7 @@ def _scatter(points: pd.DataFrame, axis: str, measured: str) -> Noise | None:
 
 def _values(rows: pd.DataFrame, axis: str, measured: str) -> Values:
     """Returns the points along an axis; for a count, one run is enough."""
-    result = along(rows, axis, measured)
+    result = _along(rows, axis, measured)
     if not metric(measured).counted:
         return result
     return [(name, replace(spread, count=max(spread.count, 2))) for name, spread in result]
@@ -264,3 +243,45 @@ def _reference(series: Series, ours: Mapping[str, Spread]) -> str:
     if series.reference in ours and series.reference in dict(series.points):
         return series.reference
     return next((name for name, _ in series.points if name in ours), "")
+
+
+def _combinations(
+    points: pd.DataFrame, axis: str, fixed: Mapping[str, str], axes: Sequence[str]
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yields the rows along one axis, for each combination of the values of the other axes.
+
+    Args:
+        points: of :func:`dlio_torch.study.tables.points_table`.
+        axis: the one along which points are compared.
+        fixed: values of other axes to which the rows are limited.
+        axes: keys of all axes of the study.
+
+    Returns:
+        What a combination is in words, and its rows; no rows where an axis has no such value.
+    """
+    rows = points
+    for key, value in fixed.items():
+        rows = rows[rows[key].astype(str) == value] if key in rows else rows.iloc[0:0]
+    others = [key for key in axes if key in points and key != axis and key not in fixed and points[key].nunique() > 1]
+    if not others:
+        yield _label(fixed), rows
+        return
+    for chosen, part in rows.groupby(others, sort=False):
+        yield _label({**fixed, **dict(zip(others, map(str, chosen), strict=True))}), part
+
+
+def _label(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _along(rows: pd.DataFrame, axis: str, measured: str) -> list[tuple[str, Spread]]:
+    """Returns axis value and repeats of the rows that have the figure (above 0), in order."""
+    if axis not in rows or measured not in rows:
+        return []
+    result = []
+    for _, row in rows.iterrows():
+        median = row[measured]
+        if pd.notna(median) and median > 0:
+            low, high = row.get(f"{measured}.min", median), row.get(f"{measured}.max", median)
+            result.append((str(row[axis]), Spread(float(median), float(low), float(high), int(row.get("n", 1)))))
+    return result

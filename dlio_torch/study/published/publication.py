@@ -28,12 +28,12 @@ said.  Kinds of trends: :data:`dlio_torch.study.published.trends.TRENDS`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dlio_torch.config.yamlfile import Document
 from dlio_torch.errors import ConfigError
-from dlio_torch.study.published.comparison import Claim, Published, Series
 from dlio_torch.study.published.trends import TRENDS, Better, Trend
 
 _ELAPSED = "train.samples_per_s"
@@ -42,6 +42,81 @@ _SERIES_MORE = ("reference", "name", "at", "measured", "measured_better")
 _CLAIM = ("text", "source", "axis", "trend")
 _CLAIM_MORE = ("value", "start", "end", "factor", "at", "measured", "better")
 _NEEDS = {"optimum": "value", "plateau": "value", "factor": "factor"}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a published figure.
+
+    Args:
+        title: of the figure; series of one title share a figure.
+        axis: key of the swept option along its abscissa.
+        points: text of the axis' value and published value, in the order of the abscissa.
+        quantity: that was published (``"I/O time"``).
+        unit: of it (``"s"``, ``"share"``).
+        better: its direction.
+        measured: dotted path of our figure beside it.
+        measured_better: direction of that.
+        system: what they were measured on, ranks included.
+        source: where they are from, and how they were read.
+        reference: value of the axis at which both sides are 1; ``""``: the first that both have.
+        name: of the line where a figure has several.
+        other_axes: values of other axes at which our points are taken.
+    """
+
+    title: str
+    axis: str
+    points: tuple[tuple[str, float], ...]
+    quantity: str
+    unit: str
+    better: Better
+    measured: str
+    measured_better: Better
+    system: str
+    source: str
+    reference: str = ""
+    name: str = ""
+    other_axes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published statement as a trend that can be checked.
+
+    Args:
+        text: the sentence.
+        source: where it is from.
+        axis: key of the swept option along which it is checked.
+        trend: what must hold.
+        measured: dotted path of our figure.
+        better: direction of that.
+        other_axes: values of other axes at which our points are taken.
+    """
+
+    text: str
+    source: str
+    axis: str
+    trend: Trend
+    measured: str
+    better: Better
+    other_axes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Published:
+    """The publication as a study file describes it.
+
+    Args:
+        series: published points.
+        claims: published sentences.
+        remarks: what is to be said with them, one paragraph each.
+        larger_than_memory: the publication's data did not fit into memory, and that is the point.
+    """
+
+    series: tuple[Series, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    remarks: tuple[str, ...] = ()
+    larger_than_memory: bool = False
 
 
 def parse(document: Document) -> Published:

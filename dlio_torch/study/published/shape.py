@@ -14,6 +14,7 @@ import pandas as pd
 from dlio_torch.analysis.repeats import Noise, Spread
 from dlio_torch.study.published import trends
 from dlio_torch.study.published.trends import FLAT, Better, TrendVerdict, Values
+from dlio_torch.study.values import listed
 
 _ALIKE = 0.7  # rank correlation from which orders are called the same; of four points it leaves one swap of neighbours
 _OPPOSITE = -0.3
@@ -39,7 +40,7 @@ def check(
     theirs = dict(points)
     both = [(name, spread) for name, spread in values if name in theirs]
     if len(both) < 2:
-        known = trends.listed(list(theirs))
+        known = listed(list(theirs))
         return TrendVerdict("not measured", f"This study measured only {len(both)} of the published points ({known}).")
     their_values = [(name, Spread(theirs[name], theirs[name], theirs[name])) for name, _ in both]
     (their_factor, their_best, their_words), (our_factor, our_best, our_words) = (
@@ -84,7 +85,7 @@ def _range(values: Values, better: Better) -> tuple[float, set[str], str]:
     (_, top), (worst, low) = trends.best(values, better), trends.worst(values, better)
     names = [name for name, spread in values if spread.median == top.median]
     factor = trends.gain(low, top, better)
-    return factor, set(names), f"best at {trends.listed(names)}, {trends.times(factor)} better than at {worst}"
+    return factor, set(names), f"best at {listed(names)}, {trends.times(factor)} better than at {worst}"
 
 
 def _spearman(theirs: Values, their_better: Better, ours: Values, our_better: Better) -> float | None:

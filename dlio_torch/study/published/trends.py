@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
 from dlio_torch.analysis.repeats import Noise, Spread, apart
 from dlio_torch.study.axes import magnitude
+from dlio_torch.study.values import listed
 
 Better = Literal["higher", "lower"]
 Verdict = Literal["agrees", "partly", "contradicts", "within noise", "cannot be told", "not measured"]
@@ -108,11 +110,6 @@ def reason(*spreads: Spread) -> str:
     if undecided(*spreads) == "within noise":
         return "no more than the repeats scatter"
     return "of single runs, whose noise is unknown: repeats=3 measures the noise"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Joins names for a sentence: ``a, b and c``."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def times(factor: float) -> str:
@@ -225,15 +222,9 @@ def _factor(trend: Trend, values: Values, better: Better, scatter: Noise | None)
     return TrendVerdict("agrees" if alike else "partly", f"{words}{'' if alike else ': the same direction'}.")
 
 
-def _scales(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
-    return _against_ideal(trend, values, better, above="agrees", below="contradicts")
-
-
-def _falls_short(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
-    return _against_ideal(trend, values, better, above="contradicts", below="agrees")
-
-
-def _against_ideal(trend: Trend, values: Values, better: Better, *, above: Verdict, below: Verdict) -> TrendVerdict:
+def _against_ideal(
+    trend: Trend, values: Values, better: Better, _: Noise | None, *, above: Verdict, below: Verdict
+) -> TrendVerdict:
     """Checks whether the scaling efficiency lies above or below a limit, for all efficiencies within the repeats."""
     (first, a), (last, b) = values[0], values[-1]
     few, many = magnitude(first), magnitude(last)
@@ -266,8 +257,8 @@ TRENDS: dict[str, Callable[[Trend, Values, Better, Noise | None], TrendVerdict]]
     "optimum": _optimum,
     "plateau": _plateau,
     "factor": _factor,
-    "scales": _scales,
-    "falls_short": _falls_short,
+    "scales": partial(_against_ideal, above="agrees", below="contradicts"),
+    "falls_short": partial(_against_ideal, above="contradicts", below="agrees"),
 }
 """Kind of a trend -> its check."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dlio_torch.study.strategies.ladder.effects import Effect
 from dlio_torch.study.strategies.ladder.gains import Gain
 from dlio_torch.study.strategies.ladder.rungs import CONFIGURED, HAND_OVER, LADDER
+from dlio_torch.study.values import listed
 
 MUCH = 0.05
 LITTLE = 0.10
@@ -55,11 +56,6 @@ def inconclusive(effects: Sequence[Effect]) -> str:
         return "" if whole is None else "whether the loader is the bottleneck"
     costs = [item.rung.removed for item in unclear(effects)] if verdict else []
     return f"what {listed(costs)} cost{'s' if len(costs) == 1 else ''}" if costs else ""
-
-
-def listed(words: Sequence[str]) -> str:
-    """Joins texts: ``a, b and c``."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _could_be(gain: Gain | None, seconds: float) -> bool:

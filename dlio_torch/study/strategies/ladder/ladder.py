@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError, PreconditionError, RunFailed
-from dlio_torch.files.atomic_file import replaced
+from dlio_torch.files.atomic_file import replace_text
 from dlio_torch.formats.core import registry
 from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.study.metrics import AU, FETCH, STEP, THROUGHPUT
 from dlio_torch.study.model import Axis, Proposal, Study, Trial
+from dlio_torch.study.page.page_content import page_content
 from dlio_torch.study.resolve import resolve, scale_lines
 from dlio_torch.study.store import Store
 from dlio_torch.study.strategies.base import Result, Strategy, finished
 from dlio_torch.study.strategies.ladder.bottleneck import inconclusive, is_bottleneck
 from dlio_torch.study.strategies.ladder.effects import Effect, effects, to_json
+from dlio_torch.study.strategies.ladder.ladder_console import print_ladder
 from dlio_torch.study.strategies.ladder.ladder_sentences import sentences
 from dlio_torch.study.strategies.ladder.rungs import AXIS, CONFIGURED, LADDER, Rung, common_settings, order, rungs
 from dlio_torch.study.study_arguments import changed
@@ -252,19 +255,31 @@ class LadderResult(Result):
 
     def save(self) -> None:
         """Write ``headspace.json``."""
-        with replaced(self.strategy.store.path / RESULT) as file:
-            file.write(json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False).encode())
+        text = json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
+        replace_text(self.strategy.store.path / RESULT, text)
 
     def page(self, points: pd.DataFrame, needs: StudyNeeds) -> StudyData:
         """The ladder with its verdict."""
-        from dlio_torch.study.strategies.ladder.ladder_page import ladder_content
-
-        return ladder_content(self)
+        strategy = self.strategy
+        titles = {effect.rung.name: effect.rung.title for effect in self.effects}
+        [axis] = strategy.study.axes
+        names = tuple(titles[name] for name in axis.values)
+        return page_content(
+            strategy.store,
+            self.trials,
+            kind="headspace",
+            axes=(replace(axis, values=names, settings=None, default=titles[CONFIGURED]),),
+            trials=tuple(replace(trial, values=((AXIS, titles[name_of(trial.values)]),)) for trial in self.trials),
+            answer=self.sentences[0],
+            metrics=(THROUGHPUT, AU, FETCH, STEP),
+            planned=max(len(strategy.points) * strategy.study.repeats, len(self.trials)),
+            missing=tuple(f"{effect.rung.title}: {effect.why}." for effect in self.effects if effect.why),
+            ladder=tuple(effect for effect in self.effects if effect.rung.name in LADDER),
+            evidence=self.sentences[1:],
+        )
 
     def draw(self, page: StudyData, points: pd.DataFrame, stream: TextIO) -> None:
         """Print the ladder and the verdict."""
-        from dlio_torch.study.strategies.ladder.ladder_console import print_ladder
-
         study, directory = self.strategy.study, self.strategy.store.path
         print_ladder(self.effects, self.sentences, stream=stream, title=study.title, directory=directory)
 

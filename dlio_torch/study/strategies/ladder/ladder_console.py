@@ -15,6 +15,7 @@ from dlio_torch.report.terminal import NOT_MEASURED, write
 from dlio_torch.study.strategies.ladder.effects import Effect
 from dlio_torch.study.strategies.ladder.gains import METHOD, Gain
 from dlio_torch.study.strategies.ladder.rungs import LADDER
+from dlio_torch.study.values import counted
 from dlio_torch.units import format_duration
 
 _DASH = "-"
@@ -60,7 +61,7 @@ def print_ladder(
 def _table(effects: Sequence[Effect], title: str, width: int) -> Table:
     columns = [item for item in _COLUMNS if width >= _WIDE or not item.wide]
     rounds = max((len(item.times) for item in effects), default=0)
-    title += f", {rounds} round{'' if rounds == 1 else 's'}"
+    title += f", {counted(rounds, 'round')}"
     table = Table(
         box=box.SIMPLE, pad_edge=False, collapse_padding=True, title=title, title_justify="left", title_style="bold"
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlio_torch.report.run_verdict import percent
-from dlio_torch.study.strategies.ladder.bottleneck import ends_low, is_bottleneck, listed, unclear
+from dlio_torch.study.strategies.ladder.bottleneck import ends_low, is_bottleneck, unclear
 from dlio_torch.study.strategies.ladder.effects import Effect
 from dlio_torch.study.strategies.ladder.gains import Gain, gain
 from dlio_torch.study.strategies.ladder.rungs import CONFIGURED, HAND_OVER, LADDER, LOADER, TRAINER
+from dlio_torch.study.values import listed
 from dlio_torch.units import format_duration
 
 _PARTS = {

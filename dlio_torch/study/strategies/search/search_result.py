@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dlio_torch.errors import RunFailed, ThresholdMissed
 from dlio_torch.study.model import NOT_APPLICABLE, Trial
+from dlio_torch.study.page.page_content import page_content
+from dlio_torch.study.page.page_data import SearchSummary, StudyData
 from dlio_torch.study.store import Store
 from dlio_torch.study.strategies.base import Result
 from dlio_torch.study.strategies.search import search_state
@@ -16,17 +18,18 @@ from dlio_torch.study.strategies.search.acquisition import CHANCE, Goal, Observa
 from dlio_torch.study.strategies.search.confirmation import METHOD, PairedGain, paired_gain
 from dlio_torch.study.strategies.search.copy_blocks import CopyBlocks, copy_blocks
 from dlio_torch.study.strategies.search.objective import figure, observation
+from dlio_torch.study.strategies.search.search_console import print_search
 from dlio_torch.study.strategies.search.search_request import SearchRequest
 from dlio_torch.study.strategies.search.search_space import SearchSpace
 from dlio_torch.study.strategies.search.search_state import State
 from dlio_torch.study.strategies.search.search_verdict import SearchVerdict, search_verdict
 from dlio_torch.study.strategies.search.surrogate import importance
+from dlio_torch.study.verb_keys import OBJECTIVES
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dlio_torch.study.needs import StudyNeeds
-    from dlio_torch.study.page.page_data import StudyData
 
 _LEAST_TRIED = 4
 
@@ -161,14 +164,31 @@ class SearchResult(Result):
 
     def page(self, points: pd.DataFrame, needs: StudyNeeds) -> StudyData:
         """Search, confirmation and recommendation."""
-        from dlio_torch.study.strategies.search.search_page import search_content
-
-        return search_content(self)
+        request, verdict = self.request, self.verdict
+        content = page_content(
+            self.store,
+            self.trials,
+            kind="tune",
+            answer=verdict.sentence,
+            description=f"Which setting gives the best {OBJECTIVES[request.objective]}?"
+            if request.objective != "resources"
+            else f"Which is the cheapest setting ({OBJECTIVES['resources']}: {request.min_au:g})?",
+            search=SearchSummary(
+                budget=request.budget,
+                stopped=self.state.stopped,
+                importance=self.importance,
+                grid_size=len(self.space.points),
+                chosen=None if self.chosen is None else self.chosen + 1,
+            ),
+            confirmation=self.gain,
+            recommendation=self.copy_blocks,
+            recommended=None if verdict.recommended is None else verdict.recommended + 1,
+        )
+        defaults = dict(self.space.points[0].point.values)
+        return replace(content, axes=tuple(replace(axis, default=defaults.get(axis.key)) for axis in content.axes))
 
     def draw(self, page: StudyData, points: pd.DataFrame, stream: TextIO) -> None:
         """Print the answer, its evidence and the blocks to copy."""
-        from dlio_torch.study.strategies.search.search_console import print_search
-
         print_search(self, stream)
 
     def check(self) -> None:

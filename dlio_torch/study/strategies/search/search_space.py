@@ -58,14 +58,12 @@ class SearchSpace:
         study: with all axes.
         points: the first is the default.
         costs: of each point.
-        combinations: how many there were before those that cannot be run, and equal ones, were left out.
         notes: what was left out, one line each.
     """
 
     study: Study
     points: tuple[Resolved, ...]
     costs: tuple[Cost, ...]
-    combinations: int
     notes: tuple[str, ...]
 
 
@@ -140,7 +138,6 @@ def search_space(request: SearchRequest, host: Host, given: GivenPoints, *, cwd:
         study,
         tuple(replace(points[i], point=replace(points[i].point, number=n)) for n, i in enumerate(kept, 1)),
         tuple(costs[i] for i in kept),
-        count,
         tuple(notes),
     )
 
@@ -182,15 +179,14 @@ def _axes(study: Study, combinations: Sequence[Choice], config: Config, fixed: C
         entry.pop(NOT_APPLICABLE, None)
         if key in known:
             axes.append(known[key])
-        elif key == MODE and not facts(config.loader.engine).keeps_workers:
+            continue
+        more: dict[str, tuple[str, ...]] = {}  # further arguments of a value
+        if key == MODE and not facts(config.loader.engine).keeps_workers:
             more = {"workers": ("loader.persistent_workers=false",)}
-            axes.append(Axis(key, tuple(entry), {item: (f"{key}={item}", *more.get(item, ())) for item in entry}))
         elif key == WORKERS and MODE not in values and (resets := worker_resets(config, fixed)):
-            axes.append(
-                Axis(key, tuple(entry), {item: (f"{key}={item}", *(resets if item == "0" else ())) for item in entry})
-            )
-        else:
-            axes.append(Axis(key, tuple(entry)))
+            more = {"0": resets}
+        settings = {item: (f"{key}={item}", *more.get(item, ())) for item in entry} if more else None
+        axes.append(Axis(key, tuple(entry), settings))
     return tuple(axes)
 
 

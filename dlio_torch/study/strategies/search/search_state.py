@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dlio_torch.config.compose import split_argument
 from dlio_torch.errors import DataError
-from dlio_torch.files.atomic_file import replaced
+from dlio_torch.files.atomic_file import replace_text
 from dlio_torch.study.axes import expand
 from dlio_torch.study.verb_keys import KEYS
 
@@ -82,16 +82,6 @@ def load(folder: Path) -> State:
 
 def save(folder: Path, state: State) -> State:
     """Write ``state`` for good, and return it."""
-    data = {
-        "schema": "dlio_torch.tune",
-        "version": state.version,
-        "arguments": list(state.arguments),
-        "searched": state.searched,
-        "chosen": state.chosen,
-        "stopped": state.stopped,
-        "by_budget": state.by_budget,
-        "result": dict(state.result),
-    }
-    with replaced(folder / FILE) as file:
-        file.write((json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8"))
+    data = {"schema": "dlio_torch.tune", "version": state.version, **asdict(state)}
+    replace_text(folder / FILE, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     return state

@@ -14,6 +14,7 @@ from dlio_torch.study.strategies.search.acquisition import LEAST_GAIN
 from dlio_torch.study.strategies.search.confirmation import PairedGain
 from dlio_torch.study.strategies.search.objective import figure
 from dlio_torch.study.strategies.search.search_request import SearchRequest
+from dlio_torch.study.values import counted
 
 if TYPE_CHECKING:
     from dlio_torch.study.strategies.search.search_result import SearchResult
@@ -86,7 +87,7 @@ def _figures(request: SearchRequest, trials: Sequence[Trial], index: int) -> lis
 
 def gain_text(gain: PairedGain) -> str:
     """A gain with its interval and the number of pairs."""
-    pairs = f"{len(gain.pairs)} pair{'' if len(gain.pairs) == 1 else 's'} of runs"
+    pairs = f"{counted(len(gain.pairs), 'pair')} of runs"
     if gain.low is None or gain.high is None:
         return f"{_signed(gain.gain)} ({pairs})"
     return f"{_signed(gain.gain)} (95 % interval {_signed(gain.low)} to {_signed(gain.high)}, {pairs})"

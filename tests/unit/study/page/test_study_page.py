@@ -16,28 +16,21 @@ from html_pages import HOSTILE, Page, check
 from dlio_torch.analysis.repeats import Spread, apart, leaders, noise, spread
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.report.html.page_blocks import UNKNOWN, Figure, Tiles
-from dlio_torch.study.metrics import STEP, THROUGHPUT
+from dlio_torch.study.metrics import THROUGHPUT
 from dlio_torch.study.model import Axis, Trial
-from dlio_torch.study.page.findings import (
-    CodeBlock,
-    Confirmation,
-    LadderSummary,
-    PublishedFigure,
-    PublishedPoint,
-    Recommendation,
-    SearchSummary,
-    Statement,
-)
-from dlio_torch.study.page.page_data import StorageLimit, StudyData
+from dlio_torch.study.page.page_data import SearchSummary, StudyData
 from dlio_torch.study.page.points import StudyView
-from dlio_torch.study.page.section_axes import pair_section
+from dlio_torch.study.page.section_pairs import pair_section
 from dlio_torch.study.page.section_points import overview
 from dlio_torch.study.page.study_page import write_study
+from dlio_torch.study.published.comparison import PublishedFigure, PublishedPoint, Statement
+from dlio_torch.study.published.publication import Series
 from dlio_torch.study.store import is_study
 from dlio_torch.study.strategies.ladder.effects import Effect
 from dlio_torch.study.strategies.ladder.gains import Gain
 from dlio_torch.study.strategies.ladder.rungs import Rung
 from dlio_torch.study.strategies.search.confirmation import PairedGain
+from dlio_torch.study.strategies.search.copy_blocks import CopyBlocks
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -143,8 +136,7 @@ def page_of(data: StudyData, folder: Path) -> Page:
 
 
 def test_a_sweep_of_two_options(tmp_path: Path) -> None:
-    data = study((WORKERS, PREFETCH), more_workers, limits=(StorageLimit("reads of 1 MiB", 5e8, "fio --direct=1"),))
-    page = page_of(data, tmp_path)
+    page = page_of(study((WORKERS, PREFETCH), more_workers), tmp_path)
     assert "num_workers=4 prefetch_factor=8 is best beyond noise" in page.text
     assert "times the default's" in page.text
     options = page.section("options")
@@ -159,8 +151,7 @@ def test_a_sweep_of_two_options(tmp_path: Path) -> None:
     assert settings.count("best") >= 2  # the mark and the note
     assert "default" in settings
     assert "97.0 %" in settings
-    assert "reads of 1 MiB" in page.section("storage")
-    assert "fio --direct=1" in page.section("storage")
+    assert "storage limit" in page.section("storage")
     assert "21 trials in the order of time" in page.section("trials")
     assert "Repeats are interleaved" in page.section("drift")
     assert "loader.num_workers=" not in page.section("points")  # short names where they are clear
@@ -265,6 +256,10 @@ def test_page_cache_results_say_so(tmp_path: Path) -> None:
     assert "from the device storage limit" not in source  # no bar has that colour
 
 
+def published_series(title: str, quantity: str, source: str = "") -> Series:
+    return Series(title, CHUNK.key, (), quantity, "s", "lower", THROUGHPUT.key, "higher", "Theta", source)
+
+
 def test_published_points_stand_beside_ours(tmp_path: Path) -> None:
     ours = {"64KiB": 200.0, "256KiB": 400.0, "1MiB": 500.0, "16MiB": None}
     theirs = {"64KiB": 36.0, "256KiB": 18.0, "1MiB": 12.0, "16MiB": 13.0}
@@ -273,29 +268,17 @@ def test_published_points_stand_beside_ours(tmp_path: Path) -> None:
             value,
             theirs[value],
             None if (mine := ours[value]) is None else Spread(mine, mine - 9, mine + 9, 3),
-            label=value.replace("iB", "B"),
         )
         for value in ours
     )
-    figure = PublishedFigure(
-        "Fig. 9 a: transfer size",
-        CHUNK.key,
-        points,
-        "I/O time",
-        "s",
-        "lower",
-        "throughput",
-        "samples/s",
-        "higher",
-        reference="256KiB",
-        source="[paper] figure 9",
-        system="Theta",
-        words=("Both rise up to 1 MiB.", "it has the best median"),
-    )
+    series = published_series("Fig. 9 a: transfer size", "I/O time", source="[paper] figure 9")
+    words = ("Both rise up to 1 MiB.", "it has the best median")
+    figure = PublishedFigure(series, series.title, points, "256KiB", words)
+    gzip = dataclasses.replace(series, name="gzip 4")
     data = study(
         (CHUNK,),
         lambda settings: 400.0,
-        published=(figure, dataclasses.replace(figure, series="gzip 4", points=points[:2])),
+        published=(figure, dataclasses.replace(figure, series=gzip, points=points[:2])),
         statements=(Statement("1 MB is best", "agrees", "it has the best median", "[paper] V.C.1"),),
         remarks=("The plateau is an identity.",),
     )
@@ -307,8 +290,8 @@ def test_published_points_stand_beside_ours(tmp_path: Path) -> None:
     assert section.count("it has the best median") == 1  # the statement says it
     assert "1 MB is best agrees it has the best median" in section
     assert "The plateau is an identity." in section
-    assert "1MiB 1MB 12 s 500 samples/s 491 to 509 1.5 1.25" in section  # 18 / 12, 500 / 400
-    assert f"16MiB 16MB 13 s {UNKNOWN} {UNKNOWN} 1.38 {UNKNOWN}" in section
+    assert "1MiB 12 s 500 samples/s 491 to 509 1.5 1.25" in section  # 18 / 12, 500 / 400
+    assert f"16MiB 13 s {UNKNOWN} {UNKNOWN} 1.38 {UNKNOWN}" in section
     assert "Published for Theta, which is another machine" in section
     assert (
         "I/O time" in page.source.split("<svg")[1].split("</svg>")[0]
@@ -317,9 +300,8 @@ def test_published_points_stand_beside_ours(tmp_path: Path) -> None:
 
 def test_a_published_figure_of_single_runs_has_no_ranges(tmp_path: Path) -> None:
     points = tuple(PublishedPoint(value, 2.0, Spread(9.0, 9.0, 9.0)) for value in ("64KiB", "1MiB"))
-    figure = PublishedFigure(
-        "Fig. 1", CHUNK.key, points, "job time", "s", "lower", "throughput", "samples/s", "higher", system="Theta"
-    )
+    series = published_series("Fig. 1", "job time")
+    figure = PublishedFigure(series, series.title, points)
     data = study(
         (CHUNK,),
         lambda settings: 400.0,
@@ -355,33 +337,29 @@ def test_a_search_with_its_recommendation(tmp_path: Path) -> None:
         Path("/runs/tune"),
         axes,
         tuple(trials),
-        search=SearchSummary("TPE", "20 min", "nothing can beat it", {WORKERS.key: 0.9, CHUNK.key: 0.1}, grid_size=144),
-        confirmation=Confirmation(
-            "train.samples_per_s", PairedGain(((200.0, 480.0), (201.0, 470.0)), 1.37, 1.3, 1.4), "Paired ratios"
-        ),
-        recommendation=Recommendation(
+        answer="num_workers=8: throughput +137.0 %.",
+        search=SearchSummary("20 min", "nothing can beat it", {WORKERS.key: 0.9, CHUNK.key: 0.1}, grid_size=144),
+        confirmation=PairedGain(((200.0, 480.0), (201.0, 470.0)), 1.37, 1.3, 1.4),
+        recommendation=CopyBlocks(
             ((WORKERS.key, "8"),),
-            (
-                CodeBlock("On the command line", "loader.num_workers=8"),
-                CodeBlock("YAML", "loader:\n  num_workers: 8\n"),
-            ),
-            point=4,
+            (("On the command line", "loader.num_workers=8"), ("YAML", "loader:\n  num_workers: 8\n")),
         ),
+        recommended=4,
     )
     page = page_of(data, tmp_path)
-    assert "num_workers=8 reaches 2.37 times the default's throughput (2.3 to 2.4, 2 pairs of runs)" in page.text
+    assert "num_workers=8: throughput +137.0 %." in page.text
+    assert "what an option explains here may be noise too" not in page.text
     assert "loader: num_workers: 8" in page.section("recommended")
     assert "2 of 2" in page.section("recommended")
     assert "Importance of the options" in page.section("search")
     assert "nothing can beat it" in page.section("search")
     assert "timed out after 60 s" in page.section("failed")
     unsure = dataclasses.replace(
-        data,
-        confirmation=Confirmation(
-            "train.samples_per_s", PairedGain(((200.0, 202.0), (201.0, 199.0)), 0.01, -0.02, 0.03)
-        ),
+        data, confirmation=PairedGain(((200.0, 202.0), (201.0, 199.0)), 0.01, -0.02, 0.03), recommended=1
     )
-    assert "No setting was found that is better than the default beyond noise" in page_of(unsure, tmp_path).text
+    page = page_of(unsure, tmp_path)
+    assert "-2.0 % to 3.0 %" in page.section("recommended")
+    assert "what an option explains here may be noise too" in page.section("search")
 
 
 def test_a_search_shows_the_setting_that_it_chose_and_no_map_of_what_excludes_each_other(tmp_path: Path) -> None:
@@ -402,8 +380,9 @@ def test_a_search_shows_the_setting_that_it_chose_and_no_map_of_what_excludes_ea
         tuple(trials),
         scaled=("compute.step_s 0.05 to 0.005",),
         search=SearchSummary(chosen=4),
-        confirmation=Confirmation(THROUGHPUT.key, PairedGain(((100.0, 101.0), (101.0, 100.0)), 0.0, -0.01, 0.01)),
-        recommendation=Recommendation((), point=1),
+        confirmation=PairedGain(((100.0, 101.0), (101.0, 100.0)), 0.0, -0.01, 0.01),
+        recommendation=CopyBlocks((), ()),
+        recommended=1,
     )
     found = StudyView(data)
     tiles = {tile[1]: tile for block in overview(found).blocks if isinstance(block, Tiles) for tile in block.tiles}
@@ -435,37 +414,32 @@ def test_a_ladder(tmp_path: Path) -> None:
         ),
         Effect(Rung("reads", "no messages", "allreduce"), why="one rank"),
     )
-    ladder = LadderSummary(
-        STEP, effects, ("The loader is the bottleneck.", "Decoding costs most.", "Nothing else does.")
+    data = StudyData(
+        "headspace",
+        "headspace: cosmic_tagger",
+        Path("/runs/h"),
+        answer="The loader is the bottleneck.",
+        ladder=effects,
+        evidence=("Decoding costs most.", "Nothing else does."),
     )
-    data = StudyData("headspace", "headspace: cosmic_tagger", Path("/runs/h"), ladder=ladder)
     page = page_of(data, tmp_path)
-    assert "The loader is the bottleneck. Decoding costs most." in page.text
+    assert "The loader is the bottleneck." in page.text
     section = page.section("ladder")
-    assert "Nothing else does." in section
+    assert "Decoding costs most. Nothing else does." in section
     assert "2.07 times" in page.section("overview")
     assert "without decoding finished samples 60 ms 58 ms to 61 ms 1.94 2.07 the largest gain" in section
     assert "(2.07 times as good)" in section
     assert "not measured" in section
-    bare = dataclasses.replace(data, ladder=LadderSummary(STEP, (Effect(Rung("configured", "as configured")),)))
+    bare = dataclasses.replace(data, ladder=(Effect(Rung("configured", "as configured")),))
     assert "No rung of the ladder was measured" in page_of(bare, tmp_path).text
 
 
 def test_hostile_names_are_inert(tmp_path: Path) -> None:
     axis = Axis(f"x.{HOSTILE}", (HOSTILE, "b", "<<c"), default=HOSTILE)
     figure = PublishedFigure(
+        Series(HOSTILE, HOSTILE, (), HOSTILE, HOSTILE, "higher", HOSTILE, "higher", HOSTILE, HOSTILE, HOSTILE, HOSTILE),
         HOSTILE,
-        HOSTILE,
-        (PublishedPoint(HOSTILE, 1.0, Spread(1.0, 1.0, 1.0), HOSTILE), PublishedPoint("b", 2.0, None)),
-        HOSTILE,
-        HOSTILE,
-        "higher",
-        HOSTILE,
-        HOSTILE,
-        "higher",
-        source=HOSTILE,
-        system=HOSTILE,
-        series=HOSTILE,
+        (PublishedPoint(HOSTILE, 1.0, Spread(1.0, 1.0, 1.0)), PublishedPoint("b", 2.0, None)),
         words=(HOSTILE,),
     )
     data = study(
@@ -475,21 +449,18 @@ def test_hostile_names_are_inert(tmp_path: Path) -> None:
         title=HOSTILE,
         description=HOSTILE,
         settings=(HOSTILE,),
-        config=(CodeBlock(HOSTILE, HOSTILE),),
+        config=((HOSTILE, HOSTILE),),
         published=(figure,),
         statements=(Statement(HOSTILE, HOSTILE, HOSTILE, HOSTILE),),
         remarks=(HOSTILE,),
         warnings=(HOSTILE,),
-        limits=(StorageLimit(HOSTILE, 1e8, HOSTILE),),
         environment={"host": HOSTILE, HOSTILE: HOSTILE},
-        ladder=LadderSummary(
-            STEP,
-            (Effect(Rung(HOSTILE, HOSTILE), step=Spread(1, 1, 1), shares={HOSTILE: 1.0}, note=HOSTILE),),
-            (HOSTILE,),
-        ),
-        recommendation=Recommendation(((axis.key, HOSTILE),), (CodeBlock(HOSTILE, HOSTILE),), note=HOSTILE),
-        confirmation=Confirmation("train.samples_per_s", PairedGain(((1.0, 2.0), (1.0, 2.5)), 1.2, 1.0, 1.5), HOSTILE),
-        search=SearchSummary(HOSTILE, HOSTILE, HOSTILE, {HOSTILE: 1.0}, HOSTILE),
+        ladder=(Effect(Rung(HOSTILE, HOSTILE), step=Spread(1, 1, 1), shares={HOSTILE: 1.0}, note=HOSTILE),),
+        evidence=(HOSTILE,),
+        answer=HOSTILE,
+        recommendation=CopyBlocks(((axis.key, HOSTILE),), ((HOSTILE, HOSTILE),)),
+        confirmation=PairedGain(((1.0, 2.0), (1.0, 2.5)), 1.2, 1.0, 1.5),
+        search=SearchSummary(HOSTILE, HOSTILE, {HOSTILE: 1.0}),
     )
     trials = tuple(
         dataclasses.replace(one, error=HOSTILE, cache=HOSTILE, directory=HOSTILE, warnings=(HOSTILE,))

@@ -9,8 +9,8 @@ import pytest
 
 from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.errors import ConfigError
-from dlio_torch.study.page.page_data import Statement
-from dlio_torch.study.published.comparison import Agreement, Claim, Published, Series, compare, place, precautions
+from dlio_torch.study.published.comparison import Agreement, Statement, compare, place, precautions
+from dlio_torch.study.published.publication import Claim, Published, Series
 from dlio_torch.study.published.publication import parse as parse_published
 from dlio_torch.study.published.trends import Trend
 

@@ -1,20 +1,24 @@
-"""Figure of the drift of the machine: each trial relative to the mean of its setting, in the order of time."""
+"""Section on drift of the machine: each trial relative to the mean of its setting, in the order of time."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 
+from dlio_torch.report.html.page_blocks import Block, Figure, Section, Text
 from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import SLATE, panels, time_unit
+from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.model import Trial
 from dlio_torch.study.page.marks import LINES, MARKERS, handle, legend_of
+from dlio_torch.study.page.page_sentences import status
 from dlio_torch.study.page.points import StudyView
 
 
 @dataclass(frozen=True)
-class Drift:
-    """Drift of the machine: differences between repeats of the same settings over time.
+class _Drift:
+    """How repeats of the same settings differ over time.
 
     Args:
         trials: each repeated trial, in the order of time, with its relative difference from its setting's mean.
@@ -28,13 +32,43 @@ class Drift:
 
     @property
     def largest(self) -> float:
-        """Difference between the highest and the lowest round."""
+        """Difference of the highest and the lowest round."""
         values = [value for _, value in self.rounds]
         return max(values) - min(values)
 
 
-def drift(study: StudyView) -> Drift | None:
-    """Computes the drift of the objective; ``None`` if no setting was repeated."""
+def drift_section(study: StudyView) -> Section | None:
+    """Builds the section on the drift of the machine during the study."""
+    if len(study.data.trials) < 2:
+        return None
+    result = _drift(study)
+    if result is None:
+        return Section(
+            "drift",
+            "Drift of the machine",
+            [
+                Text(
+                    "Not measured: no setting ran more than once, so a slow machine cannot be told from a slow setting."
+                )
+            ],
+        )
+    caption = (
+        f"Each trial's {study.objective.label} divided by the mean of its setting, less 1; a line is the mean of "
+        "all trials of a repeat. Repeats are interleaved: every setting runs once before any setting runs again, "
+        "so that drift affects all settings equally."
+        if study.data.kind == "sweep"
+        else f"Each trial's {study.objective.label} divided by the mean of its setting, less 1."
+    )
+    blocks: list[Block] = []
+    if words := _words(result, study):
+        blocks.append(Text(words))
+    svg = _figure(study, result, "drift")
+    blocks.append(Figure(svg, "Trials against the mean of their setting", caption, status(study)))
+    return Section("drift", "Drift of the machine", blocks)
+
+
+def _drift(study: StudyView) -> _Drift | None:
+    """The drift of the objective; ``None`` where no setting was repeated."""
     key = study.objective.key
     result = []
     for point in study.points:
@@ -52,11 +86,33 @@ def drift(study: StudyView) -> Drift | None:
     for trial, value in result:
         by_round.setdefault(trial.repeat, []).append(value)
     rounds = tuple((number, statistics.fmean(values)) for number, values in by_round.items())
-    return Drift(tuple(result), rounds, timed)
+    return _Drift(tuple(result), rounds, timed)
 
 
-def drift_figure(study: StudyView, drift: Drift, name: str) -> str:
-    """Draws trials over time, with a colour per repeat and a line at the mean of each repeat."""
+def _words(drift: _Drift, study: StudyView) -> str:
+    """Returns the sentence on the drift of the machine between repeats."""
+    if len(drift.rounds) < 2:
+        return ""
+    lines = [f"repeat {number} {100 * value:+.1f} %" for number, value in drift.rounds[:6]]
+    ranges = [
+        (score.high - score.low) / score.median
+        for score in study.scores.values()
+        if score.count > 1 and score.median > 0
+    ]
+    typical = sorted(ranges)[len(ranges) // 2] if ranges else math.nan
+    text = f"Mean of each repeat over all settings: {', '.join(lines)}"
+    text += " and so on" if len(drift.rounds) > 6 else ""
+    if typical > 0 and drift.largest > 0.5 * typical and drift.largest > 0.02:
+        return (
+            f"{text}. The machine drifted by {percent(drift.largest)} between repeats, and the typical range of "
+            f"a setting is {percent(typical)} of its median: the drift contributes to every range."
+        )
+    spread = "" if math.isnan(typical) else f" (typically {percent(typical)} of its median)"
+    return f"{text}. The drift is small compared with the range of a setting{spread}."
+
+
+def _figure(study: StudyView, drift: _Drift, name: str) -> str:
+    """Trials over time, a colour for each repeat, and a line at the middle of each repeat."""
     number_of = {id(trial): index for index, trial in enumerate(study.data.trials, start=1)}
     factor, unit = 1.0, ""
     if drift.timed:

@@ -1,50 +1,62 @@
-"""Colour map of two options: the objective of each pair of their values."""
+"""Section on pairs of options: the objective for each pair of values, as a heat map."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dlio_torch.report.html.page_blocks import Block, Figure, Section
 from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import BLACK, VERMILLION, WIDTH, clean, panels
-from dlio_torch.study.model import Axis
+from dlio_torch.study.model import NOT_APPLICABLE, Axis
 from dlio_torch.study.page.marks import cut, spoken, value_ticks
+from dlio_torch.study.page.page_sentences import status
 from dlio_torch.study.page.points import PointTrials, StudyView
+from dlio_torch.study.page.section_axes import by_effect
 from dlio_torch.study.values import axis_unit, digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_CELLS = 240
+_MOST_MAPS = 3
+_MOST_CELLS = 240
 _CELL_IN = 0.46
 
 
-@dataclass(frozen=True)
-class HeatFigure:
-    """The colour map, and the facts for its caption.
+def pair_section(study: StudyView) -> Section | None:
+    """Builds a colour map for up to three pairs of options that do not exclude each other."""
+    blocks: list[Block] = []
+    grid = study.data.kind == "sweep"
+    axes = by_effect(study)[: _MOST_MAPS if grid else None]
+    pairs = [pair for pair in combinations(axes, 2) if _meet_anywhere(study, *pair)]
+    # A search leaves most pairs untried: the two options that move most are enough.
+    most = _MOST_MAPS if grid else 1
+    for number, (item, other) in enumerate(pairs):
+        if len(blocks) == most:
+            break
+        across, up = (item, other) if len(item.values) >= len(other.values) else (other, item)
+        if (figure := _figure(study, across, up, f"pair-{number}")) is not None:
+            blocks.append(figure)
+    return Section("pairs", "Options together", blocks) if blocks else None
 
-    Args:
-        svg: text of the element.
-        chosen: whether a cell is the best of several settings of further options.
-        empty: whether pairs were not measured.
-        spread: whether a setting stands in several cells, because an option has no meaning in it.
-    """
 
-    svg: str
-    chosen: bool
-    empty: bool
-    spread: bool
+def _meet_anywhere(study: StudyView, first: Axis, other: Axis) -> bool:
+    """Whether any point has a value of both options."""
+    return any(
+        all(point.settings.get(axis.key, NOT_APPLICABLE) != NOT_APPLICABLE for axis in (first, other))
+        for point in study.points
+    )
 
 
-def heat_figure(study: StudyView, across: Axis, up: Axis, name: str) -> HeatFigure | None:
-    """Draws the objective for each pair of values; ``None`` if too few pairs were measured or the map is too large.
+def _figure(study: StudyView, across: Axis, up: Axis, name: str) -> Figure | None:
+    """The objective for each pair of values; ``None`` where too few pairs were measured or too many are asked.
 
     Where further options are swept, a cell shows the best setting of them.
     """
     cells, chosen, failed = _cells(study, across, up)
-    if len(cells) < 4 or len(across.values) * len(up.values) > MOST_CELLS:
+    if len(cells) < 4 or len(across.values) * len(up.values) > _MOST_CELLS:
         return None
     spreads = {place: study.scores[point.number] for place, point in cells.items()}
     factor, unit = axis_unit(max(spread.median for spread in spreads.values()), study.objective)
@@ -87,12 +99,19 @@ def heat_figure(study: StudyView, across: Axis, up: Axis, name: str) -> HeatFigu
         bar.set_label(f"{clean(study.objective.label)} ({unit})" if unit else clean(study.objective.label))
         bar.outline.set_visible(False)
         svg = to_svg(figure, name, f"{cut(across.key)} against {cut(up.key)}", tips)
-        many = len({point.number for point in cells.values()}) < len(cells)
-        return HeatFigure(svg, chosen, empty=len(cells) + len(failed) < table.size, spread=many)
+    brighter = "brighter is better" if study.better == "higher" else "brighter (lower) is better"
+    caption = f"Median {study.objective.label} of each pair of values; {brighter}"
+    caption += ", the best of all settings of the other options" if chosen else ""
+    caption += "; empty: not measured" if len(cells) + len(failed) < table.size else ""
+    if len({point.number for point in cells.values()}) < len(cells):
+        caption += "; a setting in which an option has no meaning is shown at all values of the option"
+    caption += "; dashed frame: the default" if study.default is not None else ""
+    caption += "; red frame: the best beyond noise" if study.best else ""
+    return Figure(svg, f"{clean(across.key)} against {clean(up.key)}", f"{caption}.", status(study))
 
 
 def _texts(study: StudyView, axis: Axis, between: str) -> list[str]:
-    """Texts of the values, with the default marked."""
+    """The values, the default's named."""
     return [cut(value) + (f"{between}(default)" if study.is_default(axis, value) else "") for value in axis.values]
 
 
@@ -103,7 +122,7 @@ def _middles(axis: Axis) -> list[float]:
 def _cells(
     study: StudyView, across: Axis, up: Axis
 ) -> tuple[dict[tuple[int, int], PointTrials], bool, list[tuple[int, int]]]:
-    """Returns the best point of each pair of values, whether a pair has several points, and the failed pairs."""
+    """The best point of each pair of values, whether any was chosen among several, and the pairs that failed."""
     place = (
         {value: index for index, value in enumerate(across.values)},
         {value: index for index, value in enumerate(up.values)},
@@ -130,11 +149,11 @@ def _spots(place: dict[str, int], value: str) -> list[int]:
 
 
 def _frames(axes: Axes, study: StudyView, cells: dict[tuple[int, int], PointTrials]) -> None:
-    """Draws a dashed frame around the default, and a solid frame around the best pair."""
+    """A dashed frame around the default, a full one around the best."""
     from matplotlib.patches import Rectangle
 
     for (column, row), point in cells.items():
-        if study.default is not None and point.number == study.default.number:
+        if point.number == study.default_number:
             axes.add_patch(
                 Rectangle((column + 0.04, row + 0.06), 0.92, 0.88, fill=False, edgecolor=BLACK, linestyle="--")
             )
