@@ -91,7 +91,7 @@ def _dispatch(command: Command, launch: Launch) -> int:
     if "--help" in command.flags:
         from dlio_torch.commands.help_text import help_of
 
-        print(help_of(command.verb), end="")
+        print(help_of(command.verb if command.names_verb else ""), end="")
         return 0
     if "--version" in command.flags:
         print(f"dlio_torch {__version__}")

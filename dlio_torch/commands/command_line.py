@@ -7,28 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlio_torch.commands.verbs import VERBS
 from dlio_torch.errors import ConfigError
 from dlio_torch.study.verb_keys import KEYS
-
-VERBS = {
-    "run": "generate the data where they are missing, then train (the default)",
-    "generate": "write the data set only",
-    "train": "train on data that are already there",
-    "sweep": "run every combination of values and compare: sweep recipe=... key=a,b,c [repeats=3]",
-    "tune": "find the best settings: tune recipe=... [key=a,b,c] [objective=au]",
-    "headspace": "what each cost of the loader could gain at the most: headspace recipe=...",
-    "launch": "write a job script for Slurm or PBS: launch [verb] recipe=... time=1h",
-    "predict": "what a run would do with more ranks on a described storage: predict RUN system=theta",
-    "trace": "record every I/O call of any program: trace [--output DIR] -- CMD ...",
-    "report": "one HTML page of a run, a trace or another tool's log: report PATH",
-    "compare": "how alike two runs, traces or logs are, worst component first: compare A B",
-    "ls": "list recipes, fragments, scales, formats: ls [section ...]",
-    "show": "the complete configuration and where each value came from",
-    "explain": "what an option means, or a figure: explain [key] [recipe=...], explain summary.au",
-    "doctor": "check this machine and the tool's own overhead",
-    "clean": "remove the data and runs of a recipe",
-    "import-dlio": "turn a workload file of DLIO or MLPerf Storage into a recipe: import-dlio FILE.yaml",
-}
 
 
 @dataclass(frozen=True)
@@ -104,6 +85,7 @@ class Command:
         settings: ``key=value`` arguments.
         values: flag and value, in the order given.
         program: the command behind ``--``.
+        names_verb: whether the verb was given; ``run`` is the default.
     """
 
     verb: str = "run"
@@ -112,6 +94,7 @@ class Command:
     settings: tuple[str, ...] = ()
     values: tuple[tuple[str, str], ...] = ()
     program: tuple[str, ...] = ()
+    names_verb: bool = False
 
     def value(self, flag: str) -> str | None:
         """The value of a flag, None where it was not given."""
@@ -150,11 +133,10 @@ def parse(argv: Sequence[str]) -> Command:
             flags.add(_flag(argument, arguments[0] if arguments else ""))
         else:
             rest.append(argument)
-    verb = "run"
-    if rest and "=" not in rest[0]:
-        verb = rest.pop(0)
-        if verb not in VERBS and not flags & {"--help", "--version"}:
-            raise _unknown_verb(verb)
+    names_verb = bool(rest) and "=" not in rest[0]
+    verb = rest.pop(0) if names_verb else "run"
+    if verb not in VERBS and not flags & {"--help", "--version"}:
+        raise _unknown_verb(verb)
     for flag in sorted(flags):
         if FLAGS[flag].verbs and verb not in FLAGS[flag].verbs:
             raise ConfigError(
@@ -166,7 +148,7 @@ def parse(argv: Sequence[str]) -> Command:
     settings = () if verb in _PATHS else tuple(a for a in rest if verb not in _WORDS or "=" in a)
     if verb == "explain" and len(words) > 1:
         raise ConfigError(f"explain {' '.join(words)} (command line): one key at a time", hint=f"explain {words[0]}")
-    return Command(verb, frozenset(flags), words, settings, tuple(values), program)
+    return Command(verb, frozenset(flags), words, settings, tuple(values), program, names_verb)
 
 
 def _flag(argument: str, following: str) -> str:

@@ -1,18 +1,36 @@
-"""Help of the command line: of the whole program, and of verbs that have keys of their own."""
+"""Help of the command line: of the whole program, and of each verb."""
 
 from __future__ import annotations
 
 import textwrap
 
-from dlio_torch.commands.command_line import FLAGS, VERBS
-from dlio_torch.study.verb_keys import EXAMPLES, KEYS, OBJECTIVES, key_lines
+from dlio_torch.commands.command_line import FLAGS
+from dlio_torch.commands.verbs import COMMON_USAGE, VERBS
+from dlio_torch.study.verb_keys import KEYS, OBJECTIVES, key_lines
 
 _WIDTH = 100  # columns of the help
-_FIRST = {"launch": " [verb]", "predict": " RUN"}
-_AXES = """
+_AXES = """\
 an option of several values is an axis
   key=a,b,c  key=0..8  key=0..16:4  key=64KiB..4MiB:x2
 """
+_ARGUMENTS = """\
+arguments
+  recipe=NAME|PATH   a shipped recipe (`ls recipes`) or a YAML file; paths hold '/' or end in .yaml
+  group=CHOICE       a fragment of conf/, for example dataset=hdf5, loader=workers, scale=paper
+  group.key=VALUE    one option; sizes and durations take units: 256KiB, 500ms
+"""
+_OPTIONS = {
+    "run": "a run, for example loader.num_workers=2",
+    "system": "system, for example system.targets=56",
+}
+
+
+def _verb_list() -> str:
+    lines = []
+    for name, verb in VERBS.items():
+        usage = "" if verb.usage == COMMON_USAGE else f": {name} {verb.usage}"
+        lines.append(f"  {name:<11} {verb.summary}{usage}\n")
+    return "".join(lines)
 
 
 def _flag_help(verb: str = "") -> str:
@@ -43,12 +61,8 @@ Does the I/O of a deep-learning training run without the model, and measures it.
   horovodrun -np 2 python -m dlio_torch recipe=cosmic_tagger       the same with Horovod
 
 verbs
-{"".join(f"  {name:<11} {text}" + chr(10) for name, text in VERBS.items())}
-arguments
-  recipe=NAME|PATH   a shipped recipe (`ls recipes`) or a YAML file; paths hold '/' or end in .yaml
-  group=CHOICE       a fragment of conf/, for example dataset=hdf5, loader=workers, scale=paper
-  group.key=VALUE    one option; sizes and durations take units: 256KiB, 500ms
-  sweep, tune, headspace, launch and predict with --help list the keys of their own
+{_verb_list()}
+{_ARGUMENTS}  each verb with --help has its examples, flags and keys of its own
 
 flags
 {_flag_help()}
@@ -62,29 +76,31 @@ exit codes
 """
 
 
-def help_of(verb: str) -> str:
-    """The help of a verb that has keys of its own, or else of the whole program."""
-    if verb not in KEYS:
+def help_of(name: str) -> str:
+    """The help of a verb; of the whole program, if there is no such verb."""
+    verb = VERBS.get(name)
+    if verb is None:
         return HELP
-    summary = VERBS[verb].partition(": ")[0]
-    axes = _AXES if verb in ("sweep", "tune") else ""
-    option = "system, for example system.targets=56" if verb == "predict" else "a run, for example loader.num_workers=2"
-    objectives = "".join(_wrapped(name, words) for name, words in OBJECTIVES.items()) if verb == "tune" else ""
-    return f"""\
-usage: python -m dlio_torch {verb}{_FIRST.get(verb, "")} key=value ... [flags]
-
-{summary[0].upper()}{summary[1:]}.
-
-  python -m dlio_torch {EXAMPLES[verb]}
-
-keys of {verb} [default]
-{chr(10).join(key_lines(verb, _WIDTH))}
-  any option of {option}; `explain KEY` tells what a key means
-{f"{chr(10)}objectives{chr(10)}{objectives}" if objectives else ""}{axes}
-flags
-{_flag_help(verb)}
-python -m dlio_torch --help lists the other verbs and the exit codes.
-"""
+    parts = [
+        f"usage: python -m dlio_torch {name} {verb.usage}{'' if '[flags]' in verb.usage else ' [flags]'}\n",
+        textwrap.fill(verb.text, _WIDTH, break_long_words=False, break_on_hyphens=False) + "\n",
+        "".join(f"  python -m dlio_torch {example}\n" for example in verb.examples),
+    ]
+    if name in KEYS:
+        lines = "\n".join(key_lines(name, _WIDTH))
+        option = _OPTIONS[verb.options]
+        parts.append(
+            f"keys of {name} [default]\n{lines}\n  any option of {option}; `explain KEY` tells what a key means\n"
+        )
+    elif verb.options:
+        parts.append(_ARGUMENTS + ("" if name == "explain" else "  `explain KEY` tells what an option means\n"))
+    if name == "tune":
+        parts.append("objectives\n" + "".join(_wrapped(word, meaning) for word, meaning in OBJECTIVES.items()))
+    if name in ("sweep", "tune"):
+        parts.append(_AXES)
+    parts.append(f"flags\n{_flag_help(name)}")
+    parts.append("python -m dlio_torch --help lists the other verbs and the exit codes.\n")
+    return "\n".join(parts)
 
 
 def _wrapped(name: str, text: str) -> str:

@@ -150,14 +150,6 @@ KEYS: dict[str, dict[str, Key]] = {
 }
 """The keys of each verb, in the order of its help."""
 
-EXAMPLES = {
-    "sweep": "sweep recipe=minimal loader.num_workers=0..4 train.batch_size=4,8 repeats=5",
-    "tune": "tune recipe=minimal objective=au minutes=5",
-    "headspace": "headspace recipe=minimal loader.num_workers=2",
-    "launch": "launch recipe=minimal nodes=2 ranks_per_node=4 time=00:30:00 --submit",
-    "predict": "predict runs/minimal/20261120-180000 system=theta ranks=1..8192:x2",
-}
-
 # Words that are tried for a key.
 _MEANT = {
     "sweep": {"runs": "repeats", "trials": "repeats"},

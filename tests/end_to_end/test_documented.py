@@ -12,7 +12,7 @@ from ranks import REPO
 
 import dlio_torch
 from dlio_torch.analysis import summary_figures
-from dlio_torch.commands.command_line import VERBS
+from dlio_torch.commands.verbs import VERBS
 from dlio_torch.config.convert import convert
 from dlio_torch.config.fields import lookup, walk
 from dlio_torch.config.resources import shipped

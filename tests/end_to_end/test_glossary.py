@@ -8,7 +8,7 @@ import pytest
 from ranks import REPO
 
 from dlio_torch.analysis import summary_figures
-from dlio_torch.commands.command_line import VERBS
+from dlio_torch.commands.verbs import VERBS
 from dlio_torch.config.fields import lookup
 
 TEXT = (REPO / "docs/glossary.md").read_text(encoding="utf-8")

@@ -1,0 +1,53 @@
+"""The examples in the help of each verb work, one after the other, in an empty folder."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ranks import clean_environ
+
+from dlio_torch.commands.command_line import FLAGS
+from dlio_torch.commands.verbs import VERBS
+
+DRY = ("sweep", "tune", "headspace")  # they take minutes: their plans are made
+ELSEWHERE = ("doctor", "predict")  # tests of their own run the same
+PROGRAM = "open('data.bin', 'wb').write(bytes(5000)); open('data.bin', 'rb').read()"
+WORKLOAD = """
+model: {name: mine}
+framework: pytorch
+dataset: {format: npz, num_files_train: 8, record_length_bytes: 150000}
+reader: {batch_size: 4, read_threads: 2}
+train: {epochs: 1, computation_time: 0.01}
+"""
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ELSEWHERE])
+def test_examples_work(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "workload.yaml").write_text(WORKLOAD)
+    for example in VERBS[verb].examples:
+        words = shlex.split(example)
+        if verb in DRY:
+            words.append("--dry-run")
+        elif verb == "clean" and "--yes" not in words:
+            words.append("--yes")  # there is no terminal to ask on
+        done = subprocess.run(
+            [sys.executable, "-m", "dlio_torch", *words],
+            cwd=tmp_path,
+            env=clean_environ(),
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, f"{example}: {done.stderr}"
+        assert "Traceback" not in done.stderr
+
+
+def test_verbs_that_only_make_a_plan_know_the_flag() -> None:
+    assert set(DRY) <= set(FLAGS["--dry-run"].verbs)
