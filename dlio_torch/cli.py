@@ -96,6 +96,12 @@ def _dispatch(command: Command, launch: Launch) -> int:
     if "--version" in command.flags:
         print(f"dlio_torch {__version__}")
         return 0
+    if command == Command():
+        if launch.rank == 0:
+            from dlio_torch.commands.overview import overview
+
+            print(overview(), end="")
+        return 0
     from dlio_torch.commands.paths import check_paths
 
     check_paths(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -145,6 +146,25 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"dlio_torch {dlio_torch.__version__}\n"
 
 
+def test_no_arguments_give_the_first_command_the_verbs_and_the_recipes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main([]) == 0
+    text = capsys.readouterr().out
+    assert "python -m dlio_torch recipe=minimal " in text
+    for name, verb in VERBS.items():
+        assert re.search(rf"^  {name} +{re.escape(verb.summary)}$", text, re.MULTILINE)
+    assert cli.main(["ls", "recipes", "--json"]) == 0
+    for name, line in json.loads(capsys.readouterr().out)["recipes"].items():
+        assert f"  {name} " in text
+        assert line in re.sub(r"\s+", " ", text)
+    assert max(map(len, text.splitlines())) <= 100
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert cli.main([]) == 0
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("verb", list(KEYS))
 def test_the_verbs_of_studies_list_their_own_keys(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     assert cli.main([verb, "--help"]) == 0
@@ -226,7 +246,8 @@ def test_nothing_is_left_of_a_study_without_points(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], ["recipe= (command line): missing", "minimal"]),
+        (["run"], ["recipe= (command line): missing", "minimal"]),
+        (["--dry-run"], ["recipe= (command line): missing", "minimal"]),
         (
             ["recipe=minimal", "repeats=3"],
             ["repeats=3 (command line)", "the verb run has no such key", "sweep, tune, headspace"],
@@ -366,6 +387,7 @@ OF_RUNS = ["numpy", "fcntl", "glob", *(f"dlio_torch.{name}" for name in ("analys
     ("arguments", "absent"),
     [
         (["--help"], [*OF_CONFIG, "dlio_torch.environment"]),
+        ([], OF_RUNS),
         (["--version"], [*OF_CONFIG, "dlio_torch.commands.help_text"]),
         (["ls"], OF_RUNS),
         (["explain", "loader"], ["numpy"]),

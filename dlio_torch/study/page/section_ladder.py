@@ -17,10 +17,10 @@ from dlio_torch.units import format_duration
 
 _STEP = "time of a step"
 _CAPTION = (
-    "Every rung is a run in processes of its own, without one more cost than the rung above; costs that overlap show "
-    "with the last of them. Samples that are replayed are copied into the fresh memory of each batch; batches that are "
-    "replayed are passed by reference, without any memory traffic. How many times as good a rung is, is the "
-    f"{METHOD}; so it is not quite the ratio of the medians shown. {_STEP} = elapsed time / steps, the starts of "
+    "Every rung is a run in new processes that lacks one more cost than the rung above; costs that overlap appear with "
+    "the last of them. Samples that are replayed are copied into the fresh memory of each batch; batches that are "
+    "replayed are passed by reference, without any memory traffic. The gain of a rung is the "
+    f"{METHOD}; therefore it differs slightly from the ratio of the medians shown. {_STEP} = elapsed time / steps, the starts of "
     "epochs included. Bars are medians, the black line reaches from the smallest to the largest repeat."
 )
 
