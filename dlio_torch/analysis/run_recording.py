@@ -36,10 +36,11 @@ def open_recording(path: Path | str) -> Recording:
 def run_folder(path: Path) -> Path:
     """The run directory (or ``trace`` folder) whose ``events`` folder the path is; any other path unchanged."""
     above = RunDir(path.parent)
-    return above.path if path == above.events and path.is_dir() and _is_recorded(above) else path
+    return above.path if path == above.events and path.is_dir() and is_recorded(above) else path
 
 
-def _is_recorded(directory: RunDir) -> bool:
+def is_recorded(directory: RunDir) -> bool:
+    """Whether a folder holds a run, or a recording of the verb ``trace``; it may be begun only."""
     marks = (directory.config, directory.sources, directory.command, directory.steps())
     return any(mark.exists() for mark in marks)
 
@@ -58,7 +59,7 @@ def _open_folder(path: Path) -> Recording:
 def _refuse_runs(path: Path) -> None:
     """Raises DataError for a folder that holds several run directories instead of one recording."""
     within = _folders(path)
-    runs = [folder for parent in within for folder in (parent, *_folders(parent)) if _is_recorded(RunDir(folder))]
+    runs = [folder for parent in within for folder in (parent, *_folders(parent)) if is_recorded(RunDir(folder))]
     if runs:
         names = ", ".join(str(run.relative_to(path)) for run in runs[:_NAMED])
         more = f", ... ({len(runs) - _NAMED} more)" if len(runs) > _NAMED else ""

@@ -144,11 +144,18 @@ def parse(argv: Sequence[str]) -> Command:
             )
     if cut < len(argv) and verb != "trace":
         raise ConfigError(f"-- (command line): {verb} takes no program", hint="use it with trace")
-    words = tuple(rest) if verb in _PATHS else tuple(a for a in rest if verb in _WORDS and "=" not in a)
-    settings = () if verb in _PATHS else tuple(a for a in rest if verb not in _WORDS or "=" in a)
+    settings = tuple(a for a in rest if _is_setting(a, verb))
+    words = tuple(a for a in rest if not _is_setting(a, verb))
     if verb == "explain" and len(words) > 1:
         raise ConfigError(f"explain {' '.join(words)} (command line): one key at a time", hint=f"explain {words[0]}")
     return Command(verb, frozenset(flags), words, settings, tuple(values), program, names_verb)
+
+
+def _is_setting(argument: str, verb: str) -> bool:
+    """Whether an argument sets an option or key; verbs without words refuse what does not later."""
+    if verb in _PATHS:
+        return verb == "report" and argument.startswith("output.root=")
+    return verb not in _WORDS or "=" in argument
 
 
 def _flag(argument: str, following: str) -> str:

@@ -56,7 +56,7 @@ Does the I/O of a deep-learning training run without the model, and measures it.
   python -m dlio_torch explain loader.prefetch_factor              what an option means
   python -m dlio_torch sweep recipe=minimal loader.num_workers=0,2   try settings, compare them
   python -m dlio_torch trace -- python train.py --epochs 1         record your own program
-  python -m dlio_torch report runs/cosmic_tagger/20261120-180000   look at what was recorded
+  python -m dlio_torch report                                      a page of the newest run
   torchrun --nproc-per-node 2 -m dlio_torch recipe=cosmic_tagger   several ranks
   horovodrun -np 2 python -m dlio_torch recipe=cosmic_tagger       the same with Horovod
 

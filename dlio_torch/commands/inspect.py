@@ -8,8 +8,9 @@ from pathlib import Path
 from dlio_torch.analysis.run_recording import open_recording, run_folder
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json
+from dlio_torch.config.schema import OutputConfig
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.errors import ConfigError, ThresholdMissed
+from dlio_torch.errors import ConfigError, PreconditionError, ThresholdMissed
 from dlio_torch.files.atomic_file import replaced
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
@@ -25,13 +26,14 @@ def main(command: Command, launch: Launch) -> int:
 
 
 def _report(command: Command) -> int:
-    if len(command.words) != 1:
+    if len(command.words) > 1 or (command.words and command.settings):
         raise ConfigError(
-            f"report: {' '.join(command.words) or 'nothing'} (command line): exactly one path is needed",
-            hint="name a run directory (report runs/<recipe>/<time>), a folder written by trace, or a log",
+            f"report: {' '.join((*command.words, *command.settings))} (command line): exactly one path is needed",
+            hint="name a run directory (report runs/<recipe>/<time>), a folder written by trace, or a log; without a "
+            "path the newest run is reported",
         )
-    path = Path(command.words[0])
     output = _output(command.value("--output"), "json" if "--json" in command.flags else "html")
+    path = Path(command.words[0]) if command.words else _newest(command)
     _say_if_early(path, "", command)
     if "--json" in command.flags:
         from dlio_torch.iotrace.figures.call_selection import data_only
@@ -55,6 +57,25 @@ def _report(command: Command) -> int:
         return 0
     print(f"report: {report_run(path, output)}")
     return 0
+
+
+def _newest(command: Command) -> Path:
+    """The newest result below ``output.root``, which is named on stderr.
+
+    Raises:
+        PreconditionError: there is none.
+    """
+    from dlio_torch.commands.newest_run import newest
+
+    root = Path(command.settings[-1].partition("=")[2] if command.settings else OutputConfig().root).expanduser()
+    result = newest(root, studies="--json" not in command.flags)
+    if result is None:
+        raise PreconditionError(
+            f"report: no run below output.root={root}", hint="give a path: report PATH, or output.root=DIR"
+        )
+    kind, path = result
+    print(f"newest {kind}: {path}", file=sys.stderr, flush=True)
+    return path
 
 
 def _say_if_early(path: Path, side: str, command: Command) -> None:

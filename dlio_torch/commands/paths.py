@@ -36,7 +36,7 @@ def _paths(command: Command) -> Iterator[tuple[str, str]]:
         yield f"{command.verb} {word}", word
     for setting in command.settings:
         key, _, value = setting.partition("=")
-        if key.strip() in _KEYS:
+        if key.strip() in _KEYS or command.verb == "report":
             yield setting, value.strip()
 
 

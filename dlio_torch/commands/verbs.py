@@ -110,13 +110,14 @@ VERBS: dict[str, Verb] = {
     ),
     "report": Verb(
         "one HTML page of a run, a trace or another tool's log",
-        "PATH",
+        "[PATH]",
         "Writes one HTML page that needs no network: the parts of a step, I/O calls, files, and the formula of each "
-        "figure. PATH is the folder of a run, study or recording, or a log of strace, DFTracer or Darshan.",
+        "figure. PATH is the folder of a run, study or recording, or a log of strace, DFTracer or Darshan; without it "
+        "the newest below output.root=runs is taken.",
         (
-            "run recipe=minimal scale=tiny output.dir=runs/mine",
-            "report runs/mine --output mine.html",
-            "report runs/mine --json",
+            "run recipe=minimal scale=tiny",
+            "report",
+            "report --output mine.html",
         ),
         options="",
     ),
