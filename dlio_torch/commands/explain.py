@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json, composed
+from dlio_torch.commands.text_width import output_width, wrap
 from dlio_torch.config.fields import lookup, nearest
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
 from dlio_torch.study import verb_keys
+
+if TYPE_CHECKING:
+    from dlio_torch.config.compose import Composed
 
 _KEYS = "".join(f"keys of {verb}: {', '.join(names)}\n" for verb, names in verb_keys.KEYS.items())
 
@@ -35,7 +41,14 @@ def _ls(command: Command, launch: Launch) -> str:
 
 
 def _explain(command: Command, launch: Launch) -> str:
+    text = _explanation(command, launch)
+    return text if "--json" in command.flags else wrap(text, output_width())
+
+
+def _explanation(command: Command, launch: Launch) -> str:
+    """The answer to ``explain``: JSON, or text whose lines are not wrapped."""
     from dlio_torch.analysis import summary_figures
+    from dlio_torch.commands.word_search import search
     from dlio_torch.config.explanation import explain, explain_data
 
     composed_run = composed(command, launch) if command.settings else None
@@ -44,16 +57,53 @@ def _explain(command: Command, launch: Launch) -> str:
         return _explain_figure(command, key)
     verbs = verb_keys.verbs_of(key)
     option = key == "" or lookup(key.split(".")) is not None
-    close = nearest(key, [name for several in verb_keys.KEYS.values() for name in several], cutoff=verb_keys.ALIKE)
-    if not option and not verbs and close and "." not in key:
-        raise ConfigError(f"explain {key}: no such key", hint=f"did you mean {close[0]}?")
-    if "--json" in command.flags:
+    as_data = "--json" in command.flags
+    if not option and not verbs:
+        return _explain_word(command, key, composed_run)
+    if as_data:
         data = {key: {"verbs": {verb: asdict(verb_keys.KEYS[verb][key]) for verb in verbs}}} if verbs else {}
-        return as_json(data | (explain_data(key, composed_run) if option or not verbs else {}))
+        return as_json(data | (explain_data(key, composed_run) if option else {}))
     text = "".join(f"{line}\n" for line in verb_keys.explained(key)) if verbs else ""
-    if option or not verbs:
+    if option:
         text += explain(key, composed_run)
-    return text if key else text + _KEYS
+    elif matches := search(key):
+        text += f"\n{matches.text()}"
+    if not key:
+        return text + _KEYS
+    if summary_figures.explain(f"{summary_figures.ROOT}.{key}") is not None:
+        text += f"figures  `explain {summary_figures.ROOT}.{key}` explains those of summary.json with this name\n"
+    return text
+
+
+def _explain_word(command: Command, word: str, composed_run: Composed | None) -> str:
+    """Explain a word that is neither an option nor a key: a part of a name, a term, or a slip.
+
+    Raises:
+        ConfigError: nothing has a similar name.
+    """
+    from dlio_torch.analysis import summary_figures
+    from dlio_torch.commands.word_search import search, similar_word
+    from dlio_torch.config.explanation import explain, explain_data
+
+    keys = [name for several in verb_keys.KEYS.values() for name in several]
+    matches = search(word)
+    if not matches and (similar := similar_word(word, keys)):
+        print(f"explain {word}: no such name; the most similar one is {similar}", file=sys.stderr)
+        word, matches = similar, search(similar)
+    as_data = "--json" in command.flags
+    if "." in word and summary_figures.find(word) is not None:
+        return _explain_figure(command, f"{summary_figures.ROOT}.{word}")
+    if len(matches) == 1 and matches.figures:
+        return _explain_figure(command, f"{summary_figures.ROOT}.{matches.figures[0].name}")
+    if len(matches) == 1 and matches.options:
+        key = matches.options[0].key
+        return as_json(explain_data(key, composed_run)) if as_data else explain(key, composed_run)
+    if matches:
+        return as_json(matches.data()) if as_data else matches.text()
+    close = nearest(word, keys, cutoff=verb_keys.ALIKE)
+    if close and "." not in word:
+        raise ConfigError(f"explain {word}: no such key", hint=f"did you mean {close[0]}?")
+    return explain(word)  # raises, and names the nearest option
 
 
 def _explain_figure(command: Command, key: str) -> str:

@@ -148,14 +148,15 @@ VERBS: dict[str, Verb] = {
         ("show recipe=cosmic_tagger", "show recipe=unet3d accelerator=h100 scale=paper"),
     ),
     "explain": Verb(
-        "what an option means, or a figure",
+        "what an option, a figure or a word of the field means",
         "[key] [recipe=...]",
         "Says what an option, a key of a verb or a figure of summary.json means, with its unit and default; with a "
-        "recipe also the value there. Without a key it lists the groups of options.",
+        "recipe also the value there. A part of a name, or a word of the glossary, lists what it may mean; without a "
+        "key the groups of options are listed.",
         (
             "explain loader.prefetch_factor",
             "explain loader recipe=cosmic_tagger",
-            "explain summary.au",
+            "explain au",
         ),
     ),
     "doctor": Verb(

@@ -37,6 +37,11 @@ def test_resources_are_in_the_wheel(installed: Path) -> None:
         assert ours == shipped
 
 
+def test_the_glossary_is_in_the_wheel(installed: Path) -> None:
+    shipped = installed / "dlio_torch/_resources/docs/glossary.md"
+    assert shipped.read_text() == (REPO / "docs/glossary.md").read_text()
+
+
 def test_no_test_or_build_product_is_in_the_wheel(installed: Path) -> None:
     top = {path.name for path in installed.iterdir()}
     assert {name for name in top if not name.endswith(".dist-info")} == {"dlio_torch"}

@@ -177,7 +177,7 @@ def test_the_verbs_of_studies_list_their_own_keys(capsys: pytest.CaptureFixture[
     assert max(map(len, text.splitlines())) <= 100
     for key, found in KEYS[verb].items():
         assert cli.main(["explain", key]) == 0
-        assert found.doc in capsys.readouterr().out
+        assert found.doc in " ".join(capsys.readouterr().out.split())
 
 
 def test_explain_knows_the_keys_of_studies(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,8 +191,12 @@ def test_explain_knows_the_keys_of_studies(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(capsys.readouterr().out)["minutes"]["verbs"]["tune"]["default"] == "10"
     assert cli.main(["explain"]) == 0
     assert "keys of tune: objective, min_au" in capsys.readouterr().out
-    assert cli.main(["explain", "repeat"]) == 2
-    assert "did you mean repeats?" in said(capsys)
+    assert cli.main(["explain", "minuts"]) == 2
+    assert "did you mean minutes?" in said(capsys)
+    assert cli.main(["explain", "samples"]) == 0
+    text = capsys.readouterr().out
+    assert "samples (of predict): " in text
+    assert "summary.train.samples " in text
 
 
 @pytest.mark.parametrize("verb", ["sweep", "tune", "headspace"])
