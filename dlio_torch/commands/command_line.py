@@ -6,10 +6,14 @@ import difflib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dlio_torch.commands.verbs import VERBS
 from dlio_torch.errors import ConfigError
 from dlio_torch.study.verb_keys import KEYS
+
+if TYPE_CHECKING:
+    from dlio_torch.config.compose import Detail
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ FLAGS: dict[str, Flag] = {
         "print what would be done and how long it would take",
         short="-n",
     ),
+    "--quiet": Flag(
+        ("run", "generate", "train", "sweep", "tune", "headspace", "doctor"),
+        "no progress and no notes: only results, warnings and errors",
+        short="-q",
+    ),
+    "--verbose": Flag(("run", "train"), "print all tables of the figures", short="-v"),
     "--json": Flag(
         ("ls", "show", "explain", "doctor", "report", "compare", "tune", "headspace", "predict"), "print JSON"
     ),
@@ -96,6 +106,11 @@ class Command:
     program: tuple[str, ...] = ()
     names_verb: bool = False
 
+    @property
+    def detail(self) -> Detail:
+        """How much is printed, by ``--quiet`` and ``--verbose``."""
+        return "quiet" if "--quiet" in self.flags else "verbose" if "--verbose" in self.flags else "normal"
+
     def value(self, flag: str) -> str | None:
         """The value of a flag, None where it was not given."""
         given = self.all_values(flag)
@@ -142,6 +157,8 @@ def parse(argv: Sequence[str]) -> Command:
             raise ConfigError(
                 f"{flag} (command line): not a flag of {verb}", hint=f"use it with {', '.join(FLAGS[flag].verbs)}"
             )
+    if {"--quiet", "--verbose"} <= flags:
+        raise ConfigError("--verbose (command line): --quiet prints less, not more", hint="keep one")
     if cut < len(argv) and verb != "trace":
         raise ConfigError(f"-- (command line): {verb} takes no program", hint="use it with trace")
     settings = tuple(a for a in rest if _is_setting(a, verb))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ def main(command: Command, launch: Launch) -> int:
 
 def _checked(command: Command, launch: Launch, phases: Sequence[str]) -> Composed:
     """Composes the configuration, and checks it as far as possible without torch and without writing a file."""
-    composed_run = composed(command, launch)
+    composed_run = replace(composed(command, launch), detail=command.detail)
     if "train" in phases and composed_run.config.dataset.path is None:
         from dlio_torch.config.validate import check_world
 
@@ -57,7 +58,7 @@ def _checked(command: Command, launch: Launch, phases: Sequence[str]) -> Compose
     if "train" in phases and composed_run.config.output.dir is not None and launch.world_size == 1:
         # With several ranks, the first one makes the folder and reports a failure to all.
         check_results_folder(Path(composed_run.config.output.dir), "output.dir", composed_run.sources["output.dir"])
-    if launch.rank == 0:
+    if launch.rank == 0 and command.detail != "quiet":
         for note in composed_run.adjusted:
             print(f"adjusted: {note}", file=sys.stderr)
     return composed_run

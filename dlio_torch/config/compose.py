@@ -20,6 +20,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, is_dataclass
 from pathlib import Path
+from typing import Literal
 
 from dlio_torch.config import resources
 from dlio_torch.config.adjustments import adjust_loader
@@ -38,6 +39,9 @@ DEFAULT_SCALE = "laptop"
 RESOLVED = "resolved"
 """Key that marks a ``config.yaml`` written by a run: the configuration is complete, its scale already applied."""
 
+Detail = Literal["quiet", "normal", "verbose"]
+"""How much a run prints: without progress and notes, the most important tables, all tables."""
+
 _META = ("defaults", SCALES, ACCELERATORS, RESOLVED)
 
 
@@ -51,6 +55,7 @@ class Composed:
         notes: what the scale changed and by how much, one line each.
         scaled: keys that the scale changed.
         adjusted: options that the requested loader overrides or does not use, one line each.
+        detail: how much a run prints; no option, so that it is no part of the configuration.
     """
 
     config: Config
@@ -58,6 +63,7 @@ class Composed:
     notes: list[str]
     scaled: frozenset[str] = frozenset()
     adjusted: list[str] = field(default_factory=list)
+    detail: Detail = "normal"
 
 
 def compose(

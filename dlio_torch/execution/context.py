@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlio_torch.config.compose import Composed
+from dlio_torch.config.compose import Composed, Detail
 from dlio_torch.data.engines.registry import format_of
 from dlio_torch.dist.base import Communicator
 from dlio_torch.execution.elastic_position import ElasticPosition
@@ -44,13 +44,24 @@ class RunContext:
         cls, composed: Composed, comm: Communicator, outcome: RunOutcome, elastic: ElasticPosition | None = None
     ) -> RunContext:
         """Create the context of this rank, with the format that the configuration names."""
-        progress = Progress(sys.stderr, enabled=composed.config.output.progress and comm.rank == 0)
+        shows = composed.config.output.progress and composed.detail != "quiet" and comm.rank == 0
+        progress = Progress(sys.stderr, enabled=shows)
         return cls(composed, comm, outcome, format_of(composed.config), progress, elastic)
 
     @property
     def is_rank_zero(self) -> bool:
         """Whether this is rank 0, which prints and writes for all ranks."""
         return self.comm.rank == 0
+
+    @property
+    def detail(self) -> Detail:
+        """How much the run prints."""
+        return self.composed.detail
+
+    def note(self, text: str) -> None:
+        """Print a note on what the run does, on rank 0, unless the run is quiet."""
+        if self.is_rank_zero and self.detail != "quiet":
+            print(text, file=sys.stderr)
 
     @property
     def line_prefix(self) -> str:

@@ -134,7 +134,7 @@ class _ElasticRun:
             )
             state.turns = [*state.turns, asdict(turn)]
             folder.write_json(folder.elastic, {"turns": state.turns})
-            if "train" in self._phases:
+            if "train" in self._phases and self._composed.detail != "quiet":
                 print(_line(turn), file=sys.stderr)
         state.turns, folder = comm.broadcast_object((state.turns, folder))
         assert folder is not None

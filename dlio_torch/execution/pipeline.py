@@ -13,7 +13,6 @@ Each phase imports at its top what no phase before it needs: a run that only gen
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -70,8 +69,11 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
 def run_phases(context: RunContext, phases: Sequence[str]) -> ThresholdMissed | None:
     """Run the phases on this rank; returns the threshold that the run missed, the same on every rank."""
     report_crashes(context.line_prefix)
-    if context.is_rank_zero and context.composed.notes:
-        print(scale_line(context.composed.config.scale.name, context.composed.notes), file=sys.stderr)
+    if context.detail == "verbose":
+        for note in context.composed.notes:
+            context.note(f"scale: {note}")
+    elif context.composed.notes:
+        context.note(scale_line(context.composed.config.scale.name, context.composed.notes))
     prepared = prepare(context, phases)
     if "train" not in phases:
         check_data_space(context, prepared)
@@ -126,8 +128,8 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
         refuse(checkpoint_space_problem(config, len(order.train), comm.world_size))
     identity = run_identity(config, fmt, comm.world_size, order.train)
     resume = find_resume_point(config, identity, comm)
-    if resume is not None and context.is_rank_zero:
-        print(resume.line(config), file=sys.stderr)
+    if resume is not None:
+        context.note(resume.line(config))
     check_staging_folder(config, fmt, manifests)
     return PlannedRun(prepared, order, identity, resume, mpi_ranks)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -39,7 +38,7 @@ def stage_data(context: RunContext, written: WrittenRun, cleanup: Cleanup) -> St
     with context.watchdog(f"the copies in {stager.folder}"):
         ranks = context.comm.gather_objects(stager.copy(planned.first_epoch))
     if ranks is not None:
-        print(stage_line(ranks), file=sys.stderr)
+        context.note(stage_line(ranks))
     return stager
 
 

@@ -109,7 +109,11 @@ def prepare_cache(
     with context.watchdog("the page cache to be measured and prepared"):
         state = keeper.prepare(epoch)
     if context.is_rank_zero and goal != "as_is":
-        print(prepared_line(goal, state, keeper.size), file=sys.stderr)
+        line = prepared_line(goal, state, keeper.size)
+        if state.reached:
+            context.note(line)
+        else:
+            print(line, file=sys.stderr)
     if config.cache.every_epoch and config.trace.posix:
         # It starts before the recording of calls, which would otherwise take its calls for the run's.
         keeper.use(cleanup.closing(CacheProcess()))

@@ -29,6 +29,7 @@ class Runner:
         needs: of its points.
         say: prints one line.
         remove_data: whether data sets that this study wrote are removed after their last trial.
+        quiet: whether only failures are printed.
     """
 
     store: Store
@@ -36,6 +37,7 @@ class Runner:
     needs: StudyNeeds
     say: Callable[[str], None]
     remove_data: bool = False
+    quiet: bool = False
     _written: set[tuple[Path, int]] = field(default_factory=set)
 
     def run(self) -> list[Trial]:
@@ -49,7 +51,7 @@ class Runner:
             KeyboardInterrupt: passed on; nothing that was finished is lost.
         """
         trials = self.store.trials()
-        self.strategy.start(self.store, self.say)
+        self.strategy.start(self.store, self._note)
         while (proposal := self.strategy.propose(trials)) is not None:
             if not self._write_data(proposal, trials):
                 continue
@@ -92,7 +94,7 @@ class Runner:
         if not data.folder.exists():
             self.store.note_data(data.folder)
         size = format_size(data.missing_bytes)
-        self.say(f"data: writing {data.missing_files} file(s), about {size}, to {data.folder}")
+        self._note(f"data: writing {data.missing_files} file(s), about {size}, to {data.folder}")
         for writer in writers:
             point, log = writer.point, self.store.data_log(writer.point.number)
             ended = generate_data(point.settings, log, ranks=point.ranks, cwd=self.store.cwd)
@@ -113,7 +115,7 @@ class Runner:
         written, pending = self.store.written_data(), {item.point.number for item in self.strategy.pending(trials)}
         for data in self.needs.data:
             if data.folder.absolute() in written and data.folder.exists() and not pending.intersection(data.points):
-                self.say(f"data: removing {data.folder}")
+                self._note(f"data: removing {data.folder}")
                 with contextlib.suppress(OSError, NotOwned):
                     remove(data.folder)
 
@@ -134,7 +136,12 @@ class Runner:
         elif pending:
             seconds = time_left([left.point.number for left in pending], trials, self.needs.compute_s)
             text += f"; {len(pending)} left" + ("" if seconds is None else f", about {format_duration(seconds)}")
-        self.say(text)
+        (self.say if trial.failed else self._note)(text)
+
+    def _note(self, line: str) -> None:
+        """Print a line of progress."""
+        if not self.quiet:
+            self.say(line)
 
 
 def figures_text(trial: Trial) -> str:

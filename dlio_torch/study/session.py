@@ -14,7 +14,7 @@ from dlio_torch.errors import DataError, DlioError, MissingPackageError, Precond
 from dlio_torch.files.atomic_file import replaced
 from dlio_torch.study import tables
 from dlio_torch.study.model import Trial
-from dlio_torch.study.needs import needs, require_space
+from dlio_torch.study.needs import StudyNeeds, needs, require_space
 from dlio_torch.study.page.study_page import write_study
 from dlio_torch.study.resolve import differing, resolve
 from dlio_torch.study.runner import Runner
@@ -37,13 +37,13 @@ def begin(strategy: Strategy, output: str | None, flags: Collection[str]) -> int
     root = strategy.resolved[0].composed.config.output.root
     required = needs(strategy.resolved)
     require_space(required, Path(output or root))
-    say("\n".join(strategy.plan(required)))
+    _announce(strategy, required, flags)
     if "--dry-run" in flags:
         return _preview(strategy)
     directory = Path(output) if output is not None else new_directory(root, strategy.folder_name)
     digests = {resolved.point.number: resolved.digest for resolved in strategy.resolved}
     with Store.create(directory, strategy.study, digests=digests) as store:
-        return _run(Runner(store, strategy, required, say, "--remove-data" in flags), flags)
+        return _run(_runner(store, strategy, required, flags), flags)
 
 
 def resume(directory: Path, prepare: Callable[[Store], Strategy], flags: Collection[str]) -> int:
@@ -63,11 +63,11 @@ def resume(directory: Path, prepare: Callable[[Store], Strategy], flags: Collect
         required = needs(strategy.resolved, cwd=store.cwd)
         require_space(required, store.path)
         done = sum(repeat <= strategy.study.repeats for _, repeat in finished(store.trials()))
-        say("\n".join(strategy.plan(required, done)))
+        _announce(strategy, required, flags, done)
         if "--dry-run" in flags:
             return _preview(strategy)
         store.save(strategy.study)
-        return _run(Runner(store, strategy, required, say, "--remove-data" in flags), flags)
+        return _run(_runner(store, strategy, required, flags), flags)
 
 
 def _require_same(store: Store, strategy: Strategy) -> None:
@@ -91,6 +91,17 @@ def _require_same(store: Store, strategy: Strategy) -> None:
         )
 
 
+def _announce(strategy: Strategy, required: StudyNeeds, flags: Collection[str], done: int = 0) -> None:
+    """Print the plan of a study, and warnings; the plan is the result of a dry run, and otherwise a note."""
+    shows_plan = "--quiet" not in flags or "--dry-run" in flags
+    for line in (*(strategy.plan(required, done) if shows_plan else ()), *strategy.warnings(required)):
+        say(line)
+
+
+def _runner(store: Store, strategy: Strategy, required: StudyNeeds, flags: Collection[str]) -> Runner:
+    return Runner(store, strategy, required, say, "--remove-data" in flags, "--quiet" in flags)
+
+
 def _preview(strategy: Strategy) -> int:
     for line in strategy.preview():
         print(line)
@@ -99,7 +110,8 @@ def _preview(strategy: Strategy) -> int:
 
 def _run(runner: Runner, flags: Collection[str]) -> int:
     strategy, path = runner.strategy, runner.store.path
-    say(f"{strategy.noun} in {path}")
+    if "--quiet" not in flags:
+        say(f"{strategy.noun} in {path}")
     try:
         trials = runner.run()
     except BaseException:

@@ -106,6 +106,24 @@ def test_verbs_reach_the_runner(calls: list[Any], arguments: list[str], name: st
     assert kwargs.get("phases") == phases
 
 
+@pytest.mark.parametrize(
+    ("arguments", "detail"),
+    [
+        (["recipe=cdb"], "normal"),
+        (["recipe=cdb", "-q"], "quiet"),
+        (["--quiet", "generate", "recipe=cdb"], "quiet"),
+        (["run", "-v", "recipe=cdb"], "verbose"),
+        (["train", "--verbose", "recipe=cdb", "--dry-run"], "verbose"),
+    ],
+)
+def test_how_much_is_printed_reaches_the_runner(
+    calls: list[Any], capsys: pytest.CaptureFixture[str], arguments: list[str], detail: str
+) -> None:
+    assert cli.main([*arguments, "loader=decoupled"]) == 0  # its HDF5 driver is not used then
+    assert calls[0][1].detail == detail
+    assert capsys.readouterr().err.startswith("adjusted: ") == (detail != "quiet")
+
+
 def test_doctor_takes_an_optional_recipe_and_its_code_is_the_exit_code(calls: list[Any]) -> None:
     assert cli.main(["doctor"]) == 3
     assert cli.main(["doctor", "recipe=minimal", "--json"]) == 3
@@ -267,6 +285,9 @@ def test_nothing_is_left_of_a_study_without_points(capsys: pytest.CaptureFixture
         (["--loader.num-workers", "4"], ["--loader.num-workers (command line)", "did you mean loader.num_workers=4?"]),
         (["sweep", "--repeats", "2"], ["--repeats (command line)", "did you mean repeats=2?"]),
         (["--yes", "recipe=minimal"], ["--yes (command line)", "not a flag of run", "clean"]),
+        (["recipe=minimal", "-q", "-v"], ["--verbose (command line)", "keep one"]),
+        (["generate", "recipe=minimal", "-v"], ["--verbose (command line)", "not a flag of generate", "run, train"]),
+        (["ls", "-q"], ["--quiet (command line)", "not a flag of ls"]),
         (["recipe=minimal", "generate"], ["'generate' (command line)", "key=value"]),
         (["ls", "nothing"], ["ls nothing", "recipes"]),
         (["ls", "recipe=minimal"], ["'recipe=minimal' (command line)", "show recipe=minimal"]),

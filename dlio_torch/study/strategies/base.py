@@ -97,6 +97,14 @@ class Strategy(ABC):
         """
         return estimate(self.study, self.points, needs, self.notes, done)
 
+    def warnings(self, needs: StudyNeeds) -> tuple[str, ...]:
+        """Lines that warn before the study starts.
+
+        Args:
+            needs: of the points.
+        """
+        return ()
+
     def preview(self) -> Iterator[str]:
         """Further lines of a dry run."""
         return iter(())

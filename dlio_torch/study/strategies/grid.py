@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TextIO
@@ -55,10 +55,9 @@ class Grid(Strategy):
         """Trials of the whole study."""
         return len(self.points) * self.study.repeats
 
-    def plan(self, needs: StudyNeeds, done: int = 0) -> Iterator[str]:
-        """Returns the plan, with a warning if the data are smaller than the publication's data."""
-        yield from super().plan(needs, done)
-        yield from precautions(self.study, needs)
+    def warnings(self, needs: StudyNeeds) -> tuple[str, ...]:
+        """Returns a warning if the data are smaller than the publication's data."""
+        return precautions(self.study, needs)
 
     def propose(self, trials: Sequence[Trial]) -> Proposal | None:
         """The first pending trial."""
