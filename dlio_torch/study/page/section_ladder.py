@@ -20,8 +20,8 @@ _CAPTION = (
     "Every rung is a run in new processes that lacks one more cost than the rung above; costs that overlap appear with "
     "the last of them. Samples that are replayed are copied into the fresh memory of each batch; batches that are "
     "replayed are passed by reference, without any memory traffic. The gain of a rung is the "
-    f"{METHOD}; therefore it differs slightly from the ratio of the medians shown. {_STEP} = elapsed time / steps, the starts of "
-    "epochs included. Bars are medians, the black line reaches from the smallest to the largest repeat."
+    f"{METHOD}; therefore it differs slightly from the ratio of the medians shown. {_STEP} = elapsed time / steps, "
+    "starts of epochs included. Bars are medians, the black line reaches from the smallest to the largest repeat."
 )
 
 
