@@ -126,6 +126,12 @@ def format_number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def percent(share: float) -> str:
+    """``0.973`` as ``97.3 %``; never rounded up to a full 100 %."""
+    text = f"{100 * share:.1f} %"
+    return ">99.9 %" if text == "100.0 %" and share < 1 else text
+
+
 def format_rate(bytes_per_s: float) -> str:
     """Formats ``bytes_per_s`` with a binary unit: ``"12.3 MiB/s"``."""
     return f"{format_size(bytes_per_s)}/s"

@@ -50,7 +50,8 @@ FLAGS: dict[str, Flag] = {
     ),
     "--verbose": Flag(("run", "train"), "print all tables of the figures", short="-v"),
     "--json": Flag(
-        ("ls", "show", "explain", "doctor", "report", "compare", "tune", "headspace", "predict"), "print JSON"
+        ("run", "train", "ls", "show", "explain", "doctor", "report", "compare", "tune", "headspace", "predict"),
+        "print JSON",
     ),
     "--yes": Flag(("clean",), "do not ask", short="-y"),
     "--output": Flag(
@@ -108,7 +109,9 @@ class Command:
 
     @property
     def detail(self) -> Detail:
-        """How much is printed, by ``--quiet`` and ``--verbose``."""
+        """What a run prints, by ``--json``, ``--quiet`` and ``--verbose``."""
+        if "--json" in self.flags:
+            return "json"
         return "quiet" if "--quiet" in self.flags else "verbose" if "--verbose" in self.flags else "normal"
 
     def value(self, flag: str) -> str | None:
@@ -159,6 +162,10 @@ def parse(argv: Sequence[str]) -> Command:
             )
     if {"--quiet", "--verbose"} <= flags:
         raise ConfigError("--verbose (command line): --quiet prints less, not more", hint="keep one")
+    if {"--json", "--verbose"} <= flags:
+        raise ConfigError("--verbose (command line): --json prints all figures", hint="keep one")
+    if {"--json", "--dry-run"} <= flags and verb in ("run", "train"):
+        raise ConfigError("--json (command line): a plan is not printed as JSON", hint="leave out --json or --dry-run")
     if cut < len(argv) and verb != "trace":
         raise ConfigError(f"-- (command line): {verb} takes no program", hint="use it with trace")
     settings = tuple(a for a in rest if _is_setting(a, verb))

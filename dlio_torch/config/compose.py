@@ -39,8 +39,8 @@ DEFAULT_SCALE = "laptop"
 RESOLVED = "resolved"
 """Key that marks a ``config.yaml`` written by a run: the configuration is complete, its scale already applied."""
 
-Detail = Literal["quiet", "normal", "verbose"]
-"""How much a run prints: without progress and notes, the most important tables, all tables."""
+Detail = Literal["quiet", "normal", "verbose", "json"]
+"""What a run prints: no progress and no notes, the key figures, all tables, or the summary as JSON on stdout."""
 
 _META = ("defaults", SCALES, ACCELERATORS, RESOLVED)
 
@@ -55,7 +55,7 @@ class Composed:
         notes: what the scale changed and by how much, one line each.
         scaled: keys that the scale changed.
         adjusted: options that the requested loader overrides or does not use, one line each.
-        detail: how much a run prints; no option, so that it is no part of the configuration.
+        detail: what a run prints; no option, so that it is no part of the configuration.
     """
 
     config: Config

@@ -55,7 +55,7 @@ class RunContext:
 
     @property
     def detail(self) -> Detail:
-        """How much the run prints."""
+        """What the run prints."""
         return self.composed.detail
 
     def note(self, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from dlio_torch.analysis import stalls
 from dlio_torch.analysis.advice.advise import advise, gather
 from dlio_torch.analysis.storage_share import against_limit
+from dlio_torch.config.compose import Detail
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import DataError, DlioError, MissingPackageError
 from dlio_torch.iotrace.events.budget_file import SpentBudget
@@ -32,7 +34,7 @@ from dlio_torch.train.steps import EVAL, Steps, journal_of, write_steps
 
 
 def write_results(
-    directory: RunDir, config: Config, summary: dict[str, Any], steps: Mapping[int, Steps]
+    directory: RunDir, config: Config, summary: dict[str, Any], steps: Mapping[int, Steps], detail: Detail = "normal"
 ) -> dict[str, Any]:
     """Write the results of all ranks, and print them.
 
@@ -41,6 +43,7 @@ def write_results(
         config: the resolved configuration.
         summary: result of :func:`dlio_torch.analysis.collect.collect`.
         steps: step records of each rank.
+        detail: what is printed.
 
     Returns:
         The summary with figures from the events: ``posix`` (I/O calls), ``overlap`` (rows per rank, -1 for all ranks)
@@ -80,7 +83,12 @@ def write_results(
     failed = list(_written(directory, config, summary, steps, events))
     above = "; the figures are printed above"
     try:
-        print_report(summary, stream=sys.stdout, run_dir=directory.path, expect=compare(config.expect, summary))
+        if detail == "json":
+            print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
+        else:
+            expect = compare(config.expect, summary)
+            verbose = detail == "verbose"
+            print_report(summary, stream=sys.stdout, run_dir=directory.path, expect=expect, verbose=verbose)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

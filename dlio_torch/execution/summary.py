@@ -50,7 +50,11 @@ def write_summary(context: RunContext, trained: TrainedRun, ranks: list[RankResu
             config, cache.goal, cache.size, cache.prepared, epochs, written.mount, can_read_direct=can_read_direct
         )
     return write_results(
-        written.directory, config, summary, {rank: result.train.steps for rank, result in enumerate(ranks)}
+        written.directory,
+        config,
+        summary,
+        {rank: result.train.steps for rank, result in enumerate(ranks)},
+        context.detail,
     )
 
 

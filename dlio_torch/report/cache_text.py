@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.cache import share_of
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.storage.cache_state import CachePreparation, DataSize
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import format_duration, format_rate, format_size, percent
 
 _DONE = {"cold": "evicted", "warm": "read"}
 

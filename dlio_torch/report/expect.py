@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 from dlio_torch.analysis.summary_figures import find
 from dlio_torch.config.schema import ExpectConfig
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_duration, format_number, format_rate, format_size
+from dlio_torch.units import format_duration, format_number, format_rate, format_size, percent
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.report.terminal import NOT_MEASURED, write
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import format_duration, format_rate, format_size, percent
 
 _MOST_FILES = 8
 _PATH_WIDTH = 40

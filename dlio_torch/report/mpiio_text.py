@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_size
+from dlio_torch.units import format_size, percent
 
 
 def mpiio_text(figures: Mapping[str, Any]) -> str:

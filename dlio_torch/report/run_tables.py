@@ -17,11 +17,11 @@ from dlio_torch.report.expect import ExpectRow, figure_text
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
-from dlio_torch.report.run_verdict import cache_state, level, percent, verdict
+from dlio_torch.report.run_verdict import cache_state, level, verdict
 from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.terminal import NOT_MEASURED, unbroken, write
 from dlio_torch.report.trace_text import trace_ends
-from dlio_torch.units import counted, format_duration, format_number, format_rate, format_size
+from dlio_torch.units import counted, format_duration, format_number, format_rate, format_size, percent
 
 _MOST_RANKS = 16
 _WORTH_A_LINE = 0.001  # share of the time

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.cache import COLD, WARM
-from dlio_torch.units import format_duration, format_number, format_rate
+from dlio_torch.units import format_duration, format_number, format_rate, percent
 
 AHEAD = 0.05
 """Share of the bytes read from which additional device bytes are mentioned."""
@@ -102,12 +102,6 @@ def cache_state(summary: Mapping[str, Any]) -> str:
         text = f"{kind}: the device delivered {percent(share)} of the bytes that were read{ahead}"
     before = io["cached_share_before"]
     return text if before is None else f"{text}; {percent(before)} of the data were in the page cache before the run"
-
-
-def percent(share: float) -> str:
-    """``0.973`` as ``97.3 %``; never rounded up to a full 100 %."""
-    text = f"{100 * share:.1f} %"
-    return ">99.9 %" if text == "100.0 %" and share < 1 else text
 
 
 def _losses(summary: Mapping[str, Any]) -> dict[str, float]:

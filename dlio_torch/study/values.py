@@ -8,10 +8,9 @@ from itertools import pairwise
 
 from dlio_torch.report.html.page_blocks import NOT_MEASURED
 from dlio_torch.report.html.theme import clean, size_unit, time_unit
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.axes import magnitude
 from dlio_torch.study.metrics import Metric
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import format_duration, format_rate, format_size, percent
 
 NUMBER_UNITS = ("s", "B", "B/s", "share")
 """Units with a prefix that depends on the size of the number, so that each number needs its unit."""

@@ -285,6 +285,8 @@ def test_nothing_is_left_of_a_study_without_points(capsys: pytest.CaptureFixture
         (["--loader.num-workers", "4"], ["--loader.num-workers (command line)", "did you mean loader.num_workers=4?"]),
         (["sweep", "--repeats", "2"], ["--repeats (command line)", "did you mean repeats=2?"]),
         (["--yes", "recipe=minimal"], ["--yes (command line)", "not a flag of run", "clean"]),
+        (["recipe=minimal", "--json", "-n"], ["--json (command line)", "a plan is not printed as JSON"]),
+        (["recipe=minimal", "--json", "-v"], ["--verbose (command line)", "prints all figures"]),
         (["recipe=minimal", "-q", "-v"], ["--verbose (command line)", "keep one"]),
         (["generate", "recipe=minimal", "-v"], ["--verbose (command line)", "not a flag of generate", "run, train"]),
         (["ls", "-q"], ["--quiet (command line)", "not a flag of ls"]),

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from dlio_torch.analysis.cache import WARM
 from dlio_torch.report.html.theme import clean
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.model import Axis, Trial
 from dlio_torch.study.page.marks import spoken
 from dlio_torch.study.page.points import Case, PointTrials, StudyView
 from dlio_torch.study.values import counted
+from dlio_torch.units import percent
 
 _MOST_NAMED = 4
 _VERDICTS = {

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from dlio_torch.report.html.page_blocks import Block, Figure, Section, Text
 from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import SLATE, panels, time_unit
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.model import Trial
 from dlio_torch.study.page.marks import LINES, MARKERS, handle, legend_of
 from dlio_torch.study.page.page_sentences import status
 from dlio_torch.study.page.points import StudyView
+from dlio_torch.units import percent
 
 
 @dataclass(frozen=True)

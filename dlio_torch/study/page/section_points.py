@@ -5,7 +5,6 @@ from __future__ import annotations
 from dlio_torch.analysis.repeats import Spread
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, UNKNOWN, Block, Folded, Notes, Section, Table, Text, Tiles
 from dlio_torch.report.html.theme import clean
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.axes import magnitude
 from dlio_torch.study.metrics import STORAGE_LIMIT, STORAGE_RATE, STORAGE_SHARE, Metric
 from dlio_torch.study.model import NOT_APPLICABLE, Axis, Trial
@@ -13,7 +12,7 @@ from dlio_torch.study.page.page_sentences import gain_text, times, warnings
 from dlio_torch.study.page.points import PointTrials, StudyView
 from dlio_torch.study.page.section_ladder import ladder_tiles
 from dlio_torch.study.values import NUMBER_UNITS, column_text, counted, span_text, text_of
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, percent
 
 _MOST_CASES = 4
 _MOST_NOTES = 14

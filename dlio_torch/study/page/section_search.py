@@ -19,7 +19,6 @@ from dlio_torch.report.html.page_blocks import (
 from dlio_torch.report.html.run.section_setup import clean_lines
 from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import BLACK, BLUE, ORANGE, SLATE, VERMILLION, clean, panels
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.axes import magnitude
 from dlio_torch.study.metrics import Metric
 from dlio_torch.study.model import NOT_APPLICABLE, Axis, Trial
@@ -28,6 +27,7 @@ from dlio_torch.study.page.page_sentences import status
 from dlio_torch.study.page.points import StudyView
 from dlio_torch.study.strategies.search.confirmation import METHOD, PairedGain
 from dlio_torch.study.values import axis_unit, places, text_of
+from dlio_torch.units import percent
 
 _SAMPLER = (
     "Gaussian process over the logarithm of the figure of the finite set of settings; expected improvement; no setting "

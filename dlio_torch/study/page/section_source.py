@@ -8,12 +8,12 @@ from dlio_torch.analysis.cache import WARM
 from dlio_torch.report.html.page_blocks import UNKNOWN, Block, Figure, Section, Table
 from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import BLACK, GREY, SKY, VERMILLION, clean, panels, size_unit
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.metrics import DEVICE_SHARE, STORAGE_LIMIT, STORAGE_RATE, STORAGE_SHARE
 from dlio_torch.study.page.marks import cut, handle, legend_of
 from dlio_torch.study.page.page_sentences import status, warned
 from dlio_torch.study.page.points import PointTrials, StudyView
 from dlio_torch.study.values import text_of
+from dlio_torch.units import percent
 
 _MOST_BARS = 24
 _FIGURES = (

@@ -13,9 +13,10 @@ from dlio_torch.analysis.step_metrics import summarise
 from dlio_torch.config.schema import CheckpointConfig, ComputeConfig, Config, ExpectConfig, TrainConfig
 from dlio_torch.report.expect import compare, figure_text, lookup
 from dlio_torch.report.run_tables import print_report
-from dlio_torch.report.run_verdict import cache_state, level, percent, verdict
+from dlio_torch.report.run_verdict import cache_state, level, verdict
 from dlio_torch.report.scale_text import scale_line
 from dlio_torch.train.steps import STEP_DTYPE, TRAIN, WARMUP, Steps
+from dlio_torch.units import percent
 
 MS = 1_000_000
 CONFIG = Config(

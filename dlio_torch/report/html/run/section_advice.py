@@ -8,7 +8,7 @@ from typing import Any
 from dlio_torch.report.advice_text import needed
 from dlio_torch.report.html.page_blocks import Absent, Block, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
-from dlio_torch.report.run_verdict import percent
+from dlio_torch.units import percent
 
 _TITLE = "Advice"
 _MODEL = (

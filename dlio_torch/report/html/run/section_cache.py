@@ -10,8 +10,7 @@ from dlio_torch.report.html.bar_figure import bar_figure
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Facts, Figure, Notes, Section
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import SKY, VERMILLION, size_unit
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_size
+from dlio_torch.units import format_size, percent
 
 _MOST_EPOCHS = 24
 _DEVICE, _CACHE = "from the device", "from the page cache"

@@ -12,8 +12,7 @@ from dlio_torch.iotrace.figures.untraced_io import untraced
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, UNKNOWN, Absent, Block, Facts, Folded, Section, Table, Text
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_size
+from dlio_torch.units import format_size, percent
 
 _MOST = 5
 _MOST_PARTS = 40

@@ -12,8 +12,7 @@ from dlio_torch.iotrace.figures import io_tables
 from dlio_torch.report.html.page_blocks import UNKNOWN, Absent, Block, Section, Table
 from dlio_torch.report.html.run.view import GET_CALLS, View
 from dlio_torch.report.html.theme import clean
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import format_duration, format_rate, format_size, percent
 
 _MOST_FILES = 20
 _MOST_RANKS = 64

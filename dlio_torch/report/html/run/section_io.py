@@ -14,8 +14,7 @@ from dlio_torch.report.html.run.access_figure import access_figure, shown_files
 from dlio_torch.report.html.run.rate_figure import rank_rate_figure, rate_figure
 from dlio_torch.report.html.run.size_figure import size_figure
 from dlio_torch.report.html.run.view import GET_CALLS, View
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_duration, format_size
+from dlio_torch.units import format_duration, format_size, percent
 
 _BINS = 240
 _MOST_RANKS = 128

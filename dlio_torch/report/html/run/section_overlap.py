@@ -12,8 +12,7 @@ from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figu
 from dlio_torch.report.html.run.lane_figure import CELLS, Lane, Layer, lane_figure
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import BLUE, PARTS, SKY, SLATE, VERMILLION
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, percent
 
 _MOST_RANKS = 8
 _HIDDEN, _EXPOSED = "I/O while computing", "I/O exposed"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Block, Notes, Section, Tiles
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
-from dlio_torch.report.run_verdict import percent, verdict
+from dlio_torch.report.run_verdict import verdict
 from dlio_torch.report.stage_text import stage_words
 from dlio_torch.train.steps import TIMED
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import format_duration, format_rate, format_size, percent
 
 _MOST_NOTES = 12
 _MOST_LETTERS = 160  # of a command

@@ -11,8 +11,7 @@ from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figu
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.stack_figure import stack_figure
 from dlio_torch.report.html.theme import BLACK, BLUE, BROWN, GREY, ORANGE, PURPLE, SKY, SLATE, VERMILLION, YELLOW
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, percent
 
 _TITLE = "Causes of waits"
 _STALL_COLOURS = {

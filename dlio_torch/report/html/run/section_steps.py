@@ -14,8 +14,7 @@ from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figu
 from dlio_torch.report.html.run.step_figure import step_figure
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import PARTS, time_unit
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, percent
 
 _MOST_BARS = 16
 _MOST_EPOCHS = 24

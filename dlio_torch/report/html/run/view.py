@@ -20,8 +20,7 @@ from dlio_torch.iotrace.figures.intervals import intersection, length, union
 from dlio_torch.iotrace.figures.io_metrics import bandwidth, io_time, select, sizes_by_class
 from dlio_torch.iotrace.figures.io_time import Bandwidth, IoTime
 from dlio_torch.iotrace.figures.transfer_sizes import Sizes
-from dlio_torch.report.run_verdict import percent
-from dlio_torch.units import format_duration, format_size
+from dlio_torch.units import format_duration, format_size, percent
 
 GET_CALLS = (
     "I/O calls were not recorded. Set trace.posix=true to record them in a run, or record any other program with "

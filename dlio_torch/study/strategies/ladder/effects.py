@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dlio_torch.analysis.repeats import Spread, spread
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.strategies.ladder.gains import METHOD, Gain, gain, geometric_mean
 from dlio_torch.study.strategies.ladder.rungs import CONFIGURED, DECODE, DEVICE, LADDER, READS, Rung
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, percent
 
 SCHEMA = "dlio_torch.headspace"
 VERSION = 1

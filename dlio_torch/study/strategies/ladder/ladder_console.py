@@ -10,13 +10,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.report.terminal import NOT_MEASURED, write
 from dlio_torch.study.strategies.ladder.effects import Effect
 from dlio_torch.study.strategies.ladder.gains import METHOD, Gain
 from dlio_torch.study.strategies.ladder.rungs import LADDER
 from dlio_torch.study.values import counted
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, percent
 
 _DASH = "-"
 _WIDE = 100

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.strategies.ladder.bottleneck import ends_low, is_bottleneck, unclear
 from dlio_torch.study.strategies.ladder.effects import Effect
 from dlio_torch.study.strategies.ladder.gains import Gain, gain
 from dlio_torch.study.strategies.ladder.rungs import CONFIGURED, HAND_OVER, LADDER, LOADER, TRAINER
 from dlio_torch.study.values import listed
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, percent
 
 _PARTS = {
     "copy": "copying batches to the GPU",

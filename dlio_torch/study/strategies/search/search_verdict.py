@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dlio_torch.report.run_verdict import percent
 from dlio_torch.study.model import Trial
 from dlio_torch.study.strategies.search.acquisition import LEAST_GAIN
 from dlio_torch.study.strategies.search.confirmation import PairedGain
 from dlio_torch.study.strategies.search.objective import figure
 from dlio_torch.study.strategies.search.search_request import SearchRequest
 from dlio_torch.study.values import counted
+from dlio_torch.units import percent
 
 if TYPE_CHECKING:
     from dlio_torch.study.strategies.search.search_result import SearchResult
