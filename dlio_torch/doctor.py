@@ -26,6 +26,7 @@ from dlio_torch.dist.registry import check_horovod
 from dlio_torch.environment.machine import describe
 from dlio_torch.errors import MissingPackageError, PreconditionError
 from dlio_torch.files.locked_folder import SHARED_MEMORY, temporary_folder
+from dlio_torch.report.status_line import StatusLine
 from dlio_torch.report.terminal import write
 from dlio_torch.storage.local import stored_limits
 from dlio_torch.storage.local.device_limits import LEAST_REQUEST, ReadWorkload
@@ -58,26 +59,34 @@ class MachineCheck:
     text: str
 
 
-def doctor(composed: Composed | None, *, json: bool = False) -> int:
+def doctor(composed: Composed | None, *, json: bool = False, quiet: bool = False) -> int:
     """Check the machine and print the findings; returns the exit code, 3 if a run would fail.
 
     Args:
         composed: a configuration whose folders are checked; ``None``: the default folders.
         json: print JSON instead of a table.
+        quiet: do not show on stderr which check runs.
     """
     data = Path(composed.config.dataset.root if composed is not None else "data")
     runs = Path(composed.config.output.root if composed is not None else "runs")
-    environment = describe({"data": data, "runs": runs})
-    calibration = load_or_measure(force=True)
     storage = composed.config.storage if composed is not None else StorageConfig()
-    checks = [
-        *_machine(environment),
-        *_folders(data, runs),
-        *_orphans(composed.config if composed is not None else Config()),
-    ]
-    checks += _storage(data, storage)
-    checks += [*_timer(calibration.to_dict()), _horovod()]
-    checks += _self_test()
+    with StatusLine(sys.stderr, enabled=not quiet) as status:
+        status.show("checking versions and limits")
+        environment = describe({"data": data, "runs": runs})
+        status.show("measuring the timers")
+        calibration = load_or_measure(force=True)
+        checks = list(_machine(environment))
+        status.show("checking the folders of data and runs")
+        checks += _folders(data, runs)
+        status.show("looking for orphaned files")
+        checks += _orphans(composed.config if composed is not None else Config())
+        if storage.limits != "off":
+            status.show(f"measuring the storage of {data.absolute()}")
+            checks += _storage(data, storage)
+        checks += _timer(calibration.to_dict())
+        status.show("checking Horovod")
+        checks.append(_horovod())
+        checks += _self_test(status)
     bad = any(check.verdict == "bad" for check in checks)
     if json:
         record = {"checks": [asdict(check) for check in checks], "environment": environment}
@@ -137,8 +146,6 @@ def _orphans(config: Config) -> Iterator[MachineCheck]:
 
 def _storage(data: Path, options: StorageConfig) -> Iterator[MachineCheck]:
     """Measures the highest rate of the storage of the data; the result is stored for the runs of one day."""
-    if options.limits == "off":
-        return
     place = data.absolute()
     while not place.exists():
         place = place.parent
@@ -174,13 +181,14 @@ def _horovod() -> MachineCheck:
     return MachineCheck("horovod", "ok", "installed for this torch")
 
 
-def _self_test() -> Iterator[MachineCheck]:
+def _self_test(status: StatusLine) -> Iterator[MachineCheck]:
+    tests = [(ranks, test) for ranks in (1, 2) for test in _SELF_TESTS]
     with temporary_folder() as folder:
-        for ranks in (1, 2):
-            for step_s, steps, *wanted in _SELF_TESTS:
-                name = f"self-test, {format_duration(step_s)}, {ranks} rank{'s' if ranks > 1 else ''}"
-                directory = folder / f"{ranks}-{steps}"
-                yield _judge(name, _measure(directory, ranks, step_s, steps), wanted[ranks - 1])
+        for number, (ranks, (step_s, steps, *wanted)) in enumerate(tests, 1):
+            name = f"self-test, {format_duration(step_s)}, {ranks} rank{'s' if ranks > 1 else ''}"
+            status.show(f"running {name} ({number} of {len(tests)})")
+            directory = folder / f"{ranks}-{steps}"
+            yield _judge(name, _measure(directory, ranks, step_s, steps), wanted[ranks - 1])
 
 
 def _judge(name: str, result: dict[str, Any] | str, wanted: float) -> MachineCheck:

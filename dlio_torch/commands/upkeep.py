@@ -14,7 +14,8 @@ def main(command: Command, launch: Launch) -> int:
     if command.verb == "doctor":
         from dlio_torch.doctor import doctor
 
-        return doctor(composed(command, launch) if command.settings else None, json="--json" in command.flags)
+        run = composed(command, launch) if command.settings else None
+        return doctor(run, json="--json" in command.flags, quiet="--quiet" in command.flags)
     from dlio_torch.clean import clean
 
     composed_run = composed(command, launch)

@@ -127,9 +127,11 @@ def test_how_much_is_printed_reaches_the_runner(
 def test_doctor_takes_an_optional_recipe_and_its_code_is_the_exit_code(calls: list[Any]) -> None:
     assert cli.main(["doctor"]) == 3
     assert cli.main(["doctor", "recipe=minimal", "--json"]) == 3
-    assert calls[0] == ("doctor", None, {"json": False})
+    assert cli.main(["doctor", "-q"]) == 3
+    assert calls[0] == ("doctor", None, {"json": False, "quiet": False})
     assert calls[1][1].config.recipe == "minimal"
-    assert calls[1][2] == {"json": True}
+    assert calls[1][2] == {"json": True, "quiet": False}
+    assert calls[2][2] == {"json": False, "quiet": True}
 
 
 def test_show_explain_and_ls_print(capsys: pytest.CaptureFixture[str]) -> None:

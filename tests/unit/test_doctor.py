@@ -65,7 +65,12 @@ def test_the_table_has_a_row_for_each_check(
     quick: list[tuple[int, float, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["doctor"]) == 0
-    out = capsys.readouterr().out
+    said = capsys.readouterr()
+    out = said.out
+    shown = said.err.splitlines()
+    assert shown[0] == "checking versions and limits"
+    assert shown[-6:] == [f"running {name} ({number} of 6)" for number, name in enumerate(SELF_TESTS, 1)]
+    assert f"measuring the storage of {Path.cwd() / 'data'}" in shown
     assert all(name in out for name in SELF_TESTS)
     rows = [line for line in out.splitlines() if line.startswith("self-test")]
     assert [" ok " in row for row in rows] == [True] * 3 + [False] * 3
@@ -74,6 +79,20 @@ def test_the_table_has_a_row_for_each_check(
     assert [(ranks, step_s) for ranks, step_s, _ in quick] == [
         (ranks, step_s) for ranks in (1, 2) for step_s in (0.0005, 0.005, 0.05)
     ]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_quiet_doctor_shows_its_findings_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--quiet"]) == 0
+    quiet = capsys.readouterr()
+    assert quiet.err == ""
+    assert "self-test" in quiet.out
+    assert cli.main(["doctor", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["checks"]
+    assert said.err != ""
+    assert cli.main(["doctor", "recipe=minimal", "storage.limits=off"]) == 0
+    assert "measuring the storage" not in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("quick")
