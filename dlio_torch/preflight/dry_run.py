@@ -29,6 +29,7 @@ from dlio_torch.preflight.feasibility import (
 )
 from dlio_torch.preflight.mpi_io import check_mpi_io
 from dlio_torch.report.data_text import data_lines
+from dlio_torch.report.scale_text import scale_line
 from dlio_torch.units import format_duration, format_size
 
 _MAX_COUNTED = 1_000_000  # files of a split that are looked for
@@ -56,7 +57,7 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     check_duration(config, order, composed.sources)
     check_sample_shapes(fmt, order.train)
     if launch.rank == 0:
-        lines = [f"scale: {note}" for note in composed.notes]
+        lines = [scale_line(config.scale.name, composed.notes)] if composed.notes else []
         lines += _data(config, fmt, data)
         if "train" in phases:
             lines += _training(config, fmt, order.train, world_size)

@@ -151,7 +151,7 @@ def test_no_more_rounds_than_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_configuration_that_does_not_run_ends_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs(lambda name, number: None if name == "configured" else 0.01)
     for _ in range(2):  # also when it is resumed
-        with pytest.raises(RunFailed, match="the configuration does not run: no room"):
+        with pytest.raises(RunFailed, match="the configuration without changes fails: no room"):
             headspace(tmp_path / "there", runs, monkeypatch)
         assert runs.made == [("configured", 1)]
 
@@ -164,7 +164,7 @@ def test_a_rung_that_fails_is_left_out_and_told(tmp_path: Path, monkeypatch: pyt
         assert {one.rung.name: one.why for one in found.effects}["decode"] == "failed: no room"
         assert found.sentences[0].startswith("The loader is the bottleneck")
         assert found.sentences[1].endswith(
-            "collation and hand-over gives most: 11.4 ms of each step, with preprocessing in what comes next."
+            "collation and transfer gives most: 11.4 ms of each step (costs included in the next rung: preprocessing)."
         )
     # More rounds would tell nothing where one of the ends has none.
     lost = Runs(lambda name, number: None if (name, number) == ("hand_over", 2) else noisy(name, number))
@@ -261,10 +261,15 @@ def test_a_headspace_that_was_killed_goes_on_where_it_was(
     assert _lines(place) == lines
 
     # What asks something else has another folder, and the recipe must be the same.
-    refused(["--resume", str(place), "seed=7"], 2, "seed=7 (command line): what a study asks cannot", capsys)
-    refused([*REAL, "seed=7", f"output={place}"], 3, "there holds a headspace of other settings", capsys)
+    refused(
+        ["--resume", str(place), "seed=7"],
+        2,
+        "seed=7 (command line): this setting of a study cannot be changed",
+        capsys,
+    )
+    refused([*REAL, "seed=7", f"output={place}"], 3, "there contains a headspace with other", capsys)
     (tmp_path / "mine.yaml").write_text((tmp_path / "mine.yaml").read_text().replace("batch_size: 4", "batch_size: 2"))
-    refused(["--resume", str(place)], 3, "the configuration is not the one that the headspace in", capsys)
+    refused(["--resume", str(place)], 3, "the configuration has changed since the headspace in", capsys)
     assert _lines(place) == lines
 
 
@@ -279,7 +284,7 @@ def test_bad_input_is_one_line(
         (["recipe=minimal", "minutes=5"], "minutes"),
         (["recipe=minimal", "output="], "output= (command line): the value names no folder"),
         (["recipe=minimal", "train.min_au=2"], "train.min_au=2"),
-        (["recipe=minimal", "seed=1,2"], "seed=1,2 (command line): headspace takes one configuration"),
+        (["recipe=minimal", "seed=1,2"], "seed=1,2 (command line): headspace measures a single configuration"),
         (["study=cosmic_tagger_chunk"], "the verb headspace has no such key; use the key with sweep"),
         (["--resume"], "--resume (command line): no value"),
     ):
@@ -291,8 +296,10 @@ def test_bad_input_is_one_line(
     refused(["recipe=minimal", "output=full"], 3, "output=full (command line): the folder is not empty", capsys)
     sweep, _ = parse(["recipe=minimal", "seed=1,2"])
     Store.create(tmp_path / "sweep", sweep).close()
-    refused(["--resume", "sweep"], 3, "sweep holds no headspace, but another study", capsys)
-    refused(["recipe=minimal", "output=sweep"], 3, "sweep holds no headspace, but another study", capsys)
+    refused(["--resume", "sweep"], 3, "sweep contains another kind of study, not a headspace study", capsys)
+    refused(
+        ["recipe=minimal", "output=sweep"], 3, "sweep contains another kind of study, not a headspace study", capsys
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "sweep"]
 
 

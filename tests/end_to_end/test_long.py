@@ -242,7 +242,7 @@ def test_a_damaged_budget_bounds_nothing_and_is_named(content: bytes, tmp_path: 
     record(tmp_path, 10)
     table = read_events(tmp_path)
     assert len(table.frame) == 10
-    assert [(one.path.name, one.reason) for one in table.skipped] == [("rank0.budget", "it is damaged")]
+    assert [(one.path.name, one.reason) for one in table.skipped] == [("rank0.budget", "the file is damaged")]
 
 
 @pytest.mark.skipif(build.find_compiler() is None, reason="needs a C compiler")

@@ -31,7 +31,13 @@ def calls_by_name(dataset: str, folder: Path, *, existing: bool) -> dict[str, Co
     The run takes one step of one sample and one file each; its recorded calls are checked to be of that file only.
     """
     need_strace()
-    amount = ("recipe=minimal", f"dataset={dataset}", f"dataset.num_files={FILES}", "dataset.samples_per_file=1")
+    amount = (
+        "recipe=minimal",
+        "cache=as_is",
+        f"dataset={dataset}",
+        f"dataset.num_files={FILES}",
+        "dataset.samples_per_file=1",
+    )
     words = [*amount, "train.batch_size=1", "train.steps=1", "train.epochs=1", "access=sequential", "compute=none"]
     words += ["dataset.fields.0.shape=[4]", "output.dir=out", "trace.posix=true", "storage.limits=off"]
     config = compose([*words, f"dataset.root={folder / 'data'}", "generate.fsync=false"], environ={}).config

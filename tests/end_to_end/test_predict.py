@@ -16,7 +16,7 @@ from ranks import clean_environ
 from dlio_torch import cli
 from dlio_torch.prediction import project
 
-TINY = ("recipe=minimal", "scale=tiny", "output.progress=false", "storage.limits=off")
+TINY = ("recipe=minimal", "scale=tiny", "cache=as_is", "output.progress=false", "storage.limits=off")
 Predict = Callable[..., dict[str, Any]]
 
 

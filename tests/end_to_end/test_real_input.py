@@ -101,7 +101,7 @@ def test_a_file_of_the_application_is_read(tmp_path: Path) -> None:
         # Chunks are 16,000 bytes; deflated ones are smaller.
         assert 1000 < dataset["layout"][IMAGE]["stored_chunk_mean_bytes"] < 16_000
     lines = [line for line in done.ended.stderr.splitlines() if line.startswith("data: ")]
-    assert lines[0] == f"data: {path} (existing): 1 file, 7 samples (events 7)"
+    assert lines[0] == f"data: existing data in {path}: 1 file, 7 samples (events 7)"
     assert lines[1].startswith(f"data: {LABEL}: voxels ")
     assert lines[2].startswith(f"data: {IMAGE}: voxels ")
     assert "stored chunk mean bytes" in lines[2]
@@ -189,7 +189,7 @@ def test_a_dry_run_looks_into_the_file(
     monkeypatch.chdir(tmp_path)
     assert cli.main([*OPTIONS, "dataset.path=input.h5", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "data: input.h5 (existing): 1 file, 7 samples (events 7)" in out
+    assert "data: existing data in input.h5: 1 file, 7 samples (events 7)" in out
     assert f"data: {IMAGE}: voxels " in out
     assert [entry.name for entry in tmp_path.iterdir()] == ["input.h5"]
 
@@ -197,6 +197,6 @@ def test_a_dry_run_looks_into_the_file(
 def test_of_several_files_the_first_one_is_described() -> None:
     details = {"files": 3, "samples": 30, "events": 10, "data": {"chunks": (1, 4), "compression": None}}
     assert list(data_lines("/data", details)) == [
-        "data: /data (existing): 3 files, 30 samples",
+        "data: existing data in /data: 3 files, 30 samples",
         "data: first file, data: chunks (1, 4)",
     ]

@@ -87,7 +87,7 @@ def test_scattered_records_are_read_together_or_one_by_one(tmp_path: Path, io: s
         aggregator, other = sorted(posix["rank_bytes"].values(), reverse=True)
         assert other <= 2 * 4096 < RECORDS * RECORD < aggregator
     spans = {"collective": "read_at_all", "independent": "read_at"}[io]
-    asked = f"{io}: {ranks} rank{'s' * (ranks > 1)} requested 128 KiB in {figures['calls']} calls; MPI-IO read"
+    asked = f"{io}: {ranks} rank{'s' * (ranks > 1)} requested 128 KiB in {figures['calls']} MPI-IO calls; MPI-IO read"
     assert f"MPI-IO {asked}" in " ".join(done.stdout.split())  # wherever lines are wrapped
     assert spans_named(run, spans) == figures["calls"]
 

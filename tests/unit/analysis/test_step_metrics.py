@@ -403,7 +403,7 @@ def test_damaged_values_and_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"steps\.csv is damaged"):
         read_steps(tmp_path / "steps.csv")
     journal_of(tmp_path / "other.csv").write_bytes(b"garbage that is long enough")
-    with pytest.raises(DataError, match=r"other\.csv\.journal is damaged: it is not a journal"):
+    with pytest.raises(DataError, match=r"other\.csv\.journal is damaged: the file is not a journal"):
         read_steps(tmp_path / "other.csv")
 
 
@@ -417,7 +417,7 @@ def test_a_full_device_is_named_and_steps_are_kept(tmp_path: Path, capsys: pytes
         )  # fmt: skip
         log.flush()
     said = capsys.readouterr().err
-    assert re.search(r"steps\.csv: No space left .*the run goes on", said)
+    assert re.search(r"steps\.csv: No space left .*the run continues", said)
     assert len(said.splitlines()) == 1
     log.close()
     assert read_steps(tmp_path / "steps.csv")[0]["step"].tolist() == [1, 2]

@@ -159,5 +159,5 @@ def test_rank_0_may_open_a_connection_to_each_rank(monkeypatch: pytest.MonkeyPat
     assert limits[0] == 1024
     rendezvous._allow_open(8192)
     assert limits[0] >= 8192
-    with pytest.raises(OSError, match="200000 ranks need 200256 open files, and 100000 are allowed"):
+    with pytest.raises(OSError, match="rank 0 needs 200256 open files for 200000 ranks, and the hard limit is 100000"):
         rendezvous._allow_open(200_000)
