@@ -198,5 +198,5 @@ def test_of_several_files_the_first_one_is_described() -> None:
     details = {"files": 3, "samples": 30, "events": 10, "data": {"chunks": (1, 4), "compression": None}}
     assert list(data_lines("/data", details)) == [
         "data: existing data in /data: 3 files, 30 samples",
-        "data: first file, data: chunks (1, 4)",
+        "data: in the first file: data: chunks (1, 4)",
     ]
