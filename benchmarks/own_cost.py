@@ -32,7 +32,14 @@ VERBS: dict[str, list[str]] = {
     "explain": ["explain", "loader.num_workers"],
     "show": ["show", "recipe=cosmic_tagger"],
     "--dry-run": ["recipe=minimal", "--dry-run"],
-    "generate": ["generate", "recipe=minimal", "dataset=npz", "dataset.root=data", "generate.overwrite=true"],
+    "generate": [
+        "generate",
+        "recipe=minimal",
+        "dataset=npz",
+        "dataset.samples_per_file=8",
+        "dataset.root=data",
+        "generate.overwrite=true",
+    ],
 }
 
 

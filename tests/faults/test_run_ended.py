@@ -27,7 +27,10 @@ from dlio_torch.supervision.signals import deferred
 from dlio_torch.train.steps import TRAIN, journal_of, read_steps
 
 # 2,000 steps of 20 ms: no test waits for the end.
-LONG = ("recipe=minimal", "scale=paper", "train.epochs=250", "train.warmup_steps=0", "compute.step_s=20ms")
+LONG = (
+    *("recipe=minimal", "scale=paper", "dataset.samples_per_file=8", "train.epochs=250", "train.warmup_steps=0"),
+    "compute.step_s=20ms",
+)
 
 # A shell that starts the tests in the background makes them, and their children, deaf to Ctrl-C.
 PROGRAM = """

@@ -16,7 +16,8 @@ from dlio_torch.run_directory.run_dir import RunDir
 
 PROGRAM = SUPPORT / "trouble.py"
 OPTIONS = (
-    *("recipe=minimal", "scale=paper", "dataset.num_files=4", "dataset.fields.0.shape=[8,8]", "compute.step_s=2ms"),
+    *("recipe=minimal", "scale=paper", "dataset.num_files=4", "dataset.samples_per_file=8", "train.epochs=2"),
+    *("dataset.fields.0.shape=[8,8]", "compute.step_s=2ms"),
     *("train.allreduce_bytes=1KiB", "output.dir=run", "output.progress=false"),
 )
 

@@ -26,7 +26,10 @@ from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import WARMUP, read_steps
 
 KINDS = [pytest.param("torch"), pytest.param("horovod", marks=pytest.mark.horovod)]
-OPTIONS = ("recipe=minimal", "scale=paper", "dataset.fields.0.shape=[8,8]", "compute.step_s=2ms", "output.dir=run")
+OPTIONS = (
+    *("recipe=minimal", "scale=paper", "dataset.samples_per_file=8", "dataset.fields.0.shape=[8,8]", "train.epochs=2"),
+    *("compute.step_s=2ms", "output.dir=run"),
+)
 
 # Rank 1 gets arguments of its own, as a user has it whose nodes hold different files.
 PROGRAM = """

@@ -16,7 +16,7 @@ from dlio_torch.iotrace.events.recording import Recording
 
 RUN = (
     "recipe=minimal", "scale=paper", "checkpoint=none", "output.progress=false", "train.epochs=1",
-    "train.warmup_steps=0", "compute.step_s=1ms",
+    "dataset.samples_per_file=8", "train.warmup_steps=0", "compute.step_s=1ms",
 )  # fmt: skip
 
 

@@ -299,7 +299,7 @@ def test_nothing_is_left_of_a_study_without_points(capsys: pytest.CaptureFixture
         (["explain", "loader", "train"], ["explain loader train (command line)", "one key"]),
         (["recipe=minimal", "dataset.format=hdf"], ["dataset.format=hdf (command line)", "did you mean hdf5?"]),
         (["recipe=minimal", "loader.num_worker=4"], ["loader.num_worker=4 (command line)", "loader.num_workers?"]),
-        (["recipe=minimal", "train.batch_size=33"], ["batch_size=33 (command line)", "samples_per_file=8 (recipes/"]),
+        (["recipe=minimal", "train.batch_size=513"], ["batch_size=513 (command line)", "samples_per_file=128 (rec"]),
         (["recipe=minimal", "train.batch_size=-1"], ["train.batch_size=-1 (command line)", "at least 1"]),
         (["recipe=minimal", "loader.timeout_s=5 minuts"], ["loader.timeout_s=5 minuts (command line)", "min"]),
         (["recipe=minmal"], ["recipe=minmal (command line)", "did you mean minimal?"]),
@@ -318,7 +318,7 @@ def test_a_mistake_gives_one_line_and_exit_code_2(
 
 
 def test_generate_does_not_ask_for_a_fitting_batch(calls: list[Any]) -> None:
-    assert cli.main(["generate", "recipe=minimal", "train.batch_size=33"]) == 0
+    assert cli.main(["generate", "recipe=minimal", "train.batch_size=513"]) == 0
 
 
 # --- failures ------------------------------------------------------------------------------------
@@ -386,9 +386,9 @@ def test_the_number_of_ranks_reaches_the_checks(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "0")
-    assert cli.main(["recipe=minimal", "train.batch_size=9"]) == 2
-    assert "4 ranks, which has 8" in said(capsys)
-    assert cli.main(["recipe=minimal", "train.batch_size=9", "dist.backend=single"]) == 0
+    assert cli.main(["recipe=minimal", "train.batch_size=129"]) == 2
+    assert "4 ranks, which has 128" in said(capsys)
+    assert cli.main(["recipe=minimal", "train.batch_size=129", "dist.backend=single"]) == 0
 
 
 # --- as a process --------------------------------------------------------------------------------

@@ -114,11 +114,11 @@ def test_one_rank_of_many_starts_alone(tmp_path: Path) -> None:
     words = [*arguments("minimal", tmp_path / "data"), f"output.root={tmp_path}"]
     for rank in (0, 7):
         found = start(time.perf_counter_ns(), rank, 8, tmp_path / "sent", words)
-        assert (found["samples"], found["files"], found["share"]) == (32, 4, 4)
+        assert (found["samples"], found["files"], found["share"]) == (512, 4, 64)
         assert found["batch_bytes"] > 0
         assert 0 < found["index_bytes"] <= found["index_peak_bytes"] < 100_000
         assert 0 < found["received_bytes"] < 10_000
-    refused = start(time.perf_counter_ns(), 0, 9, tmp_path / "sent", words)
+    refused = start(time.perf_counter_ns(), 0, 129, tmp_path / "sent", words)
     assert "train.batch_size=4" in refused["error"]
 
 

@@ -96,7 +96,8 @@ def test_a_file_of_another_seed_or_layout_is_found(tmp_path: Path) -> None:
 # --- every way of reading -------------------------------------------------------------------------
 
 SMALL = (
-    *("recipe=minimal", "scale=paper", "dataset.num_files=2", "dataset.fields.0.shape=[8,8]", "train.epochs=2"),
+    *("recipe=minimal", "scale=paper", "dataset.num_files=2", "dataset.samples_per_file=8", "train.epochs=2"),
+    "dataset.fields.0.shape=[8,8]",
     *("compute.step_s=0.1ms", "output.dir=run", "output.progress=false", "loader.timeout_s=60"),
 )
 STREAM = ("access=stream", "access.order=sequential")

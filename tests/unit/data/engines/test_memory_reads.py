@@ -54,7 +54,7 @@ def test_a_run_with_workers_reads_what_was_generated(tmp_path: Path) -> None:
 def run(folder: Path, replay: str) -> dict[str, Any]:
     arguments = [
         "recipe=minimal",
-        "train.epochs=1",
+        "dataset.samples_per_file=8",
         "dataset.fields=[{name: data, shape: [128, 128]}]",
         "loader.num_workers=1",
         "compute.step_s=1ms",
