@@ -109,7 +109,7 @@ class Command:
 
     @property
     def detail(self) -> Detail:
-        """What a run prints, by ``--json``, ``--quiet`` and ``--verbose``."""
+        """Amount of output, by ``--json``, ``--quiet`` and ``--verbose``."""
         if "--json" in self.flags:
             return "json"
         return "quiet" if "--quiet" in self.flags else "verbose" if "--verbose" in self.flags else "normal"
@@ -167,7 +167,10 @@ def parse(argv: Sequence[str]) -> Command:
     if {"--json", "--dry-run"} <= flags and verb in ("run", "train"):
         raise ConfigError("--json (command line): a plan is not printed as JSON", hint="leave out --json or --dry-run")
     if cut < len(argv) and verb != "trace":
-        raise ConfigError(f"-- (command line): {verb} takes no program", hint="use it with trace")
+        raise ConfigError(
+            f"-- (command line): only the verb trace runs a program, and the verb is {verb}",
+            hint="write trace -- PROGRAM",
+        )
     settings = tuple(a for a in rest if _is_setting(a, verb))
     words = tuple(a for a in rest if not _is_setting(a, verb))
     if verb == "explain" and len(words) > 1:

@@ -40,7 +40,7 @@ RESOLVED = "resolved"
 """Key that marks a ``config.yaml`` written by a run: the configuration is complete, its scale already applied."""
 
 Detail = Literal["quiet", "normal", "verbose", "json"]
-"""What a run prints: no progress and no notes, the key figures, all tables, or the summary as JSON on stdout."""
+"""Output of a run: no progress and no notes, the key figures, all tables, or the summary as JSON on stdout."""
 
 _META = ("defaults", SCALES, ACCELERATORS, RESOLVED)
 

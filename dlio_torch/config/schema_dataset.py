@@ -46,7 +46,7 @@ class OnceConfig:
         "train", "with an empty name: the split whose first file is opened, training or evaluation"
     )
     rows: int = opt(1, "rows of each array of the file", minimum=1)
-    fields: list[FieldConfig] = opt([], "arrays of the file, read one after another")
+    fields: list[FieldConfig] = opt([], "arrays in this file, read completely and in this order")
     columns: list[int] = opt(
         [],
         "indices along the second axis, read one column per call (format hdf5 only); empty: each array is "

@@ -53,7 +53,7 @@ class AccessConfig:
     )
     interleave_prefetch: int = opt(
         0,
-        "with interleave_buffer: number of next files whose reader threads start before the stream needs the files",
+        "with interleave_buffer: number of upcoming files that threads read in advance; 0: none",
         minimum=0,
         maximum=MOST_THREADS,
     )

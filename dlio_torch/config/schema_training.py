@@ -128,7 +128,10 @@ class CheckpointConfig:
     after_last: bool = opt(False, "save a checkpoint after the last step, unless that step was already saved")
     files: list[CheckpointFileConfig] = opt([], "with kind=files: the files of a checkpoint, in the order of writing")
     state_bytes: int = opt(
-        0, "with kind=torch: size of the state; with kind=tensorflow: size of the variables", unit="B", minimum=0
+        0,
+        "size of one checkpoint; kind=torch: of model and optimizer state; kind=tensorflow: of the variables",
+        unit="B",
+        minimum=0,
     )
     tensorflow: TensorFlowConfig = opt(TensorFlowConfig, "with kind=tensorflow: the files of a checkpoint")
     ranks: Literal["first", "all"] = opt("first", "ranks that save: the first only, or all")

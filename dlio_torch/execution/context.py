@@ -55,7 +55,7 @@ class RunContext:
 
     @property
     def detail(self) -> Detail:
-        """What the run prints."""
+        """Amount of output of the run."""
         return self.composed.detail
 
     def note(self, text: str) -> None:

@@ -122,7 +122,7 @@ def test_compare_says_what_differs_and_keeps_the_limits(folder: Path, capsys: py
         (["trace", "--limit", "much", "--", "true"], 2, "--limit 4GiB"),
         (["trace", "--limit", "4KiB", "--", "true"], 2, "64KiB or more"),
         (["trace", "--", "no-such-program"], 3, "cannot be started"),
-        (["show", "recipe=minimal", "--", "true"], 2, "use it with trace"),
+        (["show", "recipe=minimal", "--", "true"], 2, "only the verb trace runs a program"),
         (["report", "a", "b"], 2, "exactly one path is needed"),
         (["report"], 3, "no run below output.root=runs"),
         (["report", "nothing"], 3, "does not exist"),

@@ -212,9 +212,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("more", "code", "says"),
     [
         ([], 2, "at the end of train.epochs=3"),
-        (["train.epochs=4", "seed=2"], 2, "the data set of that run"),
-        (["train.epochs=4", "access=sequential"], 2, "the order of that run"),
-        (["train.epochs=4", "train.batch_size=2"], 2, "the order of that run"),
+        (["train.epochs=4", "seed=2"], 2, "the data set of the run to resume"),
+        (["train.epochs=4", "access=sequential"], 2, "the order of the run to resume"),
+        (["train.epochs=4", "train.batch_size=2"], 2, "the order of the run to resume"),
         (["train.epochs=4", "loader=workers", "loader.in_order=false"], 2, "loader.in_order=false"),
         (["train.epochs=4", "loader.replay=batches"], 2, "loader.replay=batches"),
         (["train.resume=nowhere"], 3, "train.resume=nowhere: "),

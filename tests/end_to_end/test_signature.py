@@ -27,6 +27,7 @@ from dlio_torch.run_directory.run_dir import RunDir
 EVENTS, STEPS = 48, 24
 ARGUMENTS = (
     "recipe=cosmic_tagger",
+    "cache=as_is",
     "scale=tiny",
     f"scale.max_samples={EVENTS}",
     f"scale.max_steps={STEPS}",

@@ -79,6 +79,6 @@ def test_a_shipped_study_runs_and_its_page_says_what_was_published(
     assert "prefetching 70 % improves the I/O time by 4.42x" in page
     assert "2 published statements checked: 2 cannot be told." in page
     assert "wait for data (step.fetch_s.mean) = mean time of next()" in page
-    assert "From 0 % to 70 % it gets" in page
+    assert "From 0 % to 70 % the figure gets" in page
     assert "(wait for data)" in page
     assert "A buffer between a reader and a trainer hides" in page

@@ -194,7 +194,7 @@ def allreduce(evidence: Evidence) -> Iterator[Finding]:
 
 
 def evaluation(evidence: Evidence) -> Iterator[Finding]:
-    """Rule on evaluation that takes much of the time; evaluation is in no other share."""
+    """Rule for runs that spend much of their time on evaluation, which the shares of a training step leave out."""
     spent, trained = evidence.number("eval.elapsed_s"), evidence.number("train.elapsed_s")
     train = evidence.config.train
     if not spent or not trained or spent / (spent + trained) < 2 * COSTLY:

@@ -85,16 +85,16 @@ def _ends_bp5(index: bytes, metadata: BinaryIO) -> dict[str, int]:
         kind, size = struct.unpack_from("<BQ", index, place)
         place += 9
         if place + size > len(index):
-            raise ValueError("part of a record")
+            raise ValueError("the last record is incomplete")
         numbers = struct.unpack_from(f"<{size // 8}Q", index, place)
         if kind == ord("w"):
             writers = numbers[0]
             if size != 8 * (_NUMBERS + writers):
-                raise ValueError("a record of other writers")
+                raise ValueError("the length of a record does not fit its number of writers")
         elif kind == ord("s"):
             # A place for each writer, and for each of its flushes one with a length.
             if len(numbers) < _NUMBERS or size != 8 * (_NUMBERS + writers * (1 + 2 * numbers[2])):
-                raise ValueError("a step of other writers")
+                raise ValueError("the length of a step's record does not fit its number of writers")
             end = sum(step[:2])
             if numbers[0] != end or numbers[1] < 8 or (step and numbers[_NUMBERS:] < step[_NUMBERS:]):
                 raise ValueError("steps that do not follow each other")

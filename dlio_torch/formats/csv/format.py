@@ -65,9 +65,9 @@ class CsvFormat(FieldFormat):
         low, high = _WIDTHS
         if not low <= self.options.value_chars <= high:
             raise ConfigError(
-                f"dataset.csv.value_chars={self.options.value_chars} is outside of the supported widths of a decimal "
-                "number",
-                hint=f"set a value from {low} (as in '0.5') to {high} (15 digits)",
+                f"dataset.csv.value_chars={self.options.value_chars}: a decimal number cannot be written in so many "
+                "characters",
+                hint=f"set {low} characters (as in '0.5') to {high} (15 digits, point and sign)",
             )
 
     def layout_options(self) -> dict[str, Any]:

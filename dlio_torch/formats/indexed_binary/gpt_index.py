@@ -51,7 +51,7 @@ class GptIndex:
 
 
 def build_gpt_index(lengths: npt.NDArray[np.integer[Any]], sample: int, seed: int) -> GptIndex:
-    """Builds the indices of one epoch.
+    """Builds the document, sample and shuffle index of one epoch.
 
     Args:
         lengths: tokens of each document.

@@ -1,4 +1,4 @@
-"""Distributions of voxels whose chunks compress to published sizes, and the fit of their parameters.
+"""Random voxels for generated events, fitted so that compressed chunks have the published distribution of sizes.
 
 A chunk of a label producer is the larger the more often the label changes from voxel to voxel, one of a
 charge producer the more often a charge is new.  That probability is the producer's knob.  One value

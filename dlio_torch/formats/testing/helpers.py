@@ -23,7 +23,7 @@ def write(fmt: Format, path: Path, first_sample: int, num_samples: int, threads:
 
 
 def read(fmt: Format, reader: Reader, rows: Iterable[int], indices: Sequence[int] | None = None) -> Batch:
-    """Reads samples of a file into a batch, one call per sample; ``indices`` are their numbers in the batch."""
+    """Reads the samples ``rows`` of a file into a batch, one call each; ``indices``: their numbers in the data set."""
     rows = list(rows)
     buffer = BatchBuffer(fmt.specs(), rows if indices is None else indices)
     for position, row in enumerate(rows):

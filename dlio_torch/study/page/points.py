@@ -231,7 +231,7 @@ class StudyView:
         return noise(self.scores.values())
 
     def is_default(self, axis: Axis, value: str) -> bool:
-        """Whether ``value`` is the value of the option without the study."""
+        """Whether ``value`` is what the configuration sets for the option before the study changes it."""
         return axis.default is not None and canonical(axis.default) == canonical(value)
 
     def label(self, settings: Mapping[str, str]) -> str:

@@ -77,7 +77,7 @@ def _rungs(effects: Sequence[Effect]) -> Table:
 
 
 def _figure(effects: Sequence[Effect], name: str) -> str:
-    """Bars of the time of a step, with the range of the repeats and the gain over the first rung."""
+    """Draws a bar of the training step time for each rung, with the range of the repeats and the gain."""
     known = [effect.step for effect in effects if effect.step is not None]
     factor, unit = time_unit(max(item.high for item in known))
     tips: dict[str, str] = {}

@@ -73,11 +73,11 @@ def test_the_same_as_data() -> None:
 def test_show_gives_notes_values_and_sources() -> None:
     made = compose(["recipe=minimal"], environ={})
     text = explanation.show(made)
-    assert text.startswith("# compute.step_s 0.05 -> 0.005 (scale=laptop)\n")
-    assert "  step_s: 0.005                                  # scale laptop (published 0.05)\n" in text
+    assert text.startswith("# compute.step_s 0.05 -> 0.01 (scale=laptop)\n")
+    assert "  step_s: 0.01                                   # scale laptop (published 0.05)\n" in text
     assert "  num_files: 4                                   # recipes/minimal.yaml:20\n" in text
     data = json.loads(json.dumps(explanation.show_data(made)))
-    assert data["config"]["compute"]["step_s"] == 0.005
+    assert data["config"]["compute"]["step_s"] == 0.01
     assert data["sources"]["compute.step_s"] == "scale laptop (published 0.05)"
     assert data["notes"] == made.notes
 

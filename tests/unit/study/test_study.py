@@ -252,16 +252,16 @@ def test_a_mistake_in_a_study_file_is_not_blamed_on_the_command_line(tmp_path: P
 def test_what_the_scale_changed_is_said() -> None:
     found = resolve(study("recipe=minimal", "loader.num_workers=0,1"))[0]
     assert scale_lines(found) == (
-        "compute.step_s 0.05 -> 0.005 (scale=laptop)",
-        "compute is scaled by 0.1 and reading is not: waits for data are a larger share of the time here than "
+        "compute.step_s 0.05 -> 0.01 (scale=laptop)",
+        "compute is scaled by 0.2 and reading is not: waits for data are a larger share of the time here than "
         "in the full-size experiment",
     )
     some = resolve(study("recipe=minimal", "scale=laptop,paper"))[0]
-    assert scale_lines(some)[0] == "compute.step_s 0.05 -> 0.005 (scale=laptop), 1 of 2 points"
+    assert scale_lines(some)[0] == "compute.step_s 0.05 -> 0.01 (scale=laptop), 1 of 2 points"
     assert scale_lines(resolve(study("recipe=minimal", "scale=paper"))[0]) == ()
     asked = replace(study("recipe=minimal"), scaled=scale_lines(found))
     lines = list(estimate(asked, [one.point for one in found], StudyNeeds((), 0.0, {})))
-    assert lines[1] == "scale: compute.step_s 0.05 -> 0.005 (scale=laptop)"
+    assert lines[1] == "scale: compute.step_s 0.05 -> 0.01 (scale=laptop)"
 
 
 def test_the_help_says_what_is_done_without_a_key() -> None:

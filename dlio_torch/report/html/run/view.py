@@ -56,7 +56,7 @@ class View:
 
     @property
     def get_run(self) -> str:
-        """Sentence on how to record data that only runs contain."""
+        """Hint on a page about a recording of another program: how to get data that only a run of dlio_torch has."""
         return (
             ('This run did not record these data; see the section "Missing data" for the reason.')
             if self.recording.kind == "run"
@@ -148,7 +148,7 @@ class View:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """Begin and end of the time axes, ns: all events, or a run from shortly before its first training span."""
+        """Start and end of the time axes (ns): of all events; of a run from shortly before its first training span."""
         frame = self.recording.events.frame
         if not len(frame):
             return 0, 0

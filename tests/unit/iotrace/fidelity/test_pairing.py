@@ -39,9 +39,9 @@ def pairs(a: SideFiles, b: SideFiles, found: Pairing) -> dict[str, str]:
             ["/a/img_10.npz", "/a/img_9.npz"],
             ["/b/img_0002.npz", "/b/img_0001.npz", "/b/img_0003.npz"],
             {"/a/img_9.npz": "/b/img_0001.npz", "/a/img_10.npz": "/b/img_0002.npz"},
-            "2 by name but numbers",
+            "2 by name without numbers",
         ),
-        (["/a/tmp3x37c0i3"], ["/b/tmp5avhrxc1"], {"/a/tmp3x37c0i3": "/b/tmp5avhrxc1"}, "1 by name but numbers"),
+        (["/a/tmp3x37c0i3"], ["/b/tmp5avhrxc1"], {"/a/tmp3x37c0i3": "/b/tmp5avhrxc1"}, "1 by name without numbers"),
         # By bytes within one suffix.
         (
             ["/a/cosmic_train.h5", "/a/cosmic_test.h5", "/a/notes.txt"],

@@ -323,5 +323,5 @@ def test_workers_take_no_datapipe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["loader.prefetch_bytes=1MiB", "loader.transfer_size=4KiB"])
 def test_its_options_are_its_own(option: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only loader.engine=decoupled has this option"):
+    with pytest.raises(ConfigError, match=r"only loader\.engine=decoupled has this option"):
         compose(["recipe=minimal", option], cwd=tmp_path)
