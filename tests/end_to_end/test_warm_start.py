@@ -172,7 +172,7 @@ def test_the_time_limit_ends_a_trial(warm: WarmStart, home: Path) -> None:
     assert run(warm, home, "before") is not None  # the server is ready
     ended = run(warm, home, "limited", *LONG, timeout_s=5)
     assert ended is not None
-    assert (ended.exit_code, ended.error) == (TIMED_OUT, "took longer than 5 s")
+    assert (ended.exit_code, ended.error) == (TIMED_OUT, "the run took longer than its time limit, 5 s")
     record = json.loads((home / "limited" / "state.json").read_text())
     assert record["line"] == "interrupted"
     assert not psutil.pid_exists(record["pid"])

@@ -95,7 +95,7 @@ def test_a_library_that_tries_a_file_out_without_room(server: FaultServer, tmp_p
             ["loader.num_workers=1"],
             ("read", "/train_", errno.EIO, 8),
             3,
-            r"\.h5 cannot be read: Input/output error; look",
+            r"\.h5 cannot be read: Input/output error; ",
         ),
         (
             ["loader=decoupled", "dataset=npy"],
@@ -260,7 +260,7 @@ def test_a_read_of_the_process_itself_that_never_returns(
 ) -> None:
     """h5py holds the interpreter lock meanwhile: no thread of Python can say or end anything."""
     (ended,) = server.run(tmp_path, *BASE, *options, *SOON, faults=HANG)
-    check(ended, 1, r"reads .*/never.fifo \(asleep.*; look at the file system, or raise loader.timeout_s")
+    check(ended, 1, r"reads .*/never.fifo \(asleep.*; check the file system, or raise loader.timeout_s")
     state = run_state.read(tmp_path / "run/state.json")
     assert state is not None
     assert (state.state, state.exit_code) == ("failed", 1)

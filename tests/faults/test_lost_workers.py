@@ -65,7 +65,7 @@ def test_the_kernel_kills_a_worker_for_its_memory(server: FaultServer, group: Pa
     # What is foreseen is refused: here the memory goes to what no plan knows of.
     unforeseen = "from dlio_torch.preflight import feasibility; feasibility.memory_in_all = lambda: 1 << 40"
     (ended,) = server.run(tmp_path, *BASE, *SAMPLES_OF_100_MIB, *WORKERS, patch=[enter, unforeseen])
-    killer = r"the kernel's out-of-memory killer has killed \d process\(es\) of this control group meanwhile"
+    killer = r"the kernel's out-of-memory killer has killed \d process\(es\) of this control group during the run"
     check(
         ended,
         1,
@@ -96,7 +96,9 @@ def test_a_batch_that_shared_memory_has_no_room_for(engine: str, server: FaultSe
     options = (f"loader.engine={engine}", "dataset.fields.0.shape=[512,512]", *WORKERS)
     (ended,) = server.run(tmp_path, *BASE, *options, mounts=[small])
     line = r"a batch of a loader worker \(pid \d+\) could not be transferred through /dev/shm: No space left on device"
-    check(ended, 3, f"{line}; free space, or raise the size of /dev/shm, or lower loader.num_workers")
+    check(
+        ended, 3, f"{line}; free space on the file system, or raise the size of /dev/shm, or lower loader.num_workers"
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,4 +222,4 @@ def test_a_library_that_crashes_leaves_the_names_of_what_it_read(
     assert len(said) == len(lines), ended.err
     for line, pattern in zip(said, lines, strict=True):
         assert re.match("dlio_torch: " + pattern.format(r"/.*/train_\d+\.h5"), line), ended.err
-    assert said[0].endswith("; perhaps one of them is damaged; see its stack with DLIO_TORCH_DEBUG=1")
+    assert said[0].endswith("; perhaps one of them is damaged; set DLIO_TORCH_DEBUG=1 to print the stack")

@@ -91,7 +91,11 @@ def ctrl_c(process: subprocess.Popen[str]) -> None:
 
 def own_lines(text: str) -> list[str]:
     """Lines of a message, without what is said of the data and the progress."""
-    return [line for line in text.splitlines() if not line.startswith(("data:", "scale:", "training:", "generating:"))]
+    return [
+        line
+        for line in text.splitlines()
+        if not line.startswith(("data:", "scale:", "cache:", "training:", "generating:"))
+    ]
 
 
 def test_a_run_that_is_killed_leaves_what_it_had(tmp_path: Path) -> None:

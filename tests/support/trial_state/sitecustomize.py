@@ -47,6 +47,7 @@ def state() -> dict[str, Any]:
     import numpy as np
     import torch
 
+    gc.collect()  # objects in cycles hold files until then
     umask = os.umask(0)
     os.umask(umask)
     files = {name: os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if name in "012"}

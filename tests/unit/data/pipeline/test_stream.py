@@ -567,7 +567,7 @@ REFUSED = [
     ({**STREAM, "unit": "file", "shuffle_pool": 9}, {}, ["access.shuffle_pool=9 with access.unit=file"]),
     ({**LANES, "partition": "files"}, {}, ["access.partition=files with access.pattern=lanes"]),
     ({**LANES, "repeat": True}, {}, ["access.repeat=true with access.pattern=lanes"]),
-    (LANES, {}, ["train.steps=0 with access.pattern=lanes", "set train.steps=100"]),
+    (LANES, {}, ["train.steps=0 with access.pattern=lanes", "set a number of steps, for example train.steps=100"]),
 ]
 
 
