@@ -19,6 +19,8 @@ def bar_figure(
     name: str,
     description: str,
     texts: Mapping[str, Sequence[str]] | None = None,
+    ends: Sequence[str] = (),
+    explained: Sequence[str] | None = None,
 ) -> str:
     """Draws one bar per label, stacked from its parts.
 
@@ -30,6 +32,8 @@ def bar_figure(
         name: unique on the page.
         description: for readers without the image.
         texts: what appears under the pointer, like ``parts``.
+        ends: text at the end of each bar; empty: none.
+        explained: parts in the legend; None: all.
     """
     places = np.arange(len(labels))
     base = np.zeros(len(labels))
@@ -44,13 +48,15 @@ def bar_figure(
                     tips[f"part-{number}-{place}"] = f"{labels[place]}, {part}: {texts[part][place]}"
                     bar.set_gid(f"part-{number}-{place}")
             base = base + lengths
+        for place, end, text in zip(places, base, ends, strict=False):
+            axes.text(float(end) + 0.008 * longest, place, text, va="center", fontsize=9.5, color=BLACK)
         axes.set_yticks(places, list(labels))
         axes.tick_params(axis="y", length=0, labelcolor=BLACK)
         axes.set_ylim(len(labels) - 0.5, -0.5)
-        axes.set_xlim(0, longest * 1.02)
+        axes.set_xlim(0, longest * (1.1 if ends else 1.02))
         axes.set_xlabel(axis)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
         if len(parts) > 1:
-            legend(figure, [(part, colours[part]) for part in parts])
+            legend(figure, [(part, colours[part]) for part in parts if explained is None or part in explained])
         return to_svg(figure, name, description, tips)

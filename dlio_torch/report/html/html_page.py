@@ -132,6 +132,7 @@ def sections(view: View) -> list[Section]:
     from dlio_torch.report.html.run import (
         section_advice,
         section_cache,
+        section_calls,
         section_contents,
         section_files,
         section_io,
@@ -149,6 +150,7 @@ def sections(view: View) -> list[Section]:
         section_steps.breakdown_section(view),
         section_stalls.stall_section(view),
         section_overlap.overlap_section(view),
+        section_calls.call_section(view),
         section_io.size_section(view),
         section_io.rate_section(view),
         section_io.access_section(view),

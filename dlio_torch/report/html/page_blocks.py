@@ -80,6 +80,22 @@ class Tiles:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """A short list of recommended changes.
+
+    Args:
+        title: its heading.
+        items: the change (``key=value``), the predicted gain and the reason of each.
+        note: where all of them are, or why there is none.
+    """
+
+    title: str
+    items: Sequence[tuple[str, str, str]]
+    note: str = ""
+    kind: Literal["changes"] = "changes"
+
+
+@dataclass(frozen=True)
 class Text:
     """A paragraph of one or two sentences."""
 
@@ -122,7 +138,7 @@ class Folded:
     kind: Literal["folded"] = "folded"
 
 
-Block = Figure | Table | Facts | Tiles | Text | Listing | Absent | Notes | Folded
+Block = Figure | Table | Facts | Tiles | Changes | Text | Listing | Absent | Notes | Folded
 
 
 @dataclass(frozen=True)

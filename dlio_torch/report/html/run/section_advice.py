@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.report.advice_text import needed
-from dlio_torch.report.html.page_blocks import Absent, Block, Folded, Notes, Section, Table, Text
+from dlio_torch.report.html.page_blocks import Absent, Block, Changes, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
 from dlio_torch.units import percent
 
 _TITLE = "Advice"
+CHANGES = "What to change"
+"""Heading of the recommended changes on the first screen."""
+_MOST_CHANGES = 3
+_NOT_PREDICTED = "not predicted"
 _MODEL = (
     "Predictions replay the measured times of all batches and steps through a model of the loader: of n producers, "
     "producer k mod n produces batch k as soon as the producer is free and the batch is requested. One end of a "
@@ -26,7 +30,8 @@ def advice_section(view: View) -> Section:
     if advice is None:
         return Section("advice", _TITLE, [Absent(f"There is no advice for this recording. {view.get_run}")])
     blocks: list[Block] = [Text(advice["conclusion"])]
-    items = advice["items"]
+    items = [item for item in advice["items"] if item["key"] is not None]
+    noticed = [item for item in advice["items"] if item["key"] is None]
     if items:
         rows = [[_setting(item), _outlook(item), item["confidence"], f"{item['text']}{needed(item)}"] for item in items]
         columns = ("<change", "share of the time saved", "<confidence", "<why")
@@ -42,11 +47,39 @@ def advice_section(view: View) -> Section:
         )
         blocks.append(Table("Recommended changes, largest gain first", columns, rows, note.strip()))
         blocks += [_evidence(item) for item in items]
+    if noticed:
+        rows = [[_setting(item), _outlook(item), item["confidence"], item["text"]] for item in noticed]
+        note = "No option of dlio_torch changes these; the share is that of the time which they take."
+        blocks.append(
+            Table("What else was noticed", ("<noticed", "share of the time", "<confidence", "<why"), rows, note)
+        )
+        blocks += [_evidence(item) for item in noticed]
     if advice["caveats"]:
         blocks.append(Notes(advice["caveats"]))
     if advice["withheld"]:
         blocks.append(Folded("Changes that were checked and are not recommended", [Notes(advice["withheld"])]))
     return Section("advice", _TITLE, blocks)
+
+
+def change_list(view: View) -> Changes | None:
+    """Builds the list of the first changes that the advice recommends; None without advice."""
+    advice = view.summary.get("advice") if view.summary is not None else None
+    if advice is None:
+        return None
+    items = [item for item in advice["items"] if item["key"] is not None]
+    shown = []
+    for item in items[:_MOST_CHANGES]:
+        settings = " ".join(f"{key}={value}" for key, value in ((item["key"], item["value"]), *item["also"]))
+        outlook = _outlook(item)
+        gain = "no gain predicted" if outlook == _NOT_PREDICTED else f"saves {outlook} of the time"
+        shown.append((settings, gain, item["text"]))
+    left = len(items) - len(shown)
+    note = f'{left} more in the section "{_TITLE}".' if left else ""
+    if not items:
+        note = f"No change of an option is recommended. {advice['conclusion']}"
+        noticed = [item["text"] for item in advice["items"]]
+        note += f" Noticed: {'; '.join(noticed)}." if noticed else ""
+    return Changes(CHANGES, shown, note)
 
 
 def _setting(item: Mapping[str, Any]) -> str:
@@ -57,7 +90,7 @@ def _outlook(item: Mapping[str, Any]) -> str:
     """Text on the share of the elapsed time that a change is predicted to save."""
     predicted = item["predicted"]
     if predicted is None or predicted["gain_high"] is None:
-        return "not predicted"
+        return _NOT_PREDICTED
     high = percent(max(0.0, predicted["gain_high"]))
     if predicted["gain_low"] is None:
         return f"at most {high}"

@@ -10,6 +10,7 @@ from dlio_torch.report.html.bar_figure import bar_figure
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Facts, Figure, Notes, Section
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import SKY, VERMILLION, size_unit
+from dlio_torch.report.stage_text import stage_words
 from dlio_torch.units import format_size, percent
 
 _MOST_EPOCHS = 24
@@ -33,6 +34,7 @@ def cache_section(view: View) -> Section:
                     ("share of the data in the page cache before the run"),
                     NOT_MEASURED if before is None else percent(before),
                 ),
+                *_staged(view.summary.get("stage")),
                 *_wanted_state(view.summary.get("cache")),
                 *_limit(view.summary.get("storage")),
             ]
@@ -91,6 +93,10 @@ def _wanted_state(cache: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         ("requested state", f"{cache['state']}{when}{direct}"),
         ("data", f"{format_size(cache['bytes'])} on {cache['file_system'] or 'an unknown file system'}{memory}"),
     ]
+
+
+def _staged(stage: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    return [] if stage is None else [("copied to node-local storage", stage_words(stage))]
 
 
 def _limit(storage: Mapping[str, Any] | None) -> list[tuple[str, str]]:

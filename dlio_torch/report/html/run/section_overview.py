@@ -1,12 +1,14 @@
-"""Builds the top of the page: the verdict, the key figures, and notes on missing data."""
+"""Builds the top of the page: the verdict, the picture, the key figures, what to change, and notes on missing data."""
 
 from __future__ import annotations
 
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Block, Notes, Section, Tiles
+from dlio_torch.report.html.run.key_figures import call_tiles, run_tiles
+from dlio_torch.report.html.run.mean_step import mean_step_figure
+from dlio_torch.report.html.run.section_advice import change_list
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
 from dlio_torch.report.run_verdict import verdict
-from dlio_torch.report.stage_text import stage_words
 from dlio_torch.train.steps import TIMED
 from dlio_torch.units import format_duration, format_rate, format_size, percent
 
@@ -103,102 +105,16 @@ def _io_sentence(view: View) -> str:
 
 
 def overview(view: View) -> Section:
-    """Builds the block of key figures and of notes on missing data."""
-    tiles = _run_tiles(view) if view.summary is not None else []
-    tiles += _io_tiles(view)
-    blocks: list[Block] = [Tiles(tiles)] if tiles else []
+    """Builds the first screen: the picture, the key figures, what to change, and notes on missing data."""
+    figure = mean_step_figure(view)
+    blocks: list[Block] = [figure] if figure is not None else []
+    tiles = run_tiles(view) if view.summary is not None else call_tiles(view)
+    blocks += [Tiles(tiles)] if tiles else []
+    changes = change_list(view)
+    blocks += [changes] if changes is not None else []
     notes = [*view.missing, *view.recording.notes]
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f'and {len(notes) - _MOST_NOTES} more notes in the section "Missing data"']
     if notes:
         blocks.append(Notes([clean(note) for note in notes]))
     return Section("overview", "", blocks)
-
-
-def _run_tiles(view: View) -> list[tuple[str, str, str]]:
-    summary = view.summary
-    assert summary is not None
-    au, train, step = summary["au"], summary["train"], summary["step"]
-    tiles = [
-        (
-            NOT_MEASURED if au["mean"] is None else percent(au["mean"]),
-            "accelerator utilisation",
-            str(au["why"])
-            if au["mean"] is None
-            else (f"requested compute time / elapsed time, compute.mode={summary['compute']['mode']}"),
-        )
-    ]
-    if train["elapsed_s"] is not None:
-        rate = format_rate(train["mib_per_s"] * 2**20)
-        tiles.append((f"{train['samples_per_s']:.4g}", "samples/s, all ranks", f"{rate} of tensors"))
-        duration, fetch = step["duration_s"], step["fetch_s"]
-        tiles.append(
-            (
-                format_duration(duration["mean"]),
-                ("mean time of a step"),
-                (f"95 % of the steps take at most {format_duration(duration['p95'])}"),
-            )
-        )
-        share = summary["shares"]["fetch"]
-        waited = f"{percent(share)} of the elapsed time" if share is not None else NOT_MEASURED
-        tiles.append((format_duration(fetch["mean"]), "mean wait for data per step", waited))
-    if summary.get("stage") is not None:
-        tiles.append(
-            (format_size(summary["stage"]["bytes"]), ("copied to node-local storage"), stage_words(summary["stage"]))
-        )
-    io = summary["io"]
-    if io["rchar_bytes"] is not None:
-        device = io["read_bytes"]
-        tiles.append(
-            (
-                format_size(io["rchar_bytes"]),
-                "bytes read in all epochs, from any file",
-                f"as the kernel counts for all ranks and workers; the device delivered {_measured(device)}",
-            )
-        )
-    return tiles
-
-
-def _measured(size: int | None) -> str:
-    return NOT_MEASURED if size is None else format_size(size)
-
-
-def _io_tiles(view: View) -> list[tuple[str, str, str]]:
-    if not len(view.calls):
-        return []
-    tiles = []
-    spent, share = view.io_time, view.io_share
-    remark = ("union of the calls' intervals over all ranks") + (
-        f", {percent(share[0])} of the {share[1]}" if share else ""
-    )
-    if spent.mean_per_rank_s is not None:
-        remark += f"; {format_duration(spent.mean_per_rank_s)} per rank on average, summed over its calls"
-    if view.recording.runtime_s is not None and view.summary is None:
-        tiles.append((format_duration(view.recording.runtime_s), "run time", "of the recorded program"))
-    tiles.append((format_duration(spent.global_s), "time in I/O calls", remark))
-    for kind, figures in view.bandwidth.items():
-        if kind == "all" or not figures.calls:
-            continue
-        rate = NOT_MEASURED if figures.bytes_per_s is None else format_rate(figures.bytes_per_s)
-        done = "read" if kind == "read" else "written"
-        if view.counted_only or view.recording.kind == "run":
-            done += " by recorded calls" + (" on data files" if view.recording.kind == "run" else "")
-        tiles.append((format_size(figures.bytes), done, f"{figures.calls:,} calls, {rate} during I/O time"))
-    for layer, moved in view.counted_only.items():
-        for size, done in zip(moved, ("read", "written"), strict=True):
-            if size:
-                tiles.append(
-                    (
-                        format_size(size),
-                        f"{done} through {layer}",
-                        ("known from counters: single calls were not recorded"),
-                    )
-                )
-    sizes = view.sizes["all"]
-    if sizes.median is not None and sizes.mean is not None:
-        tiles.append((format_size(sizes.median), "median transfer size", f"mean {format_size(round(sizes.mean))}"))
-    order = view.order["all"]
-    if order.sequential is not None and order.consecutive is not None:
-        remark = f"{percent(order.consecutive)} consecutive, per file"
-        tiles.append((percent(order.sequential), "sequential", f"{remark}, {view.placed_words}".rstrip(", ")))
-    return tiles

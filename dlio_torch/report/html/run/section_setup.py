@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dlio_torch.config.schema import ExpectConfig
-from dlio_torch.config.yamlfile import parse_document
-from dlio_torch.errors import ConfigError
 from dlio_torch.report.expect import compare
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
@@ -58,8 +56,7 @@ def expect_section(view: View) -> Section:
 
 
 def _expected(view: View) -> list[ExpectConfig]:
-    content = _yaml(view.config)
-    entries = content.get("expect") if isinstance(content, Mapping) else None
+    entries = view.options.get("expect")
     lines = []
     for entry in entries or ():
         if not isinstance(entry, Mapping) or not {"metric", "value"} <= entry.keys():
@@ -87,7 +84,7 @@ def config_section(view: View) -> Section:
             return Section("config", title, [Absent(f"No configuration was recorded. {view.get_run}")])
         rows = [[key, _value(value)] for key, value in _flat(command)]
         return Section("config", "Command", [Folded(clean(view.command_line or "Command"), [Table("", _PAIR, rows)])])
-    values = dict(_flat(_yaml(view.config)))
+    values = dict(_flat(view.options))
     blocks: list[Block] = []
     if view.sources:
         rows = [
@@ -157,14 +154,6 @@ def skipped_section(view: View) -> Section:
 def clean_lines(text: str) -> str:
     """Removes control characters other than line ends from a text of several lines."""
     return "\n".join(clean(line) for line in text.splitlines())
-
-
-def _yaml(text: str | None) -> Any:
-    """Parses the values of a configuration: text, null, lists and groups; empty if it is damaged."""
-    try:
-        return parse_document(text, "config.yaml").tree if text else {}
-    except ConfigError:
-        return {}
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -89,7 +89,8 @@ def _parts_table(summary: Any) -> Table:
     foot = ["whole step", *(format_duration(whole[name]) for name in ("mean", "median", "p95", "max")), ""]
     note = (
         "Times of the measured steps of all ranks; warm-up and evaluation steps are left out. Share: sum of the "
-        "part's times / elapsed time, mean over ranks. Parts that the run does not have are not measured."
+        "part's times / elapsed time, mean over ranks. Parts that the run does not have are not measured. Compute ran "
+        f"with compute.mode={summary['compute']['mode']}."
     )
     return Table("Time of each part of a step", ("<part", "mean", "median", "p95", "max", "share"), rows, note, foot)
 

@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from dlio_torch.analysis.cache import COLD, WARM
+from dlio_torch.config.yamlfile import parse_document
+from dlio_torch.errors import ConfigError
 from dlio_torch.iotrace.events.call_names import CLASSES, READ, WRITE, class_codes
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.figures import io_tables
@@ -191,6 +193,15 @@ class View:
     def status_spans(self) -> str:
         """Status line of figures of spans and step records: accuracy and state of the page cache."""
         return f"Exact: every recorded interval; {self.cache}."
+
+    @cached_property
+    def options(self) -> Mapping[str, Any]:
+        """Values of the resolved configuration: text, null, lists and groups; empty if it is damaged or missing."""
+        try:
+            tree = parse_document(self.config, "config.yaml").tree if self.config else {}
+        except ConfigError:
+            return {}
+        return tree if isinstance(tree, Mapping) else {}
 
     @property
     def command_line(self) -> str | None:

@@ -104,6 +104,42 @@ def test_a_finished_run(finished: Path) -> None:
     assert not [name for name in finished.iterdir() if name.name.endswith(".tmp")]
 
 
+def test_the_first_screen_answers_in_a_picture_four_figures_and_changes(broken: Callable[..., Path]) -> None:
+    directory = broken()
+    path = directory / "summary.json"
+    summary = json.loads(path.read_text())
+    item = {"text": "why so", "evidence": [], "predicted": None, "confidence": "low", "also": []}
+    changes = [item | {"rule": "more_readers", "key": f"loader.key{number}", "value": "2"} for number in range(4)]
+    summary["advice"] = {
+        "conclusion": "Steps wait.",
+        "items": [item | {"rule": "late_compute", "key": None, "value": None}, *changes],
+        "withheld": [], "caveats": [], "model": None,
+    }  # fmt: skip
+    summary["storage"] |= {"limit_bytes_per_s": 1e6, "cached": "cold"}
+    path.write_text(json.dumps(summary))
+    page = Page(report_run(directory))
+    check(page)
+    first = page.section("overview")
+    assert page.source.index('id="overview"') < page.source.index("<nav")
+    assert page.source.split("<nav", 1)[0].count('<dd class="value') == 4
+    for words in (
+        "Mean step of one rank",
+        "per step of all ranks at the measured limit",
+        "loader: production of a batch",
+    ):
+        assert words in first
+    assert "loader.key2=2 no gain predicted why so" in first
+    assert "loader.key3" not in first
+    assert "late compute" not in first
+    advice = page.section("advice")
+    assert advice.index("loader.key3=2") < advice.index("What else was noticed") < advice.index("late compute")
+
+
+def test_a_storage_limit_that_was_not_measured_is_left_out(finished: Path, tmp_path: Path) -> None:
+    text = Page(report_run(finished, tmp_path / "page.html")).section("overview")
+    assert "storage: its limit was not measured (set storage.limits=measure)" in text
+
+
 def test_the_same_input_gives_the_same_page(finished: Path, tmp_path: Path) -> None:
     first, second = (report_run(finished, tmp_path / name).read_text(encoding="utf-8") for name in "ab")
     stamp = re.compile(r"on \d{4}-\d\d-\d\d \d\d:\d\d UTC")
@@ -193,7 +229,7 @@ def test_what_only_counters_know_is_told_beside_the_calls(tmp_path: Path) -> Non
     page = Page(write_report(both, tmp_path / "page.html"))
     check(page)
     assert "by counters without recorded calls 3 MiB written through stdio" in page.text
-    assert "known from counters: single calls were not recorded" in page.section("overview")
+    assert "known from counters: single calls were not recorded" in page.section("calls")
     assert "1 file in 2 rows, one per layer and file" in page.section("files")
     assert "a further 3 MiB written through stdio, which no row includes" in page.section("ranks")
 

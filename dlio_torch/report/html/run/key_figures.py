@@ -1,0 +1,89 @@
+"""Tiles of the key figures: four for a run, four for recorded I/O calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dlio_torch.report.html.page_blocks import NOT_MEASURED
+from dlio_torch.report.html.run.view import View
+from dlio_torch.units import format_duration, format_number, format_rate, format_size, percent
+
+Tile = tuple[str, str, str]
+_OF_TIME = "of the elapsed time of the measured steps"
+
+
+def run_tiles(view: View) -> list[Tile]:
+    """Utilisation, throughput, wait for data and bytes read of a run."""
+    summary = view.summary
+    assert summary is not None
+    train, step = summary["train"], summary["step"]
+    tiles = [_utilisation(summary)]
+    if train["elapsed_s"] is None:
+        tiles += [(NOT_MEASURED, name, str(train["why"] or "")) for name in ("throughput", "wait for data per step")]
+    else:
+        rate, share = format_rate(train["mib_per_s"] * 2**20), summary["shares"]["fetch"]
+        tiles.append(
+            (f"{format_number(train['samples_per_s'])} samples/s", "throughput, all ranks", f"{rate} of tensors")
+        )
+        waited = NOT_MEASURED if share is None else f"{percent(share)} {_OF_TIME}"
+        tiles.append((format_duration(step["fetch_s"]["mean"]), "wait for data per step, mean", waited))
+    return [*tiles, _bytes_read(summary)]
+
+
+def _utilisation(summary: Mapping[str, Any]) -> Tile:
+    au, name = summary["au"], "accelerator utilisation"
+    if au["mean"] is None:
+        return NOT_MEASURED, name, str(au["why"])
+    interval = au.get("ci95")
+    sure = "too few steps for a confidence interval"
+    if interval is not None:
+        sure = f"{percent(interval[0])} to {percent(interval[1])} with 95 % confidence"
+    return percent(au["mean"]), name, f"{sure}; requested compute time, share {_OF_TIME}"
+
+
+def _bytes_read(summary: Mapping[str, Any]) -> Tile:
+    io, saved = summary["io"], summary.get("saved")
+    written = f"; checkpoints written: {format_size(saved['bytes'])}" if saved and saved["bytes"] else ""
+    if io["rchar_bytes"] is None:
+        return NOT_MEASURED, "bytes read in the epochs", f"the kernel counted no read calls of data files{written}"
+    device = [rank["from_device"] for rank in io["per_rank"]]
+    if io["device_read_share"] is None or any(size is None for size in device):
+        origin = "page cache and device cannot be told apart"
+    else:
+        cached, delivered = format_size(io["rchar_bytes"] - sum(device)), format_size(sum(device))
+        origin = f"{cached} from the page cache, {delivered} from the device"
+    return format_size(io["rchar_bytes"]), "read in all epochs, all ranks and workers", f"{origin}{written}"
+
+
+def call_tiles(view: View) -> list[Tile]:
+    """I/O time, bytes read, bytes written and order of the recorded calls of a program."""
+    if not len(view.calls):
+        return _counter_tiles(view)
+    spent, share = view.io_time, view.io_share
+    tiles = [
+        (
+            format_duration(spent.global_s),
+            "time in I/O calls",
+            f"{percent(share[0])} of the {share[1]}" if share else "",
+        )
+    ]
+    for kind, done in (("read", "read"), ("write", "written")):
+        figures = view.bandwidth[kind]
+        rate = "" if figures.bytes_per_s is None else f", {format_rate(figures.bytes_per_s)} during I/O time"
+        tiles.append((format_size(figures.bytes), f"{done} by recorded calls", f"{figures.calls:,} calls{rate}"))
+    sizes, order = view.sizes["all"], view.order["all"]
+    median = NOT_MEASURED if sizes.median is None else format_size(sizes.median)
+    remark = ""
+    if order.sequential is not None:
+        remark = f"{percent(order.sequential)} {view.placed_words or 'of the accesses'} are sequential"
+    return [*tiles, (median, "median transfer size", remark)]
+
+
+def _counter_tiles(view: View) -> list[Tile]:
+    return [
+        (format_size(size), f"{done} through {layer}", "known from counters: single calls were not recorded")
+        for layer, moved in view.counted_only.items()
+        for size, done in zip(moved, ("read", "written"), strict=True)
+        if size
+    ]
