@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -46,7 +48,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
+        if not {"style", "script"} & {*self.open}:
             self.texts.append(data)
         if "figcaption" in self.open:
             self.captions[-1] += data
@@ -67,7 +69,10 @@ class Page(HTMLParser):
 def check(page: Page) -> None:
     """What holds for every page."""
     assert len(page.of("h1")) == 1
-    assert not page.of("script")
+    assert page.of("script") == [{}]
+    [script] = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in page.source
     assert len(page.of("figure")) == len(page.captions) == len([tag for tag in page.of("svg") if tag.get("aria-label")])
     for number, caption in enumerate(page.captions, start=1):
         assert caption.startswith(f"Figure {number}. ")

@@ -23,6 +23,7 @@ import pytest
 from dlio_torch.errors import MissingPackageError
 
 HIDING = Path(__file__).with_name("hidden") / "sitecustomize.py"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 HIDDEN = "DLIO_TORCH_TEST_HIDDEN"
 """Environment variable: modules and libraries that a process does not find."""
 
@@ -55,6 +56,11 @@ def tensorflow_python() -> str | None:
 def mpiexec() -> str | None:
     """The mpiexec of the MPI that mpi4py loads here."""
     return os.environ.get("DLIO_TORCH_MPIEXEC") or shutil.which("mpiexec", path=os.path.dirname(sys.executable))
+
+
+def chromium() -> str | None:
+    """The browser that loads pages of reports."""
+    return next((path for name in CHROMIUM if (path := shutil.which(name))), None)
 
 
 def _no_fio() -> str | None:
@@ -97,7 +103,12 @@ def _refusal(check: Callable[[], object]) -> str | None:
     return None
 
 
+def _no_chromium() -> str | None:
+    return None if chromium() else "no chromium, chromium-browser or google-chrome is on PATH"
+
+
 PARTS = {
+    "chromium": Part(_no_chromium, programs=CHROMIUM),
     "fio": Part(_no_fio, programs=["fio"]),
     "horovod": Part(_no_horovod, hidden=["horovod"], required="DLIO_TORCH_ALLOW_NO_HOROVOD"),
     "mpi": Part(_no_mpi, hidden=["mpi4py"], variables=["DLIO_TORCH_MPIEXEC"]),

@@ -1,7 +1,9 @@
-"""Renders sections into one HTML file without scripts or network access."""
+"""Renders sections into one HTML file that needs no network, and whose only script is ``page.js``."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -77,12 +79,17 @@ def html(page: Page) -> str:
     environment.filters["inline"] = markupsafe.Markup
     template = environment.from_string((package / "page.html").read_text(encoding="utf-8"))
     numbers = itertools.count(1)
+    script = (package / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return template.render(
         title=clean(page.title),
         subtitle=clean(page.subtitle),
         verdict=clean(page.verdict),
         sections=page.sections,
         style=markupsafe.Markup((package / "page.css").read_text(encoding="utf-8")),
+        script=markupsafe.Markup(script),
+        # The browser runs this script and no other.
+        script_hash=markupsafe.Markup(f"sha256-{digest}"),
         path=clean(page.path),
         version=__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

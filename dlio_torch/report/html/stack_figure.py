@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dlio_torch.report.html.svg import to_svg
+from dlio_torch.report.html.svg import TimePlot, to_svg
 from dlio_torch.report.html.theme import BLACK, canvas, legend, time_unit
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def stack_figure(
     *,
     name: str,
     label: str,
+    seconds: Floats | None = None,
 ) -> StackFigure:
     """Draws one plot of stacked bars in the order of the rows.
 
@@ -47,6 +48,7 @@ def stack_figure(
         labels: of the parts.
         name: unique on the page.
         label: what the height is.
+        seconds: time of each row, in ascending order, for the page's script; None: not known.
     """
     values = frame[list(parts)].fillna(0.0).to_numpy(np.float64)
     group = -(-len(values) // MOST_BARS)
@@ -60,7 +62,28 @@ def stack_figure(
         axes.set_ylabel(f"{label} ({unit})")
         axes.set_xlabel("step of any rank, in order of time")
         legend(figure, [(labels[part], colours[part]) for part in parts])
-        return StackFigure(to_svg(figure, name, f"{label} by cause"), group, cut)
+        heights = {labels[part]: means[:, column] for column, part in enumerate(parts)}
+        plots = [] if seconds is None else [step_plot(axes, edges, seconds, float(seconds[-1]), heights, unit)]
+        return StackFigure(to_svg(figure, name, f"{label} by cause", plots=plots), group, cut)
+
+
+def step_plot(
+    axes: Axes, edges: Floats, seconds: Floats, end: float, heights: Mapping[str, Floats], unit: str
+) -> TimePlot:
+    """Relates the bars of steps to time, for the page's script.
+
+    Args:
+        axes: the plot.
+        edges: of the bars.
+        seconds: time of each step.
+        end: time at which the last step ends.
+        heights: of the parts of each bar.
+        unit: of the heights.
+    """
+    firsts = (edges[:-1] - edges[0]).round().astype(int)
+    times = np.maximum.accumulate(np.append(seconds[firsts], max(end, float(seconds[-1]))))
+    values = {name: column.tolist() for name, column in heights.items() if column.any()}
+    return TimePlot(axes, edges.tolist(), times.tolist(), values, unit)
 
 
 def grouped(values: Floats, group: int) -> Floats:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dlio_torch.iotrace.events import call_names
-from dlio_torch.report.html.svg import to_svg
+from dlio_torch.report.html.svg import TimePlot, to_svg
 from dlio_torch.report.html.theme import (
     READ,
     WRITE,
@@ -92,6 +92,7 @@ def access_figure(frame: pd.DataFrame, start_ns: int, end_ns: int, name: str = "
     span = max(end_ns - start_ns, 1)
     factor, unit = time_unit(span * 1e-9)
     drawn = shown = 0
+    timed = []
     with canvas(0.9 + (2.3 if len(panels) > 1 else 3.2) * len(panels), len(panels)) as (figure, plots):
         for axes, panel in zip(plots, panels, strict=True):
             positions = panel.base + offset[panel.rows]
@@ -106,13 +107,16 @@ def access_figure(frame: pd.DataFrame, start_ns: int, end_ns: int, name: str = "
             axes.set_xlim(0, span * 1e-9 * factor)
             axes.set_ylim(0, max(panel.size, 1) * scale)
             _draw(axes, lines * np.array([factor * 1e-9, scale] * 2), kinds, colours)
-            axes.set_ylabel(f"offset ({size})" if len(panels) > 1 or others else f"position ({size})")
+            upright = ("offset" if len(panels) > 1 or others else "position", size)
+            axes.set_ylabel(f"{upright[0]} ({size})")
+            timed.append(TimePlot(axes, (0.0, span * 1e-9 * factor), (0.0, span * 1e-9), upright=upright))
             axes.set_title(short(panel.title, 110))
             drawn, shown = drawn + len(lines), shown + len(panel.rows)
         time_axis(plots[-1], span * 1e-9 * factor, unit)
         pick = np.unique(np.linspace(0, len(labels) - 1, min(_LEGEND, len(labels))).round().astype(int)).tolist()
         legend(figure, [(labels[index], colours[index]) for index in pick], kind="dot")
-        svg = to_svg(figure, name, f"Position in the file over time of {shown} accesses, coloured by {by}")
+        text = f"Position in the file over time of {shown} accesses, coloured by {by}"
+        svg = to_svg(figure, name, text, plots=timed)
     files = () if panels[0].title == "" else tuple(panel.title for panel in panels)
     return AccessFigure(svg, by, files, others, others_share, shown, drawn)
 

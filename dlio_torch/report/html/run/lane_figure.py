@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio_torch.iotrace.figures.intervals import Intervals, Ints, covered
-from dlio_torch.report.html.svg import to_svg
+from dlio_torch.report.html.svg import TimePlot, to_svg
 from dlio_torch.report.html.theme import BLACK, canvas, legend, time_axis, time_unit
 from dlio_torch.units import format_duration
 
@@ -88,7 +88,8 @@ def lane_figure(lanes: Sequence[Lane], start_ns: int, end_ns: int, name: str, de
         time_axis(axes, span * 1e-9 * factor, unit)
         seen = {layer.label: layer.colour for lane in lanes for layer in lane.layers}
         legend(figure, list(seen.items()))
-        return to_svg(figure, name, f"{description}; time span {format_duration(span * 1e-9)}")
+        plot = TimePlot(axes, axes.get_xlim(), (0.0, span * 1e-9))
+        return to_svg(figure, name, f"{description}; time span {format_duration(span * 1e-9)}", plots=[plot])
 
 
 def _places(lanes: Sequence[Lane]) -> tuple[Floats, list[float]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dlio_torch.report.html.svg import to_svg
+from dlio_torch.report.html.svg import TimePlot, to_svg
 from dlio_torch.report.html.theme import READ, WRITE, canvas, legend, size_unit, time_axis, time_unit
 from dlio_torch.units import format_rate
 
@@ -25,15 +25,18 @@ def rate_figure(edges_s: Floats, rates: Mapping[str, Floats], name: str = "rates
     kinds = [kind for kind in ("read", "write") if kind in rates and rates[kind].any()]
     factor, unit = time_unit(float(edges_s[-1]))
     with canvas(0.75 + 1.5 * len(kinds), len(kinds)) as (figure, plots):
+        timed = []
         for axes, kind in zip(plots, kinds, strict=True):
             scale, size = size_unit(float(rates[kind].max()))
             axes.stairs(rates[kind] * scale, edges_s * factor, fill=True, color=READ if kind == "read" else WRITE)
             axes.set_ylabel(f"{kind}s\n{size}/s")
             axes.set_ylim(bottom=0)
+            values = {f"{kind}s": (rates[kind] * scale).tolist()}
+            timed.append(TimePlot(axes, (edges_s * factor).tolist(), edges_s.tolist(), values, f"{size}/s"))
         time_axis(plots[-1], float(edges_s[-1]) * factor, unit)
         legend(figure, [(f"{kind}s", READ if kind == "read" else WRITE) for kind in kinds])
         highest = max(float(rates[kind].max()) for kind in kinds)
-        return to_svg(figure, name, f"Bandwidth over time, at most {format_rate(highest)}")
+        return to_svg(figure, name, f"Bandwidth over time, at most {format_rate(highest)}", plots=timed)
 
 
 def rank_rate_figure(edges_s: Floats, ranks: Sequence[int], rates: Floats, name: str = "rankrates") -> str:
@@ -73,4 +76,5 @@ def rank_rate_figure(edges_s: Floats, ranks: Sequence[int], rates: Floats, name:
         )
         bar.set_label(f"{size}/s")
         bar.outline.set_visible(False)
-        return to_svg(figure, name, f"Bandwidth of {len(ranks)} ranks over time, at most {format_rate(rates.max())}")
+        text = f"Bandwidth of {len(ranks)} ranks over time, at most {format_rate(rates.max())}"
+        return to_svg(figure, name, text, plots=[TimePlot(axes, (0.0, end), (0.0, float(edges_s[-1])))])

@@ -76,13 +76,15 @@ def stall_section(view: View) -> Section:
 def _figure(view: View, frame: pd.DataFrame, parts: list[str], title: str, caption: str) -> list[Block]:
     if not parts:
         return []
+    frame = frame.sort_values("start_ns", kind="stable")
     drawn = stack_figure(
-        frame.sort_values("start_ns", kind="stable"),
+        frame,
         parts,
         _STALL_COLOURS,
         {part: _word(part) for part in parts},
         name="stalls",
         label="wait per step",
+        seconds=(frame["start_ns"].to_numpy() - view.window[0]) * 1e-9,
     )
     caption += " The bars show the steps of all ranks in order of time"
     caption += f"; a bar is the mean of {drawn.group} steps" if drawn.group > 1 else ""

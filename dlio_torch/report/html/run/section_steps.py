@@ -46,7 +46,7 @@ def step_section(view: View) -> Section:
     """Builds the timeline of steps and the table of their parts."""
     if view.steps is None or not len(view.steps):
         return Section("steps", "Steps", [Absent(f"No step was recorded. {view.get_run}")])
-    drawn = step_figure(view.steps)
+    drawn = step_figure(view.timed_steps)
     blocks: list[Block] = []
     if drawn is not None:
         caption = (

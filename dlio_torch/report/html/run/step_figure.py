@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dlio_torch.report.html.stack_figure import MOST_BARS, axis_top, draw_stack, grouped
-from dlio_torch.report.html.svg import to_svg
+from dlio_torch.report.html.stack_figure import MOST_BARS, axis_top, draw_stack, grouped, step_plot
+from dlio_torch.report.html.svg import TimePlot, to_svg
 from dlio_torch.report.html.theme import BLACK, PARTS, canvas, legend, time_unit
 from dlio_torch.train.steps import EVAL, TIMED, WARMUP
 from dlio_torch.units import format_duration
@@ -56,6 +57,7 @@ class _Bars:
     slowest: Floats
     epochs: list[tuple[float, int]]
     warmup: float  # where warm-up ends
+    moments: Floats | None  # begin of each step and the end of the last one, seconds on the page's time axes
 
 
 def step_figure(steps: pd.DataFrame) -> StepFigure | None:
@@ -66,7 +68,8 @@ def step_figure(steps: pd.DataFrame) -> StepFigure | None:
     waited longest are shown.
 
     Args:
-        steps: records of :data:`dlio_torch.train.steps.STEP_DTYPE` with a column ``rank``.
+        steps: records of :data:`dlio_torch.train.steps.STEP_DTYPE` with a column ``rank``, and where it is known
+            with a column ``moment_s``, the begin of each step on the page's time axes.
 
     Returns:
         None where no training step was recorded.
@@ -79,7 +82,10 @@ def step_figure(steps: pd.DataFrame) -> StepFigure | None:
     longest = float(max(values.sum(axis=1).max() for values, _ in durations.values())) * 1e-9
     factor, unit = time_unit(longest)
     group = -(-int(training.groupby("rank").size().max()) // MOST_BARS)
-    bars = [_bars(rank, values * 1e-9 * factor, rows, group) for rank, (values, rows) in durations.items()]
+    bars = [
+        _bars(rank, values * 1e-9 * factor, rows, group, _moments(rows, values.sum(axis=1) * 1e-9))
+        for rank, (values, rows) in durations.items()
+    ]
     top, cut = axis_top(np.concatenate([rank_bars.heights.sum(axis=1) for rank_bars in bars]))
     with canvas(0.75 + 1.75 * len(bars), len(bars)) as (figure, plots):
         for axes, rank_bars in zip(plots, bars, strict=True):
@@ -94,9 +100,31 @@ def step_figure(steps: pd.DataFrame) -> StepFigure | None:
         legend(figure, entries)
         plots[-1].set_xlabel("training step, numbered over all epochs")
         text = f"Time of each training step by part, {len(bars)} ranks, longest step {format_duration(longest)}"
-        svg = to_svg(figure, "steps", text)
+        svg = to_svg(figure, "steps", text, plots=_time_plots(plots, bars, unit))
     hidden = int(training["rank"].nunique()) - len(bars)
     return StepFigure(svg, group, tuple(ranks), hidden, cut, len(steps) - len(training))
+
+
+def _time_plots(plots: Sequence[Axes], bars: Sequence[_Bars], unit: str) -> list[TimePlot]:
+    return [
+        step_plot(
+            axes,
+            rank_bars.edges,
+            rank_bars.moments[:-1],
+            float(rank_bars.moments[-1]),
+            {name: rank_bars.heights[:, index] for index, name in enumerate(DRAWN)},
+            unit,
+        )
+        for axes, rank_bars in zip(plots, bars, strict=True)
+        if rank_bars.moments is not None
+    ]
+
+
+def _moments(rows: pd.DataFrame, durations: Floats) -> Floats | None:
+    if "moment_s" not in rows:
+        return None
+    begins = rows["moment_s"].to_numpy(np.float64)
+    return np.append(begins, begins[-1] + durations[-1])
 
 
 def _chosen(training: pd.DataFrame) -> list[int]:
@@ -121,7 +149,7 @@ def _durations(steps: pd.DataFrame, rank: int) -> tuple[Floats, pd.DataFrame]:
     return np.column_stack((parts, other))[~loop], mine[~loop]
 
 
-def _bars(rank: int, values: Floats, rows: pd.DataFrame, group: int) -> _Bars:
+def _bars(rank: int, values: Floats, rows: pd.DataFrame, group: int, moments: Floats | None) -> _Bars:
     count = len(values)
     firsts = np.arange(0, count, group)
     epoch = rows["epoch"].to_numpy()
@@ -134,6 +162,7 @@ def _bars(rank: int, values: Floats, rows: pd.DataFrame, group: int) -> _Bars:
         np.maximum.reduceat(values.sum(axis=1), firsts),
         [(index + 0.5, int(epoch[index])) for index in starts.tolist()],
         float(warmup[-1] + 1.5) if warmup.size else 0.0,
+        moments,
     )
 
 

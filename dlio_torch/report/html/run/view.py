@@ -161,6 +161,19 @@ class View:
         return low, high
 
     @property
+    def timed_steps(self) -> pd.DataFrame:
+        """The records of steps, where spans tell it with ``moment_s``: the begin of each on the time axes, seconds."""
+        assert self.steps is not None
+        spans = self.recording.spans
+        begins = spans[spans["op"] == "fetch"].groupby("rank")["start_ns"].min()
+        if not set(self.steps["rank"]) <= set(begins.index):
+            return self.steps
+        # The clocks of machines differ; the first step of a rank begins with its first fetch.
+        first = self.steps.groupby("rank")["start_ns"].transform("min")
+        moments = self.steps["start_ns"] - first + self.steps["rank"].map(begins) - self.window[0]
+        return self.steps.assign(moment_s=moments * 1e-9)
+
+    @property
     def before_window(self) -> str:
         """Sentence on events before the begin of the time axes; empty if there are none."""
         frame = self.recording.events.frame
