@@ -87,11 +87,13 @@ class Changes:
         title: its heading.
         items: the change (``key=value``), the predicted gain and the reason of each.
         note: where all of them are, or why there is none.
+        settings: whether the changes are settings to copy, not prose.
     """
 
     title: str
     items: Sequence[tuple[str, str, str]]
     note: str = ""
+    settings: bool = True
     kind: Literal["changes"] = "changes"
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dlio_torch.analysis.call_findings import CallFinding
 from dlio_torch.report.advice_text import needed
-from dlio_torch.report.html.page_blocks import Absent, Block, Changes, Folded, Notes, Section, Table, Text
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Changes, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
+from dlio_torch.report.html.theme import clean
 from dlio_torch.units import percent
 
 _TITLE = "Advice"
 CHANGES = "What to change"
 """Heading of the recommended changes on the first screen."""
 _MOST_CHANGES = 3
+_NO_FINDING = "No pattern of I/O calls that usually slows a program down was found."
 _NOT_PREDICTED = "not predicted"
 _MODEL = (
     "Predictions replay the measured times of all batches and steps through a model of the loader: of n producers, "
@@ -27,6 +30,8 @@ _MODEL = (
 def advice_section(view: View) -> Section:
     """Builds the section with all advice and its evidence, or with the reason why there is none."""
     advice = view.summary.get("advice") if view.summary is not None else None
+    if advice is None and view.recording.kind != "run" and (len(view.calls) or view.findings):
+        return Section("advice", _TITLE, _on_calls(view))
     if advice is None:
         return Section("advice", _TITLE, [Absent(f"There is no advice for this recording. {view.get_run}")])
     blocks: list[Block] = [Text(advice["conclusion"])]
@@ -65,7 +70,7 @@ def change_list(view: View) -> Changes | None:
     """Builds the list of the first changes that the advice recommends; None without advice."""
     advice = view.summary.get("advice") if view.summary is not None else None
     if advice is None:
-        return None
+        return _call_changes(view) if view.recording.kind != "run" and (len(view.calls) or view.findings) else None
     items = [item for item in advice["items"] if item["key"] is not None]
     shown = []
     for item in items[:_MOST_CHANGES]:
@@ -80,6 +85,33 @@ def change_list(view: View) -> Changes | None:
         noticed = [item["text"] for item in advice["items"]]
         note += f" Noticed: {'; '.join(noticed)}." if noticed else ""
     return Changes(CHANGES, shown, note)
+
+
+def _call_changes(view: View) -> Changes:
+    shown = [(finding.change, _concerned(finding), finding.text) for finding in view.findings[:_MOST_CHANGES]]
+    left = len(view.findings) - len(shown)
+    note = f'{left} more in the section "{_TITLE}".' if left else ""
+    return Changes(CHANGES, shown, note if shown else _NO_FINDING, settings=False)
+
+
+def _concerned(finding: CallFinding) -> str:
+    return "" if finding.share is None else f"concerns {percent(finding.share)} of the time in I/O calls"
+
+
+def _on_calls(view: View) -> list[Block]:
+    """Builds the table of all findings on the calls of a recorded program or log."""
+    if not view.findings:
+        return [Text(_NO_FINDING)]
+    rows = [
+        [finding.change, NOT_MEASURED if finding.share is None else percent(finding.share), clean(finding.text)]
+        for finding in view.findings
+    ]
+    note = (
+        "Share of time: durations of the calls that a finding concerns / durations of all I/O calls. It is the most "
+        "that a change can save of this time. Gains are not predicted, because the recording does not show what waits."
+    )
+    heads = ("<change", "share of the time in I/O calls", "<finding")
+    return [Table("Findings on the I/O calls, those with most time first", heads, rows, note)]
 
 
 def _setting(item: Mapping[str, Any]) -> str:

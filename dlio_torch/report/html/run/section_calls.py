@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Facts, Section
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Facts, Section, Text
 from dlio_torch.report.html.run.view import GET_CALLS, View
 from dlio_torch.units import format_duration, format_rate, format_size, percent
 
@@ -12,8 +12,34 @@ _TITLE = "I/O calls"
 def call_section(view: View) -> Section:
     """Builds the facts on all recorded I/O calls, and on bytes that only counters contain."""
     rows = [*_calls(view), *_counters(view)]
-    blocks: list[Block] = [Facts(rows)] if rows else [Absent(GET_CALLS)]
+    blocks: list[Block] = [Text(_sentence(view))] if len(view.moves) else []
+    blocks.append(Facts(rows) if rows else Absent(GET_CALLS))
     return Section("calls", _TITLE, blocks)
+
+
+def _sentence(view: View) -> str:
+    """The bytes read and written in a sentence, with their time, sizes and order."""
+    rates = view.bandwidth
+    sizes = view.sizes["all"]
+    order = view.order["all"]
+    spent, runtime, share = view.io_time, view.recording.runtime_s, view.io_share
+    who = f"{view.ranks} ranks" if view.ranks > 1 else "The program"
+    text = f"{who} read {format_size(rates['read'].bytes)} and wrote {format_size(rates['write'].bytes)}"
+    text += f" within {format_duration(runtime)}" if runtime else ""
+    files = view.moves["file"].nunique()
+    text += f" in {files} file{'' if files == 1 else 's'}"
+    if view.counted_words:
+        text += f", and by counters without recorded calls {view.counted_words}"
+    text += f"; {'at least one of them' if view.ranks > 1 else 'it'} was in an I/O call for "
+    text += format_duration(spent.global_s)
+    text += f" ({percent(share[0])} of the {share[1]})" if share else ""
+    if rates["all"].bytes_per_s is not None:
+        text += f", moving {format_rate(rates['all'].bytes_per_s)}"
+    if sizes.median is not None:
+        text += f"; half of the transfers are of {format_size(sizes.median)} or less"
+    if order.sequential is not None:
+        text += f", {percent(order.sequential)} {view.placed_words or 'of them'} are sequential"
+    return f"{text}."
 
 
 def _calls(view: View) -> list[tuple[str, str]]:

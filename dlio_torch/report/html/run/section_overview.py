@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Block, Notes, Section, Tiles
+from dlio_torch.report.html.run.io_time_figure import KINDS, io_time_figure, seconds_by_kind
 from dlio_torch.report.html.run.key_figures import call_tiles, run_tiles
 from dlio_torch.report.html.run.mean_step import mean_step_figure
 from dlio_torch.report.html.run.section_advice import change_list
@@ -10,9 +11,10 @@ from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
 from dlio_torch.report.run_verdict import verdict
 from dlio_torch.train.steps import TIMED
-from dlio_torch.units import format_duration, format_rate, format_size, percent
+from dlio_torch.units import format_duration, format_size, percent
 
 _MOST_NOTES = 12
+_LITTLE = 0.05  # share of the time
 _MOST_LETTERS = 160  # of a command
 _KINDS = {
     "run": "run of dlio_torch",
@@ -48,6 +50,7 @@ def subtitle(view: View) -> str:
 
 
 def _cut(command: str) -> str:
+    command = " ".join(command.split())  # a program in quotes may have lines
     return command if len(command) <= _MOST_LETTERS else f"{command[:_MOST_LETTERS]}…"
 
 
@@ -61,14 +64,15 @@ def _judged(view: View) -> str:
     if view.summary is not None:
         return verdict(view.summary)
     if len(view.moves):
-        return _io_sentence(view)
+        return _call_verdict(view)
     counters = view.recording.counters
     if counters is not None and len(counters):
         read = counters["bytes_read"].clip(lower=0).sum()
         written = counters["bytes_written"].clip(lower=0).sum()
         return (
             f"The program's counters contain {format_size(int(read))} read and {format_size(int(written))} written "
-            f"in {counters['file'].nunique()} files; single calls were not recorded."
+            f"in {counters['file'].nunique()} files; single calls were not recorded"
+            f"{_first_findings(view)}."
         )
     if view.steps is not None and len(view.steps):
         waited = float(view.steps["fetch_ns"].sum()) * 1e-9
@@ -80,33 +84,29 @@ def _judged(view: View) -> str:
     return "The recording holds no data for a verdict."
 
 
-def _io_sentence(view: View) -> str:
-    rates = view.bandwidth
-    sizes = view.sizes["all"]
-    order = view.order["all"]
-    spent, runtime, share = view.io_time, view.recording.runtime_s, view.io_share
-    who = f"{view.ranks} ranks" if view.ranks > 1 else "The program"
-    text = f"{who} read {format_size(rates['read'].bytes)} and wrote {format_size(rates['write'].bytes)}"
-    text += f" within {format_duration(runtime)}" if runtime else ""
-    files = view.moves["file"].nunique()
-    text += f" in {files} file{'' if files == 1 else 's'}"
-    if view.counted_words:
-        text += f", and by counters without recorded calls {view.counted_words}"
-    text += f"; {'at least one of them' if view.ranks > 1 else 'it'} was in an I/O call for "
-    text += format_duration(spent.global_s)
-    text += f" ({percent(share[0])} of the {share[1]})" if share else ""
-    if rates["all"].bytes_per_s is not None:
-        text += f", moving {format_rate(rates['all'].bytes_per_s)}"
-    if sizes.median is not None:
-        text += f"; half of the transfers are of {format_size(sizes.median)} or less"
-    if order.sequential is not None:
-        text += f", {percent(order.sequential)} {view.placed_words or 'of them'} are sequential"
-    return f"{text}."
+def _call_verdict(view: View) -> str:
+    """The share of the time in I/O calls, the kind of call with most of it, and the first findings."""
+    share, times = view.io_share, seconds_by_kind(view)
+    spent = format_duration(view.io_time.global_s)
+    who = "at least one rank is" if view.ranks > 1 else "the program is"
+    text = f"{who} in an I/O call for {spent}"
+    if share is not None:
+        text += f", {percent(share[0])} of the {share[1]}"
+        small = share[0] < _LITTLE
+        text = f"I/O {'does not limit' if small else 'takes much of'} the time of this program: {text}"
+    if times is not None:
+        kind, part = times.largest
+        text += f"; {KINDS[kind]} calls take {percent(part)} of the time in calls"
+    return f"{text[0].upper()}{text[1:]}{_first_findings(view)}."
+
+
+def _first_findings(view: View) -> str:
+    return "".join(f"; {finding.text}" for finding in view.findings[:2])
 
 
 def overview(view: View) -> Section:
     """Builds the first screen: the picture, the key figures, what to change, and notes on missing data."""
-    figure = mean_step_figure(view)
+    figure = mean_step_figure(view) or (io_time_figure(view) if view.recording.kind != "run" else None)
     blocks: list[Block] = [figure] if figure is not None else []
     tiles = run_tiles(view) if view.summary is not None else call_tiles(view)
     blocks += [Tiles(tiles)] if tiles else []

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dlio_torch.analysis.cache import COLD, WARM
+from dlio_torch.analysis.call_findings import CallFinding, call_findings
 from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.errors import ConfigError
 from dlio_torch.iotrace.events.call_names import CLASSES, READ, WRITE, class_codes
@@ -107,6 +108,11 @@ class View:
     def files(self) -> pd.DataFrame:
         """Table of the I/O of each file."""
         return io_tables.files(self.recording)
+
+    @cached_property
+    def findings(self) -> list[CallFinding]:
+        """Findings on the I/O calls of a recorded program or log; none for a run, which has advice."""
+        return [] if self.recording.kind == "run" else call_findings(self.calls, self.order["all"], self.files)
 
     @cached_property
     def counted_only(self) -> dict[str, tuple[int, int]]:
