@@ -119,7 +119,7 @@ def _shared(files: pd.DataFrame, share: float | None) -> Iterator[CallFinding]:
     total = float(read["bytes_read"].sum())
     shared, reused = read[read["ranks"].fillna(0) > 1], read[read["reuse"].fillna(0) >= _REUSE]
     if len(shared) and (part := float(shared["bytes_read"].sum()) / total) >= _METADATA:
-        most = shared.loc[shared["bytes_read"].idxmax()]
+        most = shared.iloc[int(shared["bytes_read"].to_numpy().argmax())]
         text = f"{percent(part)} of the bytes read are of files that several ranks read"
         change = "read a file on one rank and send it to the others, or give each rank its own files"
         text += f", most by {int(most['ranks'])} ranks from {most['file']}"

@@ -48,8 +48,8 @@ def bar_figure(
                     tips[f"part-{number}-{place}"] = f"{labels[place]}, {part}: {texts[part][place]}"
                     bar.set_gid(f"part-{number}-{place}")
             base = base + lengths
-        for place, end, text in zip(places, base, ends, strict=False):
-            axes.text(float(end) + 0.008 * longest, place, text, va="center", fontsize=9.5, color=BLACK)
+        for row, (end, text) in enumerate(zip(base, ends, strict=False)):
+            axes.text(float(end) + 0.008 * longest, row, text, va="center", fontsize=9.5, color=BLACK)
         axes.set_yticks(places, list(labels))
         axes.tick_params(axis="y", length=0, labelcolor=BLACK)
         axes.set_ylim(len(labels) - 0.5, -0.5)

@@ -55,7 +55,8 @@
     if (!plot.content) {
       const drawn = [...plot.group.children].filter(child => !/-(frame-|inside-|matplotlib\.axis_|text_|legend)/.test(child.id));
       const [x, y, width, height] = plot.box;
-      plot.content = add(plot.group, "svg", { x, y, width, height, preserveAspectRatio: "none" }, drawn[0] ?? null);
+      plot.content = add(plot.group, "svg", { x, y, width, height, preserveAspectRatio: "none" },
+        drawn.at(-1)?.nextSibling ?? null); // above the grid
       plot.content.append(...drawn);
       plot.ticks = add(plot.group, "g", { class: "ticks" });
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,18 +58,20 @@ def seconds_by_kind(view: View) -> KindTimes | None:
         file = calls["file"].cat.codes.to_numpy().astype(np.int64)
         cells = np.where(file < 0, len(names) - 1, file) * len(CLASSES) + class_codes(calls)
         durations = (calls["end_ns"] - calls["start_ns"]).to_numpy(np.float64) * 1e-9
-        table = np.bincount(cells, durations, len(names) * len(CLASSES)).reshape(len(names), len(CLASSES))
-        kinds = CLASSES
-    elif counters is not None and len(counters):
-        file, names = pd.factorize(counters["file"].astype(object))
-        names, kinds = [*map(str, names)], tuple(_COUNTED.values())
+        sums = np.bincount(cells, durations, len(names) * len(CLASSES)).astype(np.float64)
+        return _with_time(names, CLASSES, sums.reshape(len(names), len(CLASSES)))
+    if counters is not None and len(counters):
+        codes, distinct = pd.factorize(counters["file"].astype(object))
+        table = np.zeros((len(distinct), len(_COUNTED)))
         known = counters[[*_COUNTED]].fillna(0.0).clip(lower=0.0).to_numpy(np.float64)
-        table = np.zeros((len(names), len(kinds)))
-        np.add.at(table, file[file >= 0], known[file >= 0])
-    else:
-        return None
-    rows = np.flatnonzero(table.sum(axis=1) > 0)
-    return KindTimes(tuple(names[row] for row in rows), tuple(kinds), table[rows]) if rows.size else None
+        np.add.at(table, codes[codes >= 0], known[codes >= 0])
+        return _with_time([str(name) for name in distinct], tuple(_COUNTED.values()), table)
+    return None
+
+
+def _with_time(files: Sequence[str], kinds: tuple[str, ...], seconds: NDArray[np.float64]) -> KindTimes | None:
+    rows = np.flatnonzero(seconds.sum(axis=1) > 0)
+    return KindTimes(tuple(files[row] for row in rows.tolist()), kinds, seconds[rows]) if rows.size else None
 
 
 def io_time_figure(view: View) -> Figure | None:

@@ -2,8 +2,8 @@
 
 Every bar is seconds per step of one rank::
 
-    this run       elapsed time of the measured steps / steps, split by ``shares`` of ``summary.json``
-    compute alone  requested compute time per step: ``au.mean`` of the elapsed time
+    this run       elapsed time of the measured steps / steps, split into the mean time of each part; mean of the ranks
+    compute alone  requested compute time per step: utilisation of a rank times its elapsed time; mean of the ranks
     storage        bytes per step of all ranks / measured limit (``storage.limit_bytes_per_s``); the bytes are those
                    that the limit is about: delivered by the device, or returned by read calls
     loader         production time of a batch / producers, as if no producer ever waited for the trainer
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dlio_torch.analysis.rank_steps import PARTS as STEP_PARTS
 from dlio_torch.report.html.bar_figure import bar_figure
 from dlio_torch.report.html.page_blocks import Figure
 from dlio_torch.report.html.run.view import View
@@ -83,14 +84,19 @@ def _total(bar: StepBar) -> str:
 
 
 def _of_run(summary: Mapping[str, Any]) -> StepBar | None:
-    lengths = [rank["elapsed_s"] / rank["steps"] for rank in summary["ranks"] if rank["steps"] and rank["elapsed_s"]]
-    if not lengths:
+    ranks = [rank for rank in summary["ranks"] if rank["steps"] and rank["elapsed_s"]]
+    if not ranks:
         return None
-    length, busy = sum(lengths) / len(lengths), summary["au"]["mean"]
-    shares = {key: summary["shares"].get(key) or 0.0 for key in _PARTS}
-    if busy is not None and shares["compute"] > busy:
-        shares |= {"compute": busy, "late": shares["compute"] - busy}
-    return StepBar("this run", {key: share * length for key, share in shares.items() if share >= _LEAST})
+    lengths = [rank["elapsed_s"] / rank["steps"] for rank in ranks]
+    length = sum(lengths) / len(ranks)
+    parts = {name: sum(rank.get(f"{name}_s") or 0.0 for rank in ranks) / len(ranks) for name in STEP_PARTS}
+    parts["between_epochs"] = length * (summary["shares"]["between_epochs"] or 0.0)
+    parts["other"] = max(0.0, length - sum(seconds for name, seconds in parts.items() if name != "other"))
+    if summary["au"]["mean"] is not None:
+        requested = sum(rank["au"] * seconds for rank, seconds in zip(ranks, lengths, strict=True)) / len(ranks)
+        if parts["compute"] > requested:
+            parts |= {"compute": requested, "late": parts["compute"] - requested}
+    return StepBar("this run", {name: parts[name] for name in _PARTS if parts.get(name, 0.0) >= _LEAST * length})
 
 
 def _of_storage(summary: Mapping[str, Any]) -> tuple[StepBar | None, str]:
@@ -130,5 +136,7 @@ def _of_loader(view: View) -> tuple[StepBar | None, str]:
 def _producers(view: View) -> int:
     """Number of threads or workers of a rank that produce batches."""
     loader = view.options.get("loader")
-    counts = [loader.get(name) for name in ("num_workers", "read_threads")] if isinstance(loader, Mapping) else []
-    return max(1, *(int(count) for count in counts if str(count).isdigit()), 1)
+    if not isinstance(loader, Mapping):
+        return 1
+    counts = (str(loader.get(name)) for name in ("num_workers", "read_threads"))
+    return max([1, *(int(count) for count in counts if count.isdigit())])

@@ -81,7 +81,9 @@ def change_list(view: View) -> Changes | None:
     left = len(items) - len(shown)
     note = f'{left} more in the section "{_TITLE}".' if left else ""
     if not items:
-        note = f"No change of an option is recommended. {advice['conclusion']}"
+        note = str(advice["conclusion"])
+        if not note.startswith("No advice"):
+            note = f"No change of an option is recommended. {note}"
         noticed = [item["text"] for item in advice["items"]]
         note += f" Noticed: {'; '.join(noticed)}." if noticed else ""
     return Changes(CHANGES, shown, note)
