@@ -104,4 +104,5 @@ def io_time_figure(view: View) -> Figure | None:
     method = "Sum of the durations of calls by kind; calls that run at the same time count each."
     if len(rows) > 1:
         method += f" Below all files: the {counted(len(most), 'file')} with the longest time."
-    return Figure(svg, "Where the time in I/O calls went", method, view.status_calls)
+    status = view.status_calls if len(view.calls) else "Exact: sums from the log's counters."
+    return Figure(svg, "Where the time in I/O calls went", method, status)
