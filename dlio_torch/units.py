@@ -113,9 +113,9 @@ def format_duration(seconds: float) -> str:
     return f"{_digits(seconds * 1e9)} ns"
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things, in the singular for one: ``"1 step"``, ``"1,250 steps"``."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number of things, in the singular for one: ``"1 step"``, ``"1250 steps"``; ``plural``: an irregular one."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def format_number(value: float) -> str:

@@ -17,6 +17,7 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.position import RunIdentity, SavedPositions, TrainingPosition, read
+from dlio_torch.units import counted
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,16 @@ def _last_checkpoint(path: str, world_size: int) -> ResumePoint:
     identity = first.identity
     if identity.world_size != world_size:
         raise ConfigError(
-            f"train.resume={path}: the run to resume had {identity.world_size} rank(s), this run has {world_size}",
-            hint=f"start {identity.world_size} rank(s), or leave train.resume out",
+            f"train.resume={path}: the run to resume had {counted(identity.world_size, 'rank')}, this "
+            f"run has {world_size}",
+            hint=f"start {counted(identity.world_size, 'rank')}, or leave train.resume out",
         )
     positions = [first, *(read(run.position(rank)) for rank in range(1, identity.savers))]
     complete = _complete_steps(positions)
     if not complete:
         raise DataError(
-            f"train.resume={path}: there is no checkpoint that all {identity.savers} saving rank(s) have finished",
+            f"train.resume={path}: there is no checkpoint that all "
+            f"{counted(identity.savers, 'saving rank')} have finished",
             hint="start without train.resume; set checkpoint.keep=2 to keep the checkpoint before the newest as well",
         )
     step = max(complete)

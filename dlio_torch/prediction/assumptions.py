@@ -8,7 +8,7 @@ from dlio_torch.config.schema_run import SystemConfig
 from dlio_torch.prediction.cluster import stripes_of
 from dlio_torch.prediction.project import Question, described, file_bytes
 from dlio_torch.prediction.rank_workload import RankWorkload
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import counted, format_duration, format_rate, format_size
 
 LEFT_OUT = (
     "load of other jobs on the storage and the network",
@@ -35,7 +35,7 @@ def assumptions(
     guesses = {f"system.{name}" for name in system.guessed}
     values = _described(workload, system, question)
     if question.files is not None and question.samples is not None:
-        values["files, samples"] = f"{question.files} file(s) and {question.samples} samples per epoch"
+        values["files, samples"] = f"{counted(question.files, 'file')} and {question.samples} samples per epoch"
         sources = {**sources, "files, samples": "command line"}
     overridden = {key for key in guesses if sources.get(key) == "command line"}  # given here: no longer a guess
     sentences = {key: f"{text} ({key}, {sources.get(key, 'default')})" for key, text in values.items()}
@@ -66,7 +66,8 @@ def _measured(workload: RankWorkload) -> list[str]:
     )
     read = f"{format_size(workload.bytes)} in {workload.requests:.1f} requests" if workload.bytes else "nothing"
     lines = [
-        f"{workload.ranks} rank(s), batches of {workload.samples:g} samples produced by {who}; a batch reads {read}, "
+        f"{counted(workload.ranks, 'rank')}, batches of {workload.samples:g} samples produced by "
+        f"{who}; a batch reads {read}, "
         f"{'in order' if workload.in_order else 'at random'}, and opens {workload.opens:.2g} files",
         *workload.notes,
         f"compute of a step takes {format_duration(float(workload.compute.mean()))} for any number of ranks",
@@ -85,7 +86,7 @@ def _described(workload: RankWorkload, system: SystemConfig, question: Question)
     def limit(value: float, text: str, none: str) -> str:
         return text if value else none
 
-    texts = {"system.ranks_per_node": f"{system.ranks_per_node} rank(s) per node"}
+    texts = {"system.ranks_per_node": f"{counted(system.ranks_per_node, 'rank')} per node"}
     cores = system.cores_per_node
     texts["system.cores_per_node"] = limit(
         cores, f"{cores} cores of a node produce batches; compute needs no core", "each producer has its own core"
@@ -98,13 +99,13 @@ def _described(workload: RankWorkload, system: SystemConfig, question: Question)
         texts |= {
             "system.read_bytes_per_s": f"the storage delivers at most {format_rate(system.read_bytes_per_s)} to reads",
             "system.targets": (
-                f"the storage has {system.targets} storage target(s) of equal read rate, each of which serves "
+                f"the storage has {counted(system.targets, 'storage target')} of equal read rate, each of which serves "
                 "requests in order of arrival"
             ),
             "system.stripe_bytes": f"stripes have {format_size(system.stripe_bytes)}",
-            "system.stripe_count": f"a file of {format_size(size)} lies on {spread} storage target(s)"
+            "system.stripe_count": f"a file of {format_size(size)} lies on {counted(spread, 'storage target')}"
             if size
-            else f"a file lies on {spread} storage target(s)",
+            else f"a file lies on {counted(spread, 'storage target')}",
             "system.target_requests_per_s": limit(
                 rate,
                 f"a storage target serves at most {rate:g} requests/s",
@@ -158,7 +159,8 @@ def _guessed(workload: RankWorkload, question: Question) -> list[str]:
         lines.append("readahead joins consecutive requests, up to one stripe")
     if question.files is None or question.samples is None:
         lines.append(
-            f"the data set has {workload.files} file(s) and {workload.epoch_samples} samples per epoch, as in the "
+            f"the data set has {counted(workload.files, 'file')} and {workload.epoch_samples} samples "
+            "per epoch, as in the "
             "measured run, unless files= and samples= set other values"
         )
     lines.append(

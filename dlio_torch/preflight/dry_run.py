@@ -30,7 +30,7 @@ from dlio_torch.preflight.feasibility import (
 from dlio_torch.preflight.mpi_io import check_mpi_io
 from dlio_torch.report.data_text import data_lines
 from dlio_torch.report.scale_text import scale_line
-from dlio_torch.units import format_duration, format_size
+from dlio_torch.units import counted, format_duration, format_size
 
 _MAX_COUNTED = 1_000_000  # files of a split that are looked for
 
@@ -72,7 +72,7 @@ def _data(config: Config, fmt: Format, data: LocatedData) -> Iterator[str]:
         yield from data_lines(config.dataset.path, data.details)
         return
     for split, manifest in data.manifests.items():
-        amount = f"data: {split}: {manifest.num_files} file(s), {manifest.num_samples} samples"
+        amount = f"data: {split}: {counted(manifest.num_files, 'file')}, {manifest.num_samples} samples"
         if not fmt.needs_files:
             yield f"{amount} in memory"
             continue
@@ -92,7 +92,9 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     samples = len(fetched) * epochs * sampler.batch_size
     compute = steps * epochs * config.compute.emulated_step_s
     yield f"ranks: {_ranks(config, world_size)}"
-    yield f"steps: {steps} per rank and epoch, {epochs} epoch(s), {sampler.batch_size} samples per rank and step"
+    yield (
+        f"steps: {steps} per rank and epoch, {counted(epochs, 'epoch')}, {sampler.batch_size} samples per rank and step"
+    )
     yield (
         f"reads: {format_size(samples * fmt.sample_bytes())} of tensors per rank, about "
         f"{format_size(samples * stored_bytes(fmt))} of stored data"
@@ -159,7 +161,7 @@ def _evaluation(config: Config, order: RankOrder, world_size: int) -> Iterator[s
         return
     times = len(sampler) * train.epochs // train.eval_every_steps if train.eval_every_steps else 0
     times += train.epochs // train.eval_every_epochs if train.eval_every_epochs else 0
-    ranks = f"each of {world_size} rank(s)" if train.eval_ranks == "all" else "the first rank"
+    ranks = f"each of {counted(world_size, 'rank')}" if train.eval_ranks == "all" else "the first rank"
     yield f"evaluations: {times} of {len(evaluation)} steps, {evaluation.batch_size} samples each, by {ranks}"
 
 
@@ -171,7 +173,7 @@ def _checkpoints(config: Config, steps: int, world_size: int) -> str:
     count, before = saves(options, steps, config.train.epochs), start_bytes(options)
     graphs = f", {format_size(before)} of graphs before the first" if before else ""
     return (
-        f"checkpoints: {count} of {format_size(checkpoint_bytes(options))} by {ranks} rank(s){graphs}, up to "
+        f"checkpoints: {count} of {format_size(checkpoint_bytes(options))} by {counted(ranks, 'rank')}{graphs}, up to "
         f"{format_size(peak_bytes(config, steps, world_size))} of disk space at a time in "
         f"{results_folder(config)}"
     )

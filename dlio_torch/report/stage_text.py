@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlio_torch.storage.staging import Staged
-from dlio_torch.units import format_duration, format_size
+from dlio_torch.units import counted, format_duration, format_size
 
 
 def stage_line(everyone: Sequence[Staged]) -> str:
@@ -23,6 +23,6 @@ def stage_words(stage: Mapping[str, Any]) -> str:
     folders = {(row["host"], row["folder"]) for row in stage["ranks"]}
     rate = f", {format_size(int(size / seconds))}/s" if size and seconds else ""
     return (
-        f"{stage['files']} file(s), {format_size(size)}, copied to {len(folders)} folder(s) in "
+        f"{counted(stage['files'], 'file')}, {format_size(size)}, copied to {counted(len(folders), 'folder')} in "
         f"{format_duration(seconds)}{rate}; {stage['reused']} existing copies reused"
     )

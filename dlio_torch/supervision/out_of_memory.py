@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_torch.environment.cgroups import own_groups
+from dlio_torch.units import counted
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,15 @@ class OomKills:
         now = OomKills.now(root)
         if self.group is not None and now.group is not None and now.group > self.group:
             return (
-                f"the kernel's out-of-memory killer has killed {now.group - self.group} process(es) of this "
+                "the kernel's out-of-memory killer has killed "
+                f"{counted(now.group - self.group, 'process', 'processes')} of this "
                 "control group during the run: the group's memory limit was reached"
             )
         if self.machine is not None and now.machine is not None:
             if now.machine > self.machine:
                 return (
-                    f"the kernel's out-of-memory killer has killed {now.machine - self.machine} process(es) of "
+                    "the kernel's out-of-memory killer has killed "
+                    f"{counted(now.machine - self.machine, 'process', 'processes')} of "
                     "this machine during the run"
                 )
             return (

@@ -50,7 +50,7 @@ def test_two_ranks_train_on_a_copy_of_what_they_generated(tmp_path: Path, submit
     assert run.missing() == ()
     summary = json.loads(run.summary.read_text())
     assert summary["world_size"] == 2
-    assert "4 file(s) written" in log
+    assert "4 files written" in log
     stage = summary["stage"]
     assert stage["files"] == 4
     (copy,) = {Path(row["folder"]) for row in stage["ranks"]}

@@ -59,7 +59,7 @@ def test_prints_a_row_for_each_number_of_ranks_and_what_it_rests_on(
         ["2", "1"],
         ["4", "1"],
     ]
-    for words in ("measured:", "described:", "guessed:", "left out:", "conf/system/theta.yaml", "56 storage target(s)"):
+    for words in ("measured:", "described:", "guessed:", "left out:", "conf/system/theta.yaml", "56 storage targets"):
         assert words in text
     assert "30000 opens/s" in text[text.index("guessed:") :]
     assert "page cache" in text[: text.index("described:")]

@@ -484,8 +484,8 @@ def test_the_plan_is_what_the_run_does(
     before = sorted(folder.rglob("*"))
     assert in_process(folder, monkeypatch, "recipe=minimal", "scale=tiny", "--dry-run") == 0
     out = capsys.readouterr().out
-    assert "4 file(s), 32 samples" in out
+    assert "4 files, 32 samples" in out
     assert "(4 already there)" in out
-    assert "steps: 8 per rank and epoch, 1 epoch(s), 4 samples per rank and step" in out
+    assert "steps: 8 per rank and epoch, 1 epoch, 4 samples per rank and step" in out
     assert len(made.steps) == 8
     assert sorted(folder.rglob("*")) == before

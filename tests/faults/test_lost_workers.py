@@ -65,7 +65,7 @@ def test_the_kernel_kills_a_worker_for_its_memory(server: FaultServer, group: Pa
     # What is foreseen is refused: here the memory goes to what no plan knows of.
     unforeseen = "from dlio_torch.preflight import feasibility; feasibility.memory_in_all = lambda: 1 << 40"
     (ended,) = server.run(tmp_path, *BASE, *SAMPLES_OF_100_MIB, *WORKERS, patch=[enter, unforeseen])
-    killer = r"the kernel's out-of-memory killer has killed \d process\(es\) of this control group during the run"
+    killer = r"the kernel's out-of-memory killer has killed \d process(es)? of this control group during the run"
     check(
         ended,
         1,

@@ -32,6 +32,7 @@ from dlio_torch.data.order import orders
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError
+from dlio_torch.units import counted
 
 
 class BatchSampler(Sampler[list[int]]):
@@ -189,7 +190,8 @@ class BatchSampler(Sampler[list[int]]):
             counts = FileCounts([1], self.num_samples)
         elif len(counts) < ranks:
             raise ConfigError(
-                f"access.partition=files leaves ranks without data: there are {len(counts)} file(s) for {ranks} ranks",
+                "access.partition=files leaves ranks without data: there are "
+                f"{counted(len(counts), 'file')} for {ranks} ranks",
                 hint=f"use at most {len(counts)} ranks, raise dataset.num_files, or set access.partition=slices",
             )
         mine = np.array([self.spec.rank, self.spec.rank + 1], np.int64)
@@ -216,7 +218,8 @@ class BatchSampler(Sampler[list[int]]):
             each = f" ({self._span} on {spec.world_size} ranks)" if self._span != spec.batch_size else ""
             pad = " or access.tail=pad" if spec.order != "random_blocks" else ""
             raise ConfigError(
-                f"{spec.batch_key}={spec.batch_size}{each} is larger than {who}, which has {smallest} sample(s)",
+                f"{spec.batch_key}={spec.batch_size}{each} is larger than {who}, which has "
+                f"{counted(smallest, 'sample')}",
                 hint=f"use a smaller {spec.batch_key}, fewer ranks, more samples{pad}",
             )
         if spec.order == "random_blocks":
@@ -224,7 +227,7 @@ class BatchSampler(Sampler[list[int]]):
         available = smallest // self._span if drop else -(-largest // self._span)
         if steps > available:
             raise ConfigError(
-                f"{spec.steps_key}={steps}, but the data suffice only for {available} step(s) in an epoch",
+                f"{spec.steps_key}={steps}, but the data suffice only for {counted(available, 'step')} in an epoch",
                 hint=f"set {spec.steps_key}=0 to use all samples, or use more samples or more epochs",
             )
         return steps or available

@@ -19,6 +19,7 @@ from dlio_torch.data.order.orders import permuted
 from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
 from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.errors import ConfigError
+from dlio_torch.units import counted
 
 Numbers = npt.NDArray[np.int64]
 
@@ -67,7 +68,7 @@ class StreamPlan(PipePlan):
         size = spec.rank_batch_size()
         if self._by_files and len(file_counts) < spec.world_size:
             raise ConfigError(
-                f"access.partition=files leaves ranks without data: there are {len(file_counts)} file(s) for "
+                f"access.partition=files leaves ranks without data: there are {counted(len(file_counts), 'file')} for "
                 f"{spec.world_size} ranks",
                 hint=f"use at most {len(file_counts)} ranks, or raise dataset.num_files",
             )
@@ -94,7 +95,7 @@ class StreamPlan(PipePlan):
         given = self._steps_of_a_pass(size, spec.parts)
         if not spec.repeat and spec.steps > given:
             raise ConfigError(
-                f"{spec.steps_key}={spec.steps}, but the data suffice only for {given} step(s) in an epoch",
+                f"{spec.steps_key}={spec.steps}, but the data suffice only for {counted(given, 'step')} in an epoch",
                 hint=f"set {spec.steps_key}=0 to use all samples, set access.repeat=true, or use more samples",
             )
         if not (spec.steps or given):

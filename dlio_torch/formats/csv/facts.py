@@ -9,6 +9,7 @@ from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import WHOLE_FILES, Axis, FormatFacts, Unused
 from dlio_torch.formats.core.tuning import TRANSFERS, sizes
 from dlio_torch.formats.csv.options import CsvConfig
+from dlio_torch.units import counted
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
@@ -33,4 +34,4 @@ class CsvFacts(FormatFacts):
     def content_text(self, content: Mapping[str, Any]) -> str:
         if "lines" not in content:
             return ""
-        return f"{least(content)}{content['lines']} line(s) of {content['columns']} column(s)"
+        return f"{least(content)}{counted(content['lines'], 'line')} of {counted(content['columns'], 'column')}"

@@ -10,7 +10,7 @@ from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import NO_LIBRARY_CALLS, Axis, Call, FormatFacts, LayoutAdvice, Unused
 from dlio_torch.formats.core.tuning import CACHES, sizes
 from dlio_torch.formats.hdf5.options import Hdf5Config
-from dlio_torch.units import exact_size, format_size, power_of_two
+from dlio_torch.units import counted, exact_size, format_size, power_of_two
 
 if TYPE_CHECKING:
     from dlio_torch.config.check import Fail
@@ -112,7 +112,7 @@ class Hdf5Facts(FormatFacts):
         return self.key("chunk_bytes"), present, min(largest, most)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
-        return f"{least(content)}{len(content['datasets'])} dataset(s)" if "datasets" in content else ""
+        return f"{least(content)}{counted(len(content['datasets']), 'dataset')}" if "datasets" in content else ""
 
 
 def file_call(cache_bytes: int, *, core: bool = False) -> Call:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import FormatFacts
 from dlio_torch.formats.netcdf.options import NetcdfConfig
+from dlio_torch.units import counted
 
 
 class NetcdfFacts(FormatFacts):
@@ -22,7 +23,7 @@ class NetcdfFacts(FormatFacts):
     content: ClassVar[str] = "dlio_torch.formats.netcdf.content:read_content"
 
     def content_text(self, content: Mapping[str, Any]) -> str:
-        return f"{least(content)}{len(content['arrays'])} array(s)" if "arrays" in content else ""
+        return f"{least(content)}{counted(len(content['arrays']), 'array')}" if "arrays" in content else ""
 
 
 class NetcdfCfFacts(NetcdfFacts):

@@ -9,6 +9,7 @@ from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import OWN_TRANSFERS, Axis, Call, FormatFacts, Unused
 from dlio_torch.formats.core.tuning import TRANSFERS, sizes
 from dlio_torch.formats.numpy.options import NpzConfig
+from dlio_torch.units import counted
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
@@ -49,7 +50,7 @@ class NpzFacts(_NumpyFacts):
         return not options.compressed and options.sample_axis == "first"
 
     def content_text(self, content: Mapping[str, Any]) -> str:
-        return f"{least(content)}{len(content['arrays'])} array(s)" if "arrays" in content else ""
+        return f"{least(content)}{counted(len(content['arrays']), 'array')}" if "arrays" in content else ""
 
 
 class NpyFacts(_NumpyFacts):

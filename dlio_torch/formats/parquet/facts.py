@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dlio_torch.formats.core.call_text import call_text
 from dlio_torch.formats.core.facts import Call, FormatFacts, LayoutAdvice
 from dlio_torch.formats.parquet.options import ParquetConfig
+from dlio_torch.units import counted
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
@@ -41,4 +42,4 @@ class ParquetFacts(FormatFacts):
         if "rows" not in content:
             return ""
         groups, columns = content["row_groups"], len(content["columns"])
-        return f"{content['rows']} row(s) in {groups} row group(s), {columns} column(s)"
+        return f"{counted(content['rows'], 'row')} in {counted(groups, 'row group')}, {counted(columns, 'column')}"

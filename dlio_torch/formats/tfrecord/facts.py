@@ -11,7 +11,7 @@ from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import OWN_TRANSFERS, Axis, Call, FormatFacts, LayoutAdvice, Unused
 from dlio_torch.formats.core.tuning import TRANSFERS, sizes
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
-from dlio_torch.units import exact_size, format_size, power_of_two
+from dlio_torch.units import counted, exact_size, format_size, power_of_two
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
@@ -66,4 +66,4 @@ class TfrecordFacts(FormatFacts):
         if not content.get("record_bytes"):
             return ""
         mean = format_size(round(content["record_bytes"]["mean"]))
-        return f"{least(content)}{content['records']} record(s) of {mean} on average"
+        return f"{least(content)}{counted(content['records'], 'record')} of {mean} on average"

@@ -8,6 +8,7 @@ from dlio_torch.interop.dlio.model import DATATYPES, ModelShape
 from dlio_torch.interop.dlio.recipe import Recipe
 from dlio_torch.interop.dlio.training import interval
 from dlio_torch.interop.dlio.workload import WorkloadFile
+from dlio_torch.units import counted
 
 _LAYERS = "the workload file gives no layers, so the model is one file of its size"
 
@@ -120,7 +121,7 @@ def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
     if layered and not model.data:
         recipe.differs(
             "model.parallelism.data is not given, and DLIO derives it from the number of ranks; the sizes are those "
-            f"of {model.tensor * model.pipeline} rank(s); import with --ranks=N for other numbers"
+            f"of {counted(model.tensor * model.pipeline, 'rank')}; import with --ranks=N for other numbers"
         )
     model = dataclasses.replace(model, data=max(1, model.data))
     transformer = kind == "transformer" and layered

@@ -19,6 +19,7 @@ from dlio_torch.interop.dlio.recipe import Recipe, comment
 from dlio_torch.interop.dlio.scales import scales
 from dlio_torch.interop.dlio.training import outputs, training
 from dlio_torch.interop.dlio.workload import UnusedKey, WorkloadFile
+from dlio_torch.units import counted
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def _fit_steps(work: WorkloadFile, recipe: Recipe, label: str, ranks: int) -> No
     recipe.unset("train.steps")
     work.note(
         "train.total_training_steps",
-        f"the data provide {given} steps per epoch for {ranks} rank(s), and DLIO ends an epoch with its data: the "
+        f"the data provide {given} steps per epoch for {counted(ranks, 'rank')}, and DLIO ends an "
+        "epoch with its data: the "
         "recipe takes this number of steps",
     )
 

@@ -63,7 +63,7 @@ def test_its_own_check_names_key_value_source_and_fix(folder: Path) -> None:
 
 def test_the_plan_counts_its_bytes(folder: Path) -> None:
     # 32 records of 4 bytes of checksum and 4,096 of pixels, each at a multiple of 64.
-    assert "train: 2 file(s), 32 samples, about 130 KiB" in verb(folder, "recipe=./mine.yaml", "--dry-run")
+    assert "train: 2 files, 32 samples, about 130 KiB" in verb(folder, "recipe=./mine.yaml", "--dry-run")
 
 
 def test_runs_are_verified_and_compared_by_the_size_of_their_calls(folder: Path) -> None:

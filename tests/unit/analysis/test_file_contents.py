@@ -77,7 +77,7 @@ def test_a_list_of_datasets_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             file[f"d{number}"] = number
     found = summary(tmp_path / "x.h5")
     assert (len(found["datasets"]), found["complete"]) == (3, False)
-    assert "at least 3 dataset(s)" in found["summary"]
+    assert "at least 3 datasets" in found["summary"]
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the application's example file is not here")

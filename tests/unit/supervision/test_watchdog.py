@@ -67,8 +67,8 @@ def counts(root: Path, group: int | None, machine: int | None) -> Path:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ((1, 5), (3, 7), "out-of-memory killer has killed 2 process(es) of this control group during the run"),
-        ((1, 5), (1, 6), "killed 1 process(es) of this machine during the run"),
+        ((1, 5), (3, 7), "out-of-memory killer has killed 2 processes of this control group during the run"),
+        ((1, 5), (1, 6), "killed 1 process of this machine during the run"),
         ((1, 5), (1, 5), "has killed no process during the run: another process sent the signal"),
         ((None, None), (None, None), "the kernel does not show whether its out-of-memory killer killed the process"),
     ],

@@ -11,7 +11,7 @@ from dlio_torch.report.expect import compare
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
-from dlio_torch.units import format_size
+from dlio_torch.units import counted, format_size
 
 _MOST_SKIPPED = 100
 _COMMAND = ("command", "cwd", "exit_code")
@@ -99,7 +99,7 @@ def config_section(view: View) -> Section:
     for key, reason in (("scaled", "changed by the scale"), ("adjusted", "adjusted to other options, or not used")):
         notes = [clean(str(note)) for note in (view.summary or {}).get(key) or ()]
         if notes:
-            blocks.append(Folded(f"{len(notes)} option(s) {reason}", [Notes(notes)]))
+            blocks.append(Folded(f"{counted(len(notes), 'option')} {reason}", [Notes(notes)]))
     return Section("config", title, blocks)
 
 

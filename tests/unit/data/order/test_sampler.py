@@ -279,7 +279,7 @@ def test_global_batch_is_divided() -> None:
         ({"num_samples": 0, "batch_size": 1}, r"no samples"),
         ({"num_samples": 2, "batch_size": 1, "stride": 0}, r"access\.stride=0"),
         ({"num_samples": 2, "batch_size": 1, "partition": "slices", "world_size": 3}, r"rank 2 of 3 without a sample"),
-        ({"file_counts": [4, 4], "batch_size": 1, "partition": "files", "world_size": 3}, r"2 file\(s\) for 3 ranks"),
+        ({"file_counts": [4, 4], "batch_size": 1, "partition": "files", "world_size": 3}, r"2 files for 3 ranks"),
         ({"file_counts": [4, 0], "batch_size": 1, "partition": "files", "world_size": 2}, r"rank 1 of 2 without"),
         (
             {"num_samples": 4, "batch_size": 5, "batch_key": "train.eval_batch_size"},

@@ -310,7 +310,7 @@ def test_what_the_data_cannot_give_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.steps=9, but the data suffice only for 2 step"):
         StreamPlan([4, 4], StreamSpec(batch_size=4, steps=9))
     with pytest.raises(
-        ConfigError, match=r"access\.partition=files leaves ranks without data: there are 2 file\(s\) for 3 ranks"
+        ConfigError, match=r"access\.partition=files leaves ranks without data: there are 2 files for 3 ranks"
     ):
         StreamPlan([4, 4], StreamSpec(batch_size=1, world_size=3))
     with pytest.raises(ConfigError, match=r"train\.batch_size=9 is larger than the number of samples in the files"):
