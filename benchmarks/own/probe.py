@@ -159,7 +159,7 @@ def main(started_ns: int, what: list[str], first: int, steps: int, output: Path,
             looks[begins[done]].begin()
 
     @contextlib.contextmanager
-    def task(self: Progress, name: str, unit: str) -> Iterator[_Show]:
+    def task(self: Progress, name: str, unit: str, detail: Callable[[], str] = str) -> Iterator[_Show]:
         yield show if name == "training" else lambda done, total: None
 
     Progress.task = task  # type: ignore[method-assign]
