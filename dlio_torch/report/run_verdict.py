@@ -43,7 +43,8 @@ def verdict(summary: Mapping[str, Any]) -> str:
             f"step of {duration} spends most of its time ({percent(losses[largest])}) on {_LOSSES[largest]}"
             f"{_change(summary)}."
         )
-    busy = f"the emulated accelerator {percent(au)} busy ({_sureness(summary)})"
+    sure = f"{percent(au)} busy ({_sureness(summary)})"
+    busy = f"the emulated accelerator {sure}"
     if au >= BUSY:
         return f"Nothing limits this run: {who} keep {busy}; a step waits {wait} for data."
     cause = f"{_LOSSES[largest][0].upper()}{_LOSSES[largest][1:]} limits this run"
@@ -55,7 +56,10 @@ def verdict(summary: Mapping[str, Any]) -> str:
     waits = f"{who} are not the limit"
     if losses["fetch"] >= _SHOWN:
         waits += f" (waiting for data takes {percent(losses['fetch'])})"
-    return f"{cause}: it takes {percent(losses[largest])} of the time and keeps {busy}; {waits}{_change(summary)}."
+    return (
+        f"{cause}: it takes {percent(losses[largest])} of the time, and the emulated accelerator is {sure}; {waits}"
+        f"{_change(summary)}."
+    )
 
 
 def level(summary: Mapping[str, Any]) -> str:

@@ -82,8 +82,8 @@ SURE = "(± 0.0 points, 20 steps)"
         ),
         (
             {"fetch": 1, "allreduce": 9},
-            "The allreduce of the gradients limits this run: it takes 45.0 % of the time and keeps the emulated "
-            f"accelerator 50.0 % busy {SURE}; storage and loader are not the limit (waiting for data takes 5.0 %).",
+            "The allreduce of the gradients limits this run: it takes 45.0 % of the time, and the emulated accelerator "
+            f"is 50.0 % busy {SURE}; storage and loader are not the limit (waiting for data takes 5.0 %).",
         ),
         ({"fetch": 1, "checkpoint": 9}, "Saving checkpoints limits this run: it takes 45.0 % of the time"),
         ({"other": 10}, "The work of dlio_torch itself between the measured parts limits this run: it takes 46.2 %"),
