@@ -79,13 +79,30 @@ def _sureness(summary: Mapping[str, Any]) -> str:
 
 
 def _change(summary: Mapping[str, Any]) -> str:
-    """The first piece of advice that is an option, as the end of a sentence."""
+    """The first piece of advice that is an option, with what it is predicted to save, as the end of a sentence."""
     items = (summary.get("advice") or {}).get("items") or ()
     first = next((item for item in items if item["key"] is not None), None)
     if first is None:
         return ""
-    settings = " ".join(f"{key}={value}" for key, value in ((first["key"], first["value"]), *first["also"]))
-    return f"; try {settings}"
+    saved = saved_share(first)
+    return f"; try {settings_of(first)}" + (f", which saves {saved} of the time" if saved else "")
+
+
+def settings_of(item: Mapping[str, Any]) -> str:
+    """The options of a piece of advice, as on the command line."""
+    return " ".join(f"{key}={value}" for key, value in ((item["key"], item["value"]), *item["also"]))
+
+
+def saved_share(item: Mapping[str, Any]) -> str:
+    """The share of the elapsed time that a piece of advice is predicted to save; empty: not predicted."""
+    predicted = item["predicted"]
+    if predicted is None or predicted["gain_high"] is None:
+        return ""
+    high = percent(max(0.0, predicted["gain_high"]))
+    if predicted["gain_low"] is None:
+        return f"at most {high}"
+    low = percent(max(0.0, predicted["gain_low"]))
+    return high if low == high else f"{low} to {high}"
 
 
 def cache_state(summary: Mapping[str, Any]) -> str:

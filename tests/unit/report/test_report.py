@@ -124,12 +124,15 @@ def test_the_verdict_says_how_sure_it_is() -> None:
 
 
 def test_the_verdict_ends_with_what_to_change() -> None:
-    advice = {"items": [
-        {"key": None, "value": None, "also": []},
-        {"key": "loader.num_workers", "value": "4", "also": [["loader.prefetch_factor", "8"]]},
+    advice: dict[str, Any] = {"items": [
+        {"key": None, "value": None, "also": [], "predicted": None},
+        {"key": "loader.num_workers", "value": "4", "also": [["loader.prefetch_factor", "8"]], "predicted": None},
     ]}  # fmt: skip
     summary = {**summary_of(COLD, fetch=6), "advice": advice}
     assert verdict(summary).endswith(" 37.5 % of the time; try loader.num_workers=4 loader.prefetch_factor=8.")
+    for low, saved in ((None, "at most 37.5 %"), (0.2, "20.0 % to 37.5 %"), (0.375, "37.5 %")):
+        advice["items"][1]["predicted"] = {"gain_low": low, "gain_high": 0.375}
+        assert verdict(summary).endswith(f" loader.prefetch_factor=8, which saves {saved} of the time.")
     fine = {**summary_of(COLD, fetch=0.05), "advice": advice}
     assert "try" not in verdict(fine)
 

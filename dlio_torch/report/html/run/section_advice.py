@@ -10,6 +10,7 @@ from dlio_torch.report.advice_text import needed
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Changes, Folded, Notes, Section, Table, Text
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import clean
+from dlio_torch.report.run_verdict import saved_share, settings_of
 from dlio_torch.units import percent
 
 _TITLE = "Advice"
@@ -38,7 +39,10 @@ def advice_section(view: View) -> Section:
     items = [item for item in advice["items"] if item["key"] is not None]
     noticed = [item for item in advice["items"] if item["key"] is None]
     if items:
-        rows = [[_setting(item), _outlook(item), item["confidence"], f"{item['text']}{needed(item)}"] for item in items]
+        rows = [
+            [_setting(item), saved_share(item) or _NOT_PREDICTED, item["confidence"], f"{item['text']}{needed(item)}"]
+            for item in items
+        ]
         columns = ("<change", "share of the time saved", "<confidence", "<why")
         model = advice["model"]
         note = _MODEL if model is not None else ""
@@ -53,7 +57,9 @@ def advice_section(view: View) -> Section:
         blocks.append(Table("Recommended changes, largest gain first", columns, rows, note.strip()))
         blocks += [_evidence(item) for item in items]
     if noticed:
-        rows = [[_setting(item), _outlook(item), item["confidence"], item["text"]] for item in noticed]
+        rows = [
+            [_setting(item), saved_share(item) or _NOT_PREDICTED, item["confidence"], item["text"]] for item in noticed
+        ]
         note = "No option of dlio_torch changes these; the share is that of the time which they take."
         blocks.append(
             Table("What else was noticed", ("<noticed", "share of the time", "<confidence", "<why"), rows, note)
@@ -74,9 +80,9 @@ def change_list(view: View) -> Changes | None:
     items = [item for item in advice["items"] if item["key"] is not None]
     shown = []
     for item in items[:_MOST_CHANGES]:
-        settings = " ".join(f"{key}={value}" for key, value in ((item["key"], item["value"]), *item["also"]))
-        outlook = _outlook(item)
-        gain = "no gain predicted" if outlook == _NOT_PREDICTED else f"saves {outlook} of the time"
+        settings = settings_of(item)
+        saved = saved_share(item)
+        gain = f"saves {saved} of the time" if saved else "no gain predicted"
         shown.append((settings, gain, item["text"]))
     left = len(items) - len(shown)
     note = f'{left} more in the section "{_TITLE}".' if left else ""
@@ -118,18 +124,6 @@ def _on_calls(view: View) -> list[Block]:
 
 def _setting(item: Mapping[str, Any]) -> str:
     return str(item["rule"]).replace("_", " ") if item["key"] is None else f"{item['key']}={item['value']}"
-
-
-def _outlook(item: Mapping[str, Any]) -> str:
-    """Text on the share of the elapsed time that a change is predicted to save."""
-    predicted = item["predicted"]
-    if predicted is None or predicted["gain_high"] is None:
-        return _NOT_PREDICTED
-    high = percent(max(0.0, predicted["gain_high"]))
-    if predicted["gain_low"] is None:
-        return f"at most {high}"
-    low = percent(max(0.0, predicted["gain_low"]))
-    return high if low == high else f"{low} to {high}"
 
 
 def _evidence(item: Mapping[str, Any]) -> Folded:
