@@ -41,6 +41,7 @@ OPTIONS = (
     f"dataset.samples_per_file={PER_FILE}",
     "dataset.fields.0.shape=[4,8]",
     "generate.fsync=false",
+    "train.epochs=2",
     "compute=none",
 )
 
