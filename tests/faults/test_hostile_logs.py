@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
+from log_archives import archive
 
 from benchmarks.harm import logs
 from benchmarks.harm.child import SOUND, run_cases
@@ -76,15 +75,6 @@ def test_the_time_for_a_line_grows_as_the_line(line: bytes) -> None:
     strace_lines.descriptor(arguments)
     strace_lines.mapping(arguments)
     strace_lines.string(arguments)
-
-
-def archive(path: Path, members: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as made:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            made.addfile(info, io.BytesIO(content))
-    return path
 
 
 def test_members_of_an_archive_stay_in_its_folder(tmp_path: Path) -> None:

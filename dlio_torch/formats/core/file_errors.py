@@ -45,6 +45,19 @@ def open_error(path: Path, error: Exception) -> DataError:
     )
 
 
+def check_rows(path: Path, array: str, rows: int, first: int, count: int) -> None:
+    """Raise unless the array of a file has rows ``first`` to ``first + count - 1``.
+
+    Raises:
+        DataError: it has fewer rows.
+    """
+    if first < 0 or count < 0 or first + count > rows:
+        raise DataError(
+            f"{path}: {array} has {rows} rows, but rows {first} to {first + count - 1} were requested",
+            hint="the file contradicts its own index; generate or fetch the file again",
+        )
+
+
 def _refusal(path: Path) -> OSError | None:
     """The system's error when it reads the file; ``None`` if the file is readable."""
     if not path.is_file():

@@ -191,7 +191,7 @@ def check_range(path: Path, num_samples: int, first: int, count: int) -> None:
     Raises:
         DataError: it does not.
     """
-    if first < 0 or first + count > num_samples:
+    if first < 0 or count < 0 or first + count > num_samples:
         raise DataError(
             f"{path} holds {num_samples} samples, but samples {first} to {first + count - 1} were requested",
             hint="the file was replaced or damaged; remove the file and generate the data again",

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
+from dlio_torch.formats.core.file_errors import check_rows
 from dlio_torch.formats.hdf5.file import DAMAGE
 
 
@@ -55,12 +56,7 @@ class Slab:
         Raises:
             DataError: it has fewer.
         """
-        if first < 0 or count < 0 or first + count > self.rows:
-            raise DataError(
-                f"{self._path}: {self._name} has {self.rows} rows, but rows {first} to {first + count - 1} were "
-                "requested",
-                hint="the file contradicts its own index; generate or fetch the file again",
-            )
+        check_rows(self._path, self._name, self.rows, first, count)
 
     def read_into(self, first: int, out: npt.NDArray[np.generic]) -> None:
         """Reads ``len(out)`` rows from row ``first`` on into ``out`` by one ``H5Dread``.

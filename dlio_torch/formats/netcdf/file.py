@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import ConfigError, DataError, DlioError, MissingPackageError
-from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.file_errors import check_rows, open_error
 from dlio_torch.formats.core.library_lock import library_lock
 from dlio_torch.formats.hdf5.guard import ANY_FILTER, SLACK_BYTES, check_size
 from dlio_torch.formats.netcdf.classic_header import read_classic_header
@@ -236,12 +236,7 @@ class Rows:
         Raises:
             DataError: there are fewer.
         """
-        if first < 0 or count < 0 or first + count > self.count:
-            raise DataError(
-                f"{self._path}: {self.name} has {self.count} rows, but rows {first} to {first + count - 1} were "
-                "requested",
-                hint="the file contradicts its own index; generate or fetch the file again",
-            )
+        check_rows(self._path, self.name, self.count, first, count)
 
 
 def _fits(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:

@@ -20,6 +20,7 @@ from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
 from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.layout_in_memory import Held, held, held_rows, held_together
 from dlio_torch.formats.core.reader import Reader
+from dlio_torch.formats.core.stacking import check_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,12 +114,7 @@ class ParquetReader(Reader):
         return details
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
-        if first < 0 or count < 0 or first + count > self.num_samples:
-            raise DataError(
-                f"{self._path} has {self.num_samples} samples, but samples {first} to {first + count - 1} were "
-                "requested",
-                hint="the file was replaced; generate or fetch the file again",
-            )
+        check_range(self._path, self.num_samples, first, count)
         row, end = first, first + count
         while row < end:
             group = int(np.searchsorted(self._ends, row, "right")) - 1

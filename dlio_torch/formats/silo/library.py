@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError, MissingPackageError
-from dlio_torch.formats.core.file_errors import open_error, os_errors
+from dlio_torch.formats.core.file_errors import check_rows, open_error, os_errors
 from dlio_torch.formats.core.library_lock import library_lock
 
 LOCK = library_lock()
@@ -230,12 +230,7 @@ class SiloArray:
         Raises:
             DataError: there are fewer, or they are damaged.
         """
-        if first < 0 or first + len(out) > self.count:
-            raise DataError(
-                f"{self._file.path}: {self.name} has {self.count} rows, but rows {first} to {first + len(out) - 1} "
-                "were requested",
-                hint="the file contradicts its own index; generate or fetch the file again",
-            )
+        check_rows(self._file.path, self.name, self.count, first, len(out))
         if len(out):
             self._file.read_into(self.name, first, out)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
+from log_archives import archive
 from real_data import real_input
 
 from dlio_torch.analysis.run_recording import open_recording
@@ -117,15 +116,6 @@ def test_a_folder_of_logs_is_one_program(tmp_path: Path) -> None:
     (tmp_path / "s.txt").write_text(STRACE)
     with pytest.raises(DataError, match=r"several tools: strace \(s\.txt\) and dftracer \(t-0-of-3\.pfw\)"):
         open_recording(tmp_path)
-
-
-def archive(path: Path, members: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 def test_an_archive_of_logs_is_opened(tmp_path: Path) -> None:
