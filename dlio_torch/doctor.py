@@ -32,7 +32,7 @@ from dlio_torch.storage.local import stored_limits
 from dlio_torch.storage.local.device_limits import LEAST_REQUEST, ReadWorkload
 from dlio_torch.supervision import orphan_files
 from dlio_torch.supervision.process_exit import kill_descendants
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import format_duration, format_rate, format_size, percent
 
 # Requested compute time of a step, steps, and the utilisation that one and two ranks should reach.
 _SELF_TESTS = ((0.0005, 2000, 0.99, 0.97), (0.005, 300, 0.99, 0.97), (0.05, 40, 0.99, 0.97))
@@ -169,7 +169,7 @@ def _timer(calibration: dict[str, Any]) -> Iterator[MachineCheck]:
     )
     yield MachineCheck("timer", "ok" if calibration["exact"] else "note", text)
     share = calibration["spin_cpu_share"]
-    text = f"a spinning thread gets {share:.0%} of a core" + ("" if share > 0.95 else "; the machine is busy")
+    text = f"a spinning thread gets {percent(share, 0)} of a core" + ("" if share > 0.95 else "; the machine is busy")
     yield MachineCheck("processor", "ok" if share > 0.95 else "note", text)
 
 
@@ -197,7 +197,7 @@ def _judge(name: str, result: dict[str, Any] | str, wanted: float) -> MachineChe
     au = result["au"]["mean"]
     step = result["step"]
     text = (
-        f"utilisation {au:.1%} (expected {wanted:.0%}); median of a step: fetch "
+        f"utilisation {percent(au)} (expected {percent(wanted, 0)}); median of a step: fetch "
         f"{format_duration(step['fetch_s']['median'])}, other {format_duration(step['other_s']['median'])}"
     )
     return MachineCheck(

@@ -126,10 +126,10 @@ def format_number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def percent(share: float) -> str:
+def percent(share: float, digits: int = 1) -> str:
     """``0.973`` as ``97.3 %``; never rounded up to a full 100 %."""
-    text = f"{100 * share:.1f} %"
-    return ">99.9 %" if text == "100.0 %" and share < 1 else text
+    text = f"{100 * share:.{digits}f} %"
+    return f">{100 - 10**-digits:.{digits}f} %" if share < 1 and text == f"{100:.{digits}f} %" else text
 
 
 def format_rate(bytes_per_s: float) -> str:

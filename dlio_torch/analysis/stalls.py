@@ -47,6 +47,7 @@ from dlio_torch.iotrace.events.call_names import IO_LAYERS
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.figures.intervals import Ints
 from dlio_torch.iotrace.figures.row_groups import group
+from dlio_torch.units import percent
 
 PARTS = (
     "device", "page_cache", "decode", "read", "preprocess", "collate",
@@ -161,7 +162,7 @@ def summary(waits: pd.DataFrame | None, warmup_steps: int = 0) -> dict[str, Any]
     else:
         sentence = (
             f"{len(rows)} steps waited {_seconds(total)} for data; the largest cause, {_seconds(known[largest])} "
-            f"({known[largest] / total:.0%}), was {_PHRASES[largest]}."
+            f"({percent(known[largest] / total, 0)}), was {_PHRASES[largest]}."
         )
     return {
         "steps": len(rows),

@@ -8,7 +8,7 @@ from dlio_torch.config.schema_run import SystemConfig
 from dlio_torch.prediction.cluster import stripes_of
 from dlio_torch.prediction.project import Question, described, file_bytes
 from dlio_torch.prediction.rank_workload import RankWorkload
-from dlio_torch.units import counted, format_duration, format_rate, format_size
+from dlio_torch.units import counted, format_duration, format_rate, format_size, percent
 
 LEFT_OUT = (
     "load of other jobs on the storage and the network",
@@ -53,7 +53,7 @@ def assumptions(
 def _check(error: float) -> str:
     return (
         "check of the simulation: with the run's own storage, the simulated throughput of this run differs by "
-        f"{error:+.1%} from the measured one"
+        f"{100 * error:+.1f} % from the measured one"
     )
 
 
@@ -140,7 +140,7 @@ def _guessed(workload: RankWorkload, question: Question) -> list[str]:
     lines = []
     if workload.bytes or workload.load_bytes:
         lines.append(
-            f"page caches of the nodes deliver {question.cached:.0%} of the bytes (cached=), and the storage "
+            f"page caches of the nodes deliver {percent(question.cached, 0)} of the bytes (cached=), and the storage "
             "delivers the rest"
         )
     if workload.header_requests is None and workload.first_opens:

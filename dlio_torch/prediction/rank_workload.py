@@ -25,6 +25,7 @@ from dlio_torch.formats.core.registry import facts
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.prediction.batch_calls import Calls, calls_of
 from dlio_torch.train.steps import TRAIN, Steps
+from dlio_torch.units import percent
 
 _CACHED = 0.01  # share of the bytes from the device up to which a run read from memory
 
@@ -210,7 +211,7 @@ def _making(times: list[RankTimes], summary: Mapping[str, Any]) -> tuple[Floats,
     share = summary["io"]["device_read_share"]
     device = "it is not known how much the device delivered"
     if share is not None:
-        device = f"the device delivered {share:.0%} of the bytes"
+        device = f"the device delivered {percent(share, 0)} of the bytes"
     if np.isnan(asleep).any():
         note = (
             f"the blocked time of batch production was not recorded ({device}): all {production.mean() * 1e3:.3g} ms "

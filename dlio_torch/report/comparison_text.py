@@ -12,6 +12,7 @@ from rich.table import Table
 from dlio_torch.iotrace.fidelity.components import Comparison, Component
 from dlio_torch.iotrace.fidelity.measures import TOLERANCE
 from dlio_torch.report.terminal import write
+from dlio_torch.units import percent
 
 SCHEMA = "dlio_torch.comparison"
 VERSION = "1"
@@ -101,7 +102,7 @@ def _components(comparison: Comparison) -> Table:
 def _figures(component: Component) -> str:
     detail = component.detail
     if component.exact is not None and f"{component.exact:.3f}" != f"{component.distance:.3f}":
-        detail += f"; without the tolerance of {TOLERANCE:.0%} the distance is {component.exact:.3f}"
+        detail += f"; without the tolerance of {percent(TOLERANCE, 0)} the distance is {component.exact:.3f}"
     if component.worst_pair is None or not component.worst_pair[2]:
         return detail
     rank_a, rank_b, distance = component.worst_pair

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dlio_torch.prediction.project import Row
 from dlio_torch.report.terminal import write
-from dlio_torch.units import format_duration
+from dlio_torch.units import format_duration, percent
 
 SCHEMA = "dlio_torch.prediction"
 VERSION = "1"
@@ -66,9 +66,9 @@ def _table(rows: Sequence[Row]) -> Table:
             f"{row.ranks}",
             f"{row.nodes}",
             f"{row.samples_per_s:.4g}" if row.samples_per_s < 1e4 else f"{row.samples_per_s:.0f}",
-            f"{row.ideal_share:.0%}",
-            f"{row.io_share:.1%}",
-            "-" if row.au is None else f"{row.au:.1%}",
+            percent(row.ideal_share, 0),
+            percent(row.io_share),
+            "-" if row.au is None else percent(row.au),
             format_duration(row.begin_s),
             "-" if row.epoch_s is None else format_duration(row.epoch_s),
             row.limited_by,

@@ -74,8 +74,8 @@ def test_the_table_has_a_row_for_each_check(
     assert all(name in out for name in SELF_TESTS)
     rows = [line for line in out.splitlines() if line.startswith("self-test")]
     assert [" ok " in row for row in rows] == [True] * 3 + [False] * 3
-    assert "utilisation 99.5% (expected 99%); median of a step: fetch 2 µs" in rows[0]
-    assert "expected 97%" in rows[3]
+    assert "utilisation 99.5 % (expected 99 %); median of a step: fetch 2 µs" in rows[0]
+    assert "expected 97 %" in rows[3]
     assert [(ranks, step_s) for ranks, step_s, _ in quick] == [
         (ranks, step_s) for ranks in (1, 2) for step_s in (0.0005, 0.005, 0.05)
     ]

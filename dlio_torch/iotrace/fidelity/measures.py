@@ -177,11 +177,6 @@ def unseen(side: Side) -> str:
     return f"not recorded by {SOURCES[side.recording.kind]} ({side.label})"
 
 
-def percent(share: float, digits: int = 1) -> str:
-    """A share as text."""
-    return f"{100 * share:.{digits}f}%"
-
-
 def between(a: str, b: str) -> str:
     """The figures of both sides as one text."""
     return f"A {a}; B {b}"

@@ -15,12 +15,11 @@ from dlio_torch.iotrace.fidelity.measures import (
     Terms,
     between,
     lacking,
-    percent,
     unseen,
 )
 from dlio_torch.iotrace.fidelity.sides import Side
 from dlio_torch.iotrace.fidelity.work_per_open import after_beginning, openings
-from dlio_torch.units import format_size
+from dlio_torch.units import format_size, percent
 
 _MIB = 1 << 20
 _EXITS = "not judged, because a process that exits closes its files without a recorded call"

@@ -25,13 +25,12 @@ from dlio_torch.iotrace.fidelity.measures import (
     Terms,
     between,
     lacking,
-    percent,
 )
 from dlio_torch.iotrace.fidelity.sides import Side
 from dlio_torch.iotrace.fidelity.work_per_open import openings
 from dlio_torch.iotrace.figures import access_order
 from dlio_torch.iotrace.figures.row_groups import group
-from dlio_torch.units import format_size
+from dlio_torch.units import format_size, percent
 
 Ints = NDArray[np.int64]
 

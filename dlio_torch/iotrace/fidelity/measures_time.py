@@ -14,12 +14,11 @@ from dlio_torch.iotrace.fidelity.measures import (
     Terms,
     between,
     lacking,
-    percent,
 )
 from dlio_torch.iotrace.fidelity.sides import Side
 from dlio_torch.iotrace.figures.io_time import bandwidth
 from dlio_torch.iotrace.figures.row_groups import group
-from dlio_torch.units import format_duration, format_rate
+from dlio_torch.units import format_duration, format_rate, percent
 
 _S = 1e-9
 _SHORTEST_S = 1.0

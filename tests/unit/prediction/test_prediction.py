@@ -251,7 +251,7 @@ def test_guesses_are_told_apart_until_they_are_set() -> None:
     guessing = system(guessed=["request_latency_s"], request_latency_s=0.001)
     found = assumptions(workload(), guessing, Question([1]), {"system.request_latency_s": "conf/x.yaml:3"}, 0.1)
     assert any("system.request_latency_s, conf/x.yaml:3" in line for line in found["guessed"])
-    assert any("+10.0%" in line for line in found["measured"])
+    assert any("+10.0 %" in line for line in found["measured"])
     found = assumptions(workload(), guessing, Question([1]), {"system.request_latency_s": "command line"}, 0.1)
     assert any("system.request_latency_s" in line for line in found["described"])
     assert found["left out"]

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dlio_torch.study.strategies.search.surrogate import Belief, Space, believe
+from dlio_torch.units import percent
 
 CHANCE = 0.05
 """Probability of winning below which a point is not tried."""
@@ -201,7 +202,7 @@ def _highest(space: Space, observations: Observations, belief: Belief, untried: 
         return again or Decision(
             None,
             f"none of the {len(untried)} untried settings is expected to beat the best by more than the noise "
-            f"({_share(observations.margin)}): the most likely one does with a probability of {chances[top]:.1%}",
+            f"({_share(observations.margin)}): the most likely one does with a probability of {percent(chances[top])}",
         )
     gains = belief.improvement(leader)
     return Decision(max(untried, key=lambda point: gains[point]), "highest expected improvement")
@@ -241,4 +242,4 @@ def _farthest(space: Space, tried: Sequence[int], untried: Sequence[int]) -> int
 
 
 def _share(score: float) -> str:
-    return f"{math.expm1(score):.1%}"
+    return percent(math.expm1(score))

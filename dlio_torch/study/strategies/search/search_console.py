@@ -15,7 +15,7 @@ from dlio_torch.study.strategies.search.search_space import SearchSpace
 from dlio_torch.study.strategies.search.search_verdict import gain_text
 from dlio_torch.study.study_console import axis_lines
 from dlio_torch.study.verb_keys import OBJECTIVES
-from dlio_torch.units import format_size
+from dlio_torch.units import format_size, percent
 
 if TYPE_CHECKING:
     from dlio_torch.study.strategies.search.search_result import SearchResult
@@ -43,7 +43,7 @@ def print_search(result: SearchResult, stream: TextIO) -> None:
     lines = [
         verdict.sentence,
         f"tried {result.tried} of {len(points)} settings in {result.searched} trials, and {confirming} to confirm; "
-        f"one trial scatters by {result.noise:.1%}",
+        f"one trial scatters by {percent(result.noise)}",
         f"search ended: {result.state.stopped}" if result.state.stopped else "search not ended",
     ]
     if result.gain is not None and result.chosen is not None:

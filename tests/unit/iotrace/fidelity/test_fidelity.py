@@ -367,7 +367,7 @@ def test_a_small_part_of_a_size_or_a_jump_is_not_another_one() -> None:
     assert found.alike, found.headline
     text = io.StringIO()
     print_comparison(found, text)
-    assert "without the tolerance of 1% the distance is 1.000" in " ".join(text.getvalue().split())
+    assert "without the tolerance of 1 % the distance is 1.000" in " ".join(text.getvalue().split())
     assert "read sizes" in not_alike(compare(reads(size, 128), reads(round(1.02 * size), 128)))
     assert "read jumps" in not_alike(compare(reads(4096, 128), reads(4096, 384)))
 

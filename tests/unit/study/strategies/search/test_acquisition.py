@@ -108,7 +108,7 @@ def test_ends_where_nothing_is_left_to_gain() -> None:
     outcomes: list[Observation] = []
     while (decision := decide(goal, outcomes)).point is not None:
         outcomes.append(Observation(decision.point, 1.0 + 0.001 * len(outcomes), room=0.004))
-    assert "leaves at most 0.4% to gain" in decision.reason
+    assert "leaves at most 0.4 % to gain" in decision.reason
     assert len(outcomes) <= 9
 
 
