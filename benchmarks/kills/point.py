@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -308,7 +309,7 @@ def _user(folder: Folder) -> Iterator[None]:
 
 def _temporary(folder: Folder) -> Iterator[Path]:
     """Files without a final name, or in a folder of one process."""
-    yield from sorted(path for path in folder.temporary.iterdir() if not path.name.startswith(_OTHERS))
+    yield from sorted(path for path in folder.temporary.iterdir() if not _made_by_others(path))
     yield from sorted(path for path in (folder.path / "cache").rglob(".*.tmp"))
     for path in sorted(folder.home.rglob(".*")):
         if path.name != ".lock" and not {STUDY, RECORDED, "runs"} & set(path.relative_to(folder.home).parts[:1]):
@@ -316,6 +317,16 @@ def _temporary(folder: Folder) -> Iterator[Path]:
     for path in sorted((folder.home / "local").glob("*")):
         if "." in path.name and path.suffix != ".kept":
             yield path
+
+
+def _made_by_others(path: Path) -> bool:
+    """Whether another program made the file.
+
+    torch's DataLoader opens some empty temporary files when no batch comes, to see whether descriptors are left, and a
+    worker's death interrupts it between the name of a file and its removal.
+    """
+    probe = re.fullmatch(r"tmp[a-z0-9_]{8}", path.name) is not None and path.is_file() and path.stat().st_size == 0
+    return probe or path.name.startswith(_OTHERS)
 
 
 def _left(folder: Folder) -> Iterator[str]:
