@@ -44,6 +44,7 @@ MEMBERS = (
     "soak",
     "same_behaviour",
     "tune_search",
+    "published_studies",
 )
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio_torch.errors import DataError, DlioError, MissingPackageError, PreconditionError
 from dlio_torch.files.atomic_file import replaced
@@ -21,6 +22,11 @@ from dlio_torch.study.runner import Runner
 from dlio_torch.study.store import Store, new_directory
 from dlio_torch.study.strategies.base import Result, Strategy, finished
 from dlio_torch.study.strategies.grid import Grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dlio_torch.study.page.page_data import StudyData
 
 
 def begin(strategy: Strategy, output: str | None, flags: Collection[str]) -> int:
@@ -175,12 +181,21 @@ def write_page(directory: Path, target: Path | None = None) -> Path:
                 file.write(page.read_bytes())
         return target or page
     with Store.open(directory, write=False) as store:
-        strategy = Grid(store.study, *resolve(store.study, cwd=store.cwd))
-        strategy.start(store, say)
-        trials = store.trials()
-        points = tables.points_table(trials, store.study.axes, strategy.points)
-        page_data = strategy.result(trials).page(points, needs(strategy.resolved, cwd=store.cwd))
+        page_data, _ = read_sweep(store)
         return write_study(page_data, target or store.report)
+
+
+def read_sweep(store: Store) -> tuple[StudyData, pd.DataFrame]:
+    """Content of the page of a sweep, finished or not, and its points (:func:`dlio_torch.study.tables.points_table`).
+
+    Raises:
+        DlioError: its configuration has changed.
+    """
+    strategy = Grid(store.study, *resolve(store.study, cwd=store.cwd))
+    strategy.start(store, say)
+    trials = store.trials()
+    points = tables.points_table(trials, store.study.axes, strategy.points)
+    return strategy.result(trials).page(points, needs(strategy.resolved, cwd=store.cwd)), points
 
 
 def say(line: str) -> None:
