@@ -24,6 +24,7 @@ def draw_advice(console: Console, advice: Mapping[str, Any]) -> None:
     console.print(unbroken(advice["conclusion"]))
     items = advice["items"]
     if items:
+        console.print("What to change:")
         table = Table.grid(padding=(0, 1, 0, 0))
         table.add_column(justify="right", no_wrap=True)
         table.add_column(overflow="fold")

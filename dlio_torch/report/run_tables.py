@@ -17,7 +17,7 @@ from dlio_torch.report.expect import ExpectRow, figure_text
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
-from dlio_torch.report.run_verdict import cache_state, level, verdict
+from dlio_torch.report.run_verdict import NOT_FLUSHED, cache_state, level, verdict
 from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.terminal import NOT_MEASURED, unbroken, write
 from dlio_torch.report.trace_text import trace_ends
@@ -143,7 +143,7 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
         took = format_duration(copies["duration_s"]["median"])
         yield "copies", f"{format_rate(copies['bytes_per_s'])} to {summary.get('gpu') or 'the GPU'}, {took} (median)"
     if (saved := summary["checkpoints"])["measured"]:
-        yield "checkpoints", f"{saved['measured']}, {format_duration(saved['duration_s']['mean'])} each"
+        yield "checkpoints", _checkpoints(saved, summary.get("saved") or {})
     if evaluation["steps"]:
         speed = evaluation["samples_per_s"]
         yield (
@@ -155,6 +155,18 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
         yield "staged", stage_words(summary["stage"])
     if summary.get("mpi_io") is not None:
         yield "MPI-IO", mpiio_text(summary["mpi_io"])
+
+
+def _checkpoints(measured: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
+    """Number, size, time and rate of the measured checkpoints, and whether they reached the device."""
+    seconds = measured["duration_s"]["mean"]
+    text = f"{measured['measured']}, {format_duration(seconds)} each"
+    if saved.get("checkpoints") and saved.get("bytes"):
+        size = saved["bytes"] / saved["checkpoints"]
+        text += f": {format_size(size)} at {format_rate(size / seconds)}"
+    if saved.get("fsync") is not None:
+        text += ", " + ("flushed to the device" if saved["fsync"] else NOT_FLUSHED)
+    return text
 
 
 def _parts(summary: Mapping[str, Any]) -> str:
@@ -171,7 +183,7 @@ def _published(rows: Sequence[ExpectRow], published: Mapping[str, Any] | None) -
         [row for row in rows if row.alike == word] for word in ("yes", "no", "scaled", "not measured")
     )
     system = f" on {published['system']}" if _is_known(published) else ""
-    text = f"{len(alike)} of {len(alike) + len(other)} measured figures are as published{system}"
+    text = f"{len(alike)} of {counted(len(alike) + len(other), 'measured figure')} as published{system}"
     if other:
         named = (f"{row.metric} {_shown(row, row.measured)} (published {_shown(row, row.published)})" for row in other)
         text += f"; different: {', '.join(named)}"

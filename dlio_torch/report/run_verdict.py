@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.cache import COLD, WARM
-from dlio_torch.units import format_duration, format_number, format_rate, percent
+from dlio_torch.units import format_duration, format_number, format_rate, format_size, percent
 
 AHEAD = 0.05
 """Share of the bytes read from which additional device bytes are mentioned."""
@@ -22,8 +22,10 @@ _LOSSES = {
 }
 BUSY = 0.99
 """Utilisation from which nothing limits a run."""
-_SHOWN = 0.0005
-"""Share of the time from which it is not 0.0 %."""
+_LIMITS = 0.2
+"""Share of the time from which a loss limits a run."""
+NOT_FLUSHED = "not flushed: perhaps still in memory (checkpoint.fsync=false)"
+"""Text on checkpoints that need not have reached the device."""
 
 
 def verdict(summary: Mapping[str, Any]) -> str:
@@ -43,22 +45,21 @@ def verdict(summary: Mapping[str, Any]) -> str:
             f"step of {duration} spends most of its time ({percent(losses[largest])}) on {_LOSSES[largest]}"
             f"{_change(summary)}."
         )
-    sure = f"{percent(au)} busy ({_sureness(summary)})"
-    busy = f"the emulated accelerator {sure}"
+    accelerator = "the emulated accelerator"
+    busy = f"{percent(au)} busy ({_sureness(summary)})"
     if au >= BUSY:
-        return f"Nothing limits this run: {who} keep {busy}; a step waits {wait} for data."
-    cause = f"{_LOSSES[largest][0].upper()}{_LOSSES[largest][1:]} limits this run"
+        return f"Nothing limits this run: {who} keep {accelerator} {busy}; a step waits {wait} for data."
+    limits = "limits this run" if losses[largest] >= _LIMITS else "is the largest loss of this run"
+    cause = f"{_LOSSES[largest][0].upper()}{_LOSSES[largest][1:]} {limits}"
+    waits = percent(losses["fetch"])
     if largest == "fetch":
         return (
-            f"{cause}: {who} keep {busy}, and a step of {duration} waits {wait} for data, "
-            f"{percent(losses['fetch'])} of the time{_change(summary)}."
+            f"{cause}: {who} keep {accelerator} {busy}, and a step of {duration} waits {wait} for "
+            f"data, {waits} of the time{_change(summary)}."
         )
-    waits = f"{who} are not the limit"
-    if losses["fetch"] >= _SHOWN:
-        waits += f" (waiting for data takes {percent(losses['fetch'])})"
     return (
-        f"{cause}: it takes {percent(losses[largest])} of the time, and the emulated accelerator is {sure}; {waits}"
-        f"{_change(summary)}."
+        f"{cause}: it takes {percent(losses[largest])} of the time, and {accelerator} is {busy}; waiting for "
+        f"data takes {waits}{_change(summary)}."
     )
 
 
@@ -75,7 +76,7 @@ def _sureness(summary: Mapping[str, Any]) -> str:
     interval = summary["au"].get("ci95")
     if interval is None:
         return f"too few steps to be sure: {steps}"
-    return f"± {50 * (interval[1] - interval[0]):.1f} points, {steps} steps"
+    return f"± {50 * (interval[1] - interval[0]):.1f} points at 95 % confidence, {steps} steps"
 
 
 def _change(summary: Mapping[str, Any]) -> str:
@@ -113,14 +114,15 @@ def cache_state(summary: Mapping[str, Any]) -> str:
         text = "not measured"
     else:
         kind = "cold" if share >= COLD else "cached" if share <= WARM else "partly cached"
-        more = io["read_bytes"] / io["rchar_bytes"] - share
+        asked = io["rchar_bytes"]
+        more = io["read_bytes"] / asked - share
         ahead = (
-            f" (and {100 * more:.0f} % more that read calls did not request: read-ahead of the kernel, or pages of "
-            "programs)"
+            f" (and {format_size(more * asked)} more that no read call requested: read-ahead of the kernel, or pages "
+            "of programs)"
             if more >= AHEAD
             else ""
         )
-        text = f"{kind}: the device delivered {percent(share)} of the bytes that were read{ahead}"
+        text = f"{kind}: the device delivered {percent(share)} of the {format_size(asked)} that were read{ahead}"
     before = io["cached_share_before"]
     return text if before is None else f"{text}; {percent(before)} of the data were in the page cache before the run"
 

@@ -68,7 +68,7 @@ def same_shape(shown: str, printed: str) -> None:
     """Compares the title, the verdict's interval, the names of the figures and the end of two outputs of a run."""
     first, second = shown.strip(), printed.strip()
     assert first.splitlines()[0] == second.splitlines()[0]
-    interval = re.compile(r"\d % busy \(± \d+\.\d points, (\d+) steps\)")
+    interval = re.compile(r"\d % busy \(± \d+\.\d points at 95 % confidence, (\d+) steps\)")
     verdicts = [" ".join(text.split("\n\n")[0].split()) for text in (first, second)]
     assert [interval.findall(verdict) for verdict in verdicts] == [["127"], ["127"]]
     names = [re.findall(r"^([a-z][a-z ]+[a-z])  +\S", text, re.MULTILINE) for text in (first, second)]

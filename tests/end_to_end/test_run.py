@@ -153,7 +153,7 @@ def test_the_report_has_a_verdict_and_the_published_figures(everything: Done, ap
     text = everything.ended.stdout
     words = " ".join(text.split())
     assert " the emulated accelerator " in words
-    assert "1 of 2 measured figures are as published; different: train.samples 44 (published 1,000)" in words
+    assert "1 of 2 measured figures as published; different: train.samples 44 (published 1,000)" in words
     assert f"Results: {everything.directory.path}" in text
     for expected in compose(["recipe=cosmic_tagger"]).config.expect:
         assert f"  {expected.metric}  " in application.ended.stdout  # never broken
@@ -225,7 +225,7 @@ def test_the_five_files_of_a_checkpoint_are_written(everything: Done) -> None:
         }
     assert sizes == names
     each = (4 << 20) + (64 << 10) + (4 << 10) + 2 * (1 << 10)
-    assert everything.summary["saved"] == {"checkpoints": 4, "bytes": 4 * each}
+    assert everything.summary["saved"] == {"checkpoints": 4, "bytes": 4 * each, "fsync": False}
 
 
 def test_spans_come_from_trainer_and_workers(everything: Done) -> None:
@@ -312,7 +312,7 @@ def test_a_reader_thread_reads_ahead_and_the_first_rank_evaluates(application: D
 def test_a_restore_reads_a_checkpoint_of_the_given_size(application: Done) -> None:
     assert application.summary["restore"]["bytes"] == [(64 << 10) + 10]
     assert application.summary["restore"]["seconds"][0] > 0
-    assert application.summary["saved"] == {"checkpoints": 3, "bytes": 3 * ((64 << 10) + 10)}
+    assert application.summary["saved"] == {"checkpoints": 3, "bytes": 3 * ((64 << 10) + 10), "fsync": False}
     kept = {path.name for path in (application.directory.path / "checkpoints").iterdir()}
     assert kept == {"model_9", "checkpoint"}
     reads = application.events.frame

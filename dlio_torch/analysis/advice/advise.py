@@ -17,9 +17,9 @@ from dlio_torch.analysis.advice import layout_rules, loader_rules, memory_rules,
 from dlio_torch.analysis.advice.advice_item import Advice
 from dlio_torch.analysis.advice.choice import STARVED, TAKEN, Finding
 from dlio_torch.analysis.advice.evidence import LEAST, MIN_STEPS, Evidence, gather
-from dlio_torch.analysis.advice.value_text import percent
 from dlio_torch.analysis.advice.worker_rules import CROWDED
 from dlio_torch.config.scaling import COMPUTE_ONLY
+from dlio_torch.units import percent
 
 __all__ = ["RULES", "Advice", "Evidence", "advise", "gather"]
 
@@ -135,7 +135,7 @@ def _conclusion(evidence: Evidence, items: list[Advice]) -> str:
     waits = percent(evidence.waits)
     if evidence.waits < LEAST:
         copies = (evidence.number("shares.copy") or 0.0) >= LEAST  # page-locked memory may make them faster
-        most = "" if copies else "; no change of the loader's settings can gain more than this time"
+        most = "" if copies else ", and no change of the loader can save more than that"
         return f"The loader is not the bottleneck: steps wait for data {waits} of the time{most}."
     storage = _storage(evidence)
     if storage is not None:
@@ -199,6 +199,7 @@ def _caveats(evidence: Evidence, items: list[Advice]) -> list[str]:
         if model.cores is not None and wants <= model.cores:
             notes.append(
                 f"Batches in production waited for a CPU core {percent(model.starved)} of the time, although the "
-                "machine has enough cores for this run: other programs used the cores."
+                "machine has enough cores for this run: other programs used the cores; repeat the run on an idle "
+                "machine."
             )
     return notes

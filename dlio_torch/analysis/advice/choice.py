@@ -8,8 +8,9 @@ from dlio_torch.analysis.advice.advice_item import Advice, Predicted, Value
 from dlio_torch.analysis.advice.evidence import LEAST, MIN_STEPS, MOST_ERROR, Evidence
 from dlio_torch.analysis.advice.loader_model import LoaderModel
 from dlio_torch.analysis.advice.loader_replay import LoaderSetup
-from dlio_torch.analysis.advice.value_text import percent, value_text
+from dlio_torch.analysis.advice.value_text import value_text
 from dlio_torch.data.engines.registry import facts
+from dlio_torch.units import percent
 
 Finding = Advice | str
 """Result of a rule: a piece of advice, or the reason why the rule gives none although time is lost."""

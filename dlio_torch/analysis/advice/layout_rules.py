@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dlio_torch.analysis.advice.advice_item import Advice, Predicted
 from dlio_torch.analysis.advice.choice import Finding
 from dlio_torch.analysis.advice.evidence import LEAST, Evidence
-from dlio_torch.analysis.advice.value_text import percent, value_text
+from dlio_torch.analysis.advice.value_text import value_text
 from dlio_torch.config.schema import Config
 from dlio_torch.formats.core.registry import facts
-from dlio_torch.units import exact_size, format_size, power_of_two
+from dlio_torch.units import exact_size, format_size, percent, power_of_two
 
 AMPLIFIED = 1.5
 """Read bytes per byte of a sample above which the file layout is judged."""

@@ -10,7 +10,8 @@ from dlio_torch.analysis.advice.evidence import LEAST, Evidence
 from dlio_torch.analysis.advice.loader_model import LoaderModel
 from dlio_torch.analysis.advice.loader_replay import LoaderSetup
 from dlio_torch.analysis.advice.model_figures import confidence, cores, of_machine, of_model, who
-from dlio_torch.analysis.advice.value_text import outlook, percent, value_text
+from dlio_torch.analysis.advice.value_text import outlook, value_text
+from dlio_torch.units import percent
 
 IDLE = 0.25
 """Share of the producers' time that is idle above which more producers do not help."""

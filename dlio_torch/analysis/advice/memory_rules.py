@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dlio_torch.analysis.advice.advice_item import Advice
 from dlio_torch.analysis.advice.choice import Finding, unusable
 from dlio_torch.analysis.advice.evidence import LEAST, Evidence
-from dlio_torch.analysis.advice.value_text import outlook, percent
+from dlio_torch.analysis.advice.value_text import outlook
 from dlio_torch.analysis.cache import WARM
-from dlio_torch.units import format_size
+from dlio_torch.units import format_size, percent
 
 READS = 0.3
 """Share of production above which reading is worth avoiding."""

@@ -9,8 +9,7 @@ from dlio_torch.analysis.advice import worker_rules
 from dlio_torch.analysis.advice.advice_item import Advice, Predicted
 from dlio_torch.analysis.advice.choice import Finding
 from dlio_torch.analysis.advice.evidence import LEAST, Evidence
-from dlio_torch.analysis.advice.value_text import percent
-from dlio_torch.units import format_duration, format_rate, format_size
+from dlio_torch.units import counted, format_duration, format_rate, format_size, percent
 
 COSTLY = 0.1
 """Share of the time above which checkpoints, the allreduce or evaluation are worth advice."""
@@ -99,7 +98,7 @@ def checkpoints(evidence: Evidence) -> Iterator[Finding]:
     if count < _MIN_CHECKPOINTS:
         yield f"fewer checkpoints: a prediction needs {_MIN_CHECKPOINTS} measured checkpoints, but this run has {count}"
         return
-    name = "every_steps" if saved.every_steps else "every_epochs"
+    name, unit = ("every_steps", "step") if saved.every_steps else ("every_epochs", "epoch")
     interval = getattr(saved, name)
     if not interval:
         return
@@ -112,9 +111,9 @@ def checkpoints(evidence: Evidence) -> Iterator[Finding]:
         "checkpoints",
         key,
         str(interval * factor),
-        f"checkpoints take {percent(share)} of the time, {format_duration(each or 0.0)} each; "
-        f"{key}={interval * factor} (now {interval}) is predicted to reduce this share to {percent(then)}, but a "
-        f"crash loses {factor} times the work",
+        f"checkpoints take {percent(share)} of the time, {format_duration(each or 0.0)} each; with "
+        f"{key}={interval * factor} (now {interval}), {percent(then)} of the shorter time is predicted, but a crash "
+        f"loses up to {counted(interval * factor, unit)} of work",
         (
             ("shares.checkpoint", share),
             ("checkpoints.measured", count),

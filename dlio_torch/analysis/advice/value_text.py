@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from dlio_torch.analysis.advice.advice_item import Predicted, Value
-
-
-def percent(share: float) -> str:
-    """A share as text: ``0.2`` is ``20 %``."""
-    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+from dlio_torch.units import percent
 
 
 def value_text(value: Value) -> str:

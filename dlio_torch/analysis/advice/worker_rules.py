@@ -10,8 +10,8 @@ from dlio_torch.analysis.advice.evidence import LEAST, Evidence
 from dlio_torch.analysis.advice.loader_model import LoaderModel, LoaderOutcome
 from dlio_torch.analysis.advice.loader_replay import LoaderSetup
 from dlio_torch.analysis.advice.model_figures import confidence, cores, of_machine, of_model
-from dlio_torch.analysis.advice.value_text import outlook, percent
-from dlio_torch.units import format_duration
+from dlio_torch.analysis.advice.value_text import outlook
+from dlio_torch.units import format_duration, percent
 
 CROWDED = 0.25
 """Share of the producers' time in the run queue above which fewer producers suffice."""

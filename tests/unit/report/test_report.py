@@ -64,7 +64,7 @@ def printed(summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch, columns: i
     return stream.getvalue()
 
 
-SURE = "(± 0.0 points, 20 steps)"
+SURE = "(± 0.0 points at 95 % confidence, 20 steps)"
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,14 @@ SURE = "(± 0.0 points, 20 steps)"
         (
             {"fetch": 1, "allreduce": 9},
             "The allreduce of the gradients limits this run: it takes 45.0 % of the time, and the emulated accelerator "
-            f"is 50.0 % busy {SURE}; storage and loader are not the limit (waiting for data takes 5.0 %).",
+            f"is 50.0 % busy {SURE}; waiting for data takes 5.0 %.",
         ),
         ({"fetch": 1, "checkpoint": 9}, "Saving checkpoints limits this run: it takes 45.0 % of the time"),
         ({"other": 10}, "The work of dlio_torch itself between the measured parts limits this run: it takes 46.2 %"),
         ({"late": 10}, "Emulated compute that ran longer than requested limits this run: it takes 50.0 % of the time"),
-        ({"late": 10}, "storage and loader are not the limit."),
+        ({"late": 10}, "; waiting for data takes 0.0 %."),
+        ({"fetch": 1}, "Waiting for data is the largest loss of this run: storage and loader keep"),
+        ({"checkpoint": 1}, "Saving checkpoints is the largest loss of this run: it takes 9.1 % of the time"),
         ({"fetch": 1, "restart": 200}, "Restarting the loaders between epochs limits this run: it takes 47.6 %"),
     ],
 )
@@ -120,7 +122,7 @@ def test_the_verdict_says_how_sure_it_is() -> None:
     half = 2.262 * np.std([10 / 16, 10 / 22] * 5, ddof=1) / np.sqrt(10)
     assert (low + high) / 2 == pytest.approx(summary["au"]["mean"])
     assert high - low == pytest.approx(2 * half, rel=1e-6)
-    assert f"(± {100 * half:.1f} points, 20 steps)" in verdict(summary)
+    assert f"(± {100 * half:.1f} points at 95 % confidence, 20 steps)" in verdict(summary)
 
 
 def test_the_verdict_ends_with_what_to_change() -> None:
@@ -154,15 +156,28 @@ def test_utilisation_is_never_given_without_saying_that_compute_was_emulated(mon
     assert "accelerator utilisation  not measured: no compute was emulated" in printed(none, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("fsync", "end"),
+    [(True, "flushed to the device"), (False, "not flushed: perhaps still in memory (checkpoint.fsync=false)")],
+)
+def test_the_checkpoints_have_a_size_a_rate_and_the_place_that_they_reached(
+    fsync: bool, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = {"saved": {"checkpoints": 40, "bytes": 40 << 20, "fsync": fsync}}
+    text = printed({**summary_of(COLD, checkpoint=10), **saved}, monkeypatch, columns=150)
+    [line] = [line for line in text.splitlines() if line.startswith("checkpoints")]
+    assert line.split("  ")[-1] == f"20, 10 ms each: 1 MiB at 100 MiB/s, {end}"
+
+
 def test_cache_state() -> None:
-    assert cache_state(summary_of(COLD)) == "cold: the device delivered 100.0 % of the bytes that were read"
+    assert cache_state(summary_of(COLD)) == "cold: the device delivered 100.0 % of the 1000 B that were read"
     ahead = {"io": [{"rchar": 1000, "read_bytes": 1312, "from_device": 1000}]}
     assert cache_state(summary_of(ahead)) == (
-        "cold: the device delivered 100.0 % of the bytes that were read (and 31 % more that read calls did not "
-        "request: read-ahead of the kernel, or pages of programs)"
+        "cold: the device delivered 100.0 % of the 1000 B that were read (and 312 B more that no read call requested: "
+        "read-ahead of the kernel, or pages of programs)"
     )
     assert cache_state(summary_of(WARM)) == (
-        "cached: the device delivered 1.0 % of the bytes that were read; "
+        "cached: the device delivered 1.0 % of the 1000 B that were read; "
         "98.0 % of the data were in the page cache before the run"
     )
     assert cache_state(summary_of()) == "not measured"
@@ -185,7 +200,7 @@ def test_the_verdict_comes_first_then_one_table(monkeypatch: pytest.MonkeyPatch)
     ]  # fmt: skip
     assert any("20 steps of each rank, 80 samples in 410 ms (0 warm-up steps left out)" in line for line in lines)
     assert any("195.4 samples/s, 48.8 MiB/s of tensors (20 MiB delivered)" in line for line in lines)
-    assert any("checkpoints" in line and "20, 1 ms each" in line for line in lines)
+    assert any(line.split("  ")[-1] == "20, 1 ms each" for line in lines if line.startswith("checkpoints"))
     joined = " ".join(text.split())
     assert (
         "20.5 ms: emulated compute 48.8 %, waiting for data 29.3 %, allreduce 14.7 %, checkpoints 4.9 %, dlio_torch "
@@ -303,7 +318,7 @@ def test_published_beside_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     one_line = " ".join(printed(summary_of(COLD), monkeypatch, expect=rows).split())
     assert (
-        "published figures 2 of 4 measured figures are as published; different: train.a 90 (published -90), train.a 90 "
+        "published figures 2 of 4 measured figures as published; different: train.a 90 (published -90), train.a 90 "
         "(published 100); 7 not measured (-v lists all)" in one_line
     )
 

@@ -39,12 +39,15 @@ def _utilisation(summary: Mapping[str, Any]) -> Tile:
     sure = "too few steps for a confidence interval"
     if interval is not None:
         sure = f"{percent(interval[0])} to {percent(interval[1])} with 95 % confidence"
-    return percent(au["mean"]), name, f"{sure}; requested compute time, share {_OF_TIME}"
+    return percent(au["mean"]), name, f"{sure}; share of the requested compute time in the elapsed time"
 
 
 def _bytes_read(summary: Mapping[str, Any]) -> Tile:
     io, saved = summary["io"], summary.get("saved")
-    written = f"; checkpoints written: {format_size(saved['bytes'])}" if saved and saved["bytes"] else ""
+    written = ""
+    if saved and saved["bytes"]:
+        flushed = {True: ", flushed to the device", False: ", not flushed", None: ""}[saved.get("fsync")]
+        written = f"; checkpoints written: {format_size(saved['bytes'])}{flushed}"
     if io["rchar_bytes"] is None:
         return NOT_MEASURED, "bytes read in the epochs", f"the kernel counted no read calls of data files{written}"
     device = [rank["from_device"] for rank in io["per_rank"]]

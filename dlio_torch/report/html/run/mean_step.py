@@ -76,7 +76,12 @@ def mean_step_figure(view: View) -> Figure | None:
         explained=[names[key] for key in keys if key not in ("storage", "loader")],
     )
     title = "Mean step of one rank, and what limits it"
-    return Figure(svg, title, f"{'; '.join(notes)}.", f"Exact, means over steps and ranks; {view.cache}.")
+    return Figure(
+        svg,
+        title,
+        f"{'; '.join(notes)}.",
+        f"Exact: every measured step was recorded; means over steps and ranks; {view.cache}.",
+    )
 
 
 def _total(bar: StepBar) -> str:
@@ -106,7 +111,7 @@ def _of_storage(summary: Mapping[str, Any]) -> tuple[StepBar | None, str]:
     if not limit or not cache or not samples or not train["steps"]:
         why = str(storage.get("why") or "")
         hint = "set storage.limits=measure" if "storage.limits" in why or not why else why
-        return None, f"storage: its limit was not measured ({hint})"
+        return None, f"the limit of the storage was not measured ({hint})"
     warm = storage["cached"] == "warm" or summary["io"]["read_bytes"] is None
     size = sum(epoch["rchar_bytes" if warm else "read_bytes"] for epoch in cache["epochs"])
     per_step = size / samples * train["samples"] / train["steps"]
@@ -128,9 +133,8 @@ def _of_loader(view: View) -> tuple[StepBar | None, str]:
     seconds = float((produced["end_ns"] - produced["start_ns"]).sum()) * 1e-9 / len(fetches)
     by = f" by {counted(producers, 'producer')}" if producers > 1 else ""
     note = f"loader: production of a batch takes {format_duration(seconds)}{by}"
-    return StepBar(
-        "loader" if producers == 1 else f"loader, {producers} producers", {"loader": seconds / producers}
-    ), note
+    label = "loader alone" if producers == 1 else f"loader alone, {producers} producers"
+    return StepBar(label, {"loader": seconds / producers}), note
 
 
 def _producers(view: View) -> int:

@@ -449,7 +449,7 @@ def test_advice_names_key_value_and_figures() -> None:
     found = evidence(settings=WORKER, times=rank_times(0.04, 0.01, idle=0.03, steps=400, fetch=0.0301))
     item = given_by(found)["more_readers"]
     assert item["text"] == (
-        "steps wait for data 75 % of the time; the worker is idle 3.0 % of the time; 4 CPU cores; raising "
+        "steps wait for data 75.1 % of the time; the worker is idle 3.0 % of the time; 4 CPU cores; raising "
         "loader.num_workers from 1 to 4 is predicted to reduce the wait to 1.0 % to 2.1 % of the time"
     )
     figures = dict(item["evidence"])
@@ -511,17 +511,17 @@ def test_the_largest_gain_comes_first_and_one_value_for_a_key() -> None:
         ({"settings": {"loader.replay": "batches"}}, "No advice: loader.replay=batches leaves out costs"),
         (
             {"shares__fetch": 0.5, "storage__share_of_most": 0.9},
-            "The storage is the bottleneck: it delivers 90 % of its largest measured rate, and",
+            "The storage is the bottleneck: it delivers 90.0 % of its largest measured rate, and",
         ),
         (
             {"shares__fetch": 0.5, "storage__share": 0.9, "storage__cached": "warm"},
-            "The page cache is the bottleneck: it delivers 90 % of the rate measured for requests of this size",
+            "The page cache is the bottleneck: it delivers 90.0 % of the rate measured for requests of this size",
         ),
         (
             {"shares__fetch": 0.5, "stalls__shares": {"collate": 0.7}},
-            "Steps wait for data 50 % of the time, 70 % of this time because of collation. No recorded figure shows",
+            "Steps wait for data 50.0 % of the time, 70.0 % of this time because of collation. No recorded figure",
         ),
-        ({"shares__fetch": 0.5, "stalls": None}, "Steps wait for data 50 % of the time. No recorded figure"),
+        ({"shares__fetch": 0.5, "stalls": None}, "Steps wait for data 50.0 % of the time. No recorded figure"),
     ],
 )  # fmt: skip
 def test_the_conclusion(found: dict[str, Any], sentence: str) -> None:
@@ -535,13 +535,13 @@ def test_what_was_withheld_and_why() -> None:
     starved = advise(evidence(settings=WORKER, times=times))
     assert any("no CPU core was free" in reason for reason in starved["withheld"])
     assert starved["conclusion"].endswith(
-        "Batches that were in production waited for a CPU core 50 % of the time, so no prediction is possible: repeat "
-        "the run on an idle machine or on more cores."
+        "Batches that were in production waited for a CPU core 50.0 % of the time, so no prediction is possible: "
+        "repeat the run on an idle machine or on more cores."
     )
     late = advise(evidence(settings=WORKER, times=times, **LATE))
     assert any("other programs used the cores" in caveat for caveat in late["caveats"])
     missed = advise(evidence(settings=WORKER, times=rank_times(0.03, 0.01, fetch=0.06)))
-    assert any("the loader model gives 56 % less" in reason for reason in missed["withheld"])
+    assert any("the loader model gives 56.4 % less" in reason for reason in missed["withheld"])
     scaled = advise(evidence(settings={"scale.compute": 0.1}, shares__fetch=0.5))
     assert any("Compute is scaled by 0.1" in caveat for caveat in scaled["caveats"])
     assert advise(evidence(settings={"scale.compute": 0.1}))["caveats"] == []  # nothing waits
@@ -648,8 +648,8 @@ def test_at_most_five_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_advice(Console(file=stream, width=60, color_system=None), advice)
     lines = [line.rstrip() for line in stream.getvalue().splitlines()]
     assert lines[0] == "It waits."
-    assert lines[1] == "  1. do that (with loader.read_threads=0)"
-    assert lines[5:] == [
+    assert lines[1:3] == ["What to change:", "  1. do that (with loader.read_threads=0)"]
+    assert lines[6:] == [
         "  5. do that (with loader.read_threads=0)",
         "  and 2 more pieces of advice in summary.json",
         "Mind that.",

@@ -155,7 +155,7 @@ def test_a_device_that_was_measured_limits_the_prediction(slots: int) -> None:
     if slots == 1:
         assert advice["items"] == []
         assert advice["conclusion"].startswith(
-            "The storage is the bottleneck: it delivers 100 % of its largest measured rate"
+            "The storage is the bottleneck: it delivers 100.0 % of its largest measured rate"
         )
         more = simulate(case.work, LoaderSetup("workers", 4, 8), case.machine, case.steps)
         assert more.step_s > 0.95 * before.step_s

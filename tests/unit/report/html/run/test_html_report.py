@@ -137,7 +137,7 @@ def test_the_first_screen_answers_in_a_picture_four_figures_and_changes(broken: 
 
 def test_a_storage_limit_that_was_not_measured_is_left_out(finished: Path, tmp_path: Path) -> None:
     text = Page(report_run(finished, tmp_path / "page.html")).section("overview")
-    assert "storage: its limit was not measured (set storage.limits=measure)" in text
+    assert "the limit of the storage was not measured (set storage.limits=measure)" in text
 
 
 def test_the_same_input_gives_the_same_page(finished: Path, tmp_path: Path) -> None:

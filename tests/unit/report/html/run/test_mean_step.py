@@ -65,7 +65,7 @@ def test_limits_that_are_not_known_have_no_bar() -> None:
     figure = drawn(summary(rank(0.1, 0.004, 0.005, None), au=None))
     assert "compute alone" not in figure.svg
     assert "at its limit" not in figure.svg
-    assert "storage: its limit was not measured (set storage.limits=measure)" in figure.method
+    assert "the limit of the storage was not measured (set storage.limits=measure)" in figure.method
     assert "loader: the production of batches was not recorded" in figure.method
 
 
