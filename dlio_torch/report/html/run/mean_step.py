@@ -7,6 +7,8 @@ Every bar is seconds per step of one rank::
     storage        bytes per step of all ranks / measured limit (``storage.limit_bytes_per_s``); the bytes are those
                    that the limit is about: delivered by the device, or returned by read calls
     loader         production time of a batch / producers, as if no producer ever waited for the trainer
+
+A run that did not finish has the first bar only: the mean of its recorded training steps.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dlio_torch.report.html.bar_figure import bar_figure
 from dlio_torch.report.html.page_blocks import Figure
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import BLUE, BROWN, PARTS, SLATE, time_unit
+from dlio_torch.train.steps import EVAL, TIMED
 from dlio_torch.units import counted, format_duration, format_rate, format_size
 
 _PARTS = {
@@ -47,20 +50,15 @@ class StepBar:
 
 def mean_step_figure(view: View) -> Figure | None:
     """Draws where the time of a mean step went, and the limits that are known; None if nothing was measured."""
-    run = _of_run(view.summary) if view.summary is not None else None
-    if view.summary is None or run is None:
+    run = _of_run(view.summary) if view.summary is not None else _of_unfinished_run(view)
+    if run is None:
         return None
-    bars, notes = [run], [f"This run: elapsed time of the measured steps / steps ({_total(run)})"]
-    requested = run.parts.get("compute")
-    if view.summary["au"]["mean"] is not None and requested:
-        bars.append(StepBar("compute alone", {"compute": requested}))
-        notes.append("compute alone: the requested compute time, the ideal")
-    storage, note = _of_storage(view.summary)
-    bars += [storage] if storage is not None else []
-    notes.append(note)
-    loader, note = _of_loader(view)
-    bars += [loader] if loader is not None else []
-    notes.append(note)
+    if view.summary is not None:
+        bars, notes = _limits(view, view.summary, run)
+        what = "every measured step was recorded"
+    else:
+        bars, notes = [run], [f"This run: mean of the training steps before it ended ({_total(run)})"]
+        what = "every recorded step"
     factor, unit = time_unit(max(sum(bar.parts.values()) for bar in bars))
     keys = [key for key in _PARTS if any(bar.parts.get(key) for bar in bars)]
     names = {key: _PARTS[key][0] for key in keys}
@@ -80,8 +78,21 @@ def mean_step_figure(view: View) -> Figure | None:
         svg,
         title,
         f"{'; '.join(notes)}.",
-        f"Exact: every measured step was recorded; means over steps and ranks; {view.cache}.",
+        f"Exact: {what}; means over steps and ranks; {view.cache}.",
     )
+
+
+def _limits(view: View, summary: Mapping[str, Any], run: StepBar) -> tuple[list[StepBar], list[str]]:
+    """The bars of a finished run and a note on each of them."""
+    bars, notes = [run], [f"This run: elapsed time of the measured steps / steps ({_total(run)})"]
+    requested = run.parts.get("compute")
+    if summary["au"]["mean"] is not None and requested:
+        bars.append(StepBar("compute alone", {"compute": requested}))
+        notes.append("compute alone: the requested compute time, the ideal")
+    for bar, note in (_of_storage(summary), _of_loader(view, summary)):
+        bars += [bar] if bar is not None else []
+        notes.append(note)
+    return bars, notes
 
 
 def _total(bar: StepBar) -> str:
@@ -104,6 +115,14 @@ def _of_run(summary: Mapping[str, Any]) -> StepBar | None:
     return StepBar("this run", {name: parts[name] for name in _PARTS if parts.get(name, 0.0) >= _LEAST * length})
 
 
+def _of_unfinished_run(view: View) -> StepBar | None:
+    """The mean of the recorded training steps, warm-up included."""
+    steps = view.steps
+    if steps is None or not len(steps := steps[steps["phase"] != EVAL]):
+        return None
+    return StepBar("this run", {part: seconds for part in TIMED if (seconds := steps[f"{part}_ns"].mean() * 1e-9) > 0})
+
+
 def _of_storage(summary: Mapping[str, Any]) -> tuple[StepBar | None, str]:
     """The bar of the storage, and a note on how it was computed or how to measure it."""
     storage, train = summary.get("storage") or {}, summary["train"]
@@ -120,11 +139,10 @@ def _of_storage(summary: Mapping[str, Any]) -> tuple[StepBar | None, str]:
     return StepBar(f"{source} at its limit", {"storage": per_step / limit}), note
 
 
-def _of_loader(view: View) -> tuple[StepBar | None, str]:
+def _of_loader(view: View, summary: Mapping[str, Any]) -> tuple[StepBar | None, str]:
     """The bar of the loader, and a note on how it was computed or why it is missing."""
     spans = view.recording.spans
-    assert view.summary is not None
-    fetches = spans[(spans["op"] == "fetch") & (spans["step"] > int(view.summary["warmup"]["steps"]))]
+    fetches = spans[(spans["op"] == "fetch") & (spans["step"] > int(summary["warmup"]["steps"]))]
     batches = spans[spans["op"] == "batch"].drop_duplicates(["rank", "offset"])
     produced = batches.merge(fetches[["rank", "offset"]].drop_duplicates(), on=["rank", "offset"])
     if not len(produced) or not len(fetches):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Block, Notes, Section, Tiles
 from dlio_torch.report.html.run.io_time_figure import KINDS, io_time_figure, seconds_by_kind
-from dlio_torch.report.html.run.key_figures import call_tiles, run_tiles
+from dlio_torch.report.html.run.key_figures import call_tiles, run_tiles, unfinished_tiles
 from dlio_torch.report.html.run.mean_step import mean_step_figure
 from dlio_torch.report.html.run.section_advice import change_list
 from dlio_torch.report.html.run.view import View
@@ -108,7 +108,7 @@ def overview(view: View) -> Section:
     """Builds the first screen: the picture, the key figures, what to change, and notes on missing data."""
     figure = mean_step_figure(view) or (io_time_figure(view) if view.recording.kind != "run" else None)
     blocks: list[Block] = [figure] if figure is not None else []
-    tiles = run_tiles(view) if view.summary is not None else call_tiles(view)
+    tiles = run_tiles(view) if view.summary is not None else unfinished_tiles(view) or call_tiles(view)
     blocks += [Tiles(tiles)] if tiles else []
     changes = change_list(view)
     blocks += [changes] if changes is not None else []

@@ -153,6 +153,9 @@ def test_a_run_that_was_killed_keeps_its_steps_and_names_what_is_missing(broken:
     for name in ("summary.json", "environment.json", "sources.yaml"):
         assert f"{name} is missing" in page.section("skipped")
     assert "The run did not finish" in page.text
+    assert "This run: mean of the training steps before it ended" in page.text
+    steps = len(pd.read_csv(directory / "steps.csv").query("phase != 'eval'"))
+    assert re.search(rf"training steps before the run ended {steps} all ranks, in .* wait for data per step", page.text)
     assert "Time of each training step" in page.section("steps")
     assert "Not recorded." in page.section("environment")
     assert "page cache was not recorded" in page.section("cache")
