@@ -77,7 +77,7 @@ def test_a_sweep_that_ran_out_of_time_makes_no_run_twice(
         *("scheduler=slurm", "output=out"),
     )
     assert log.count("the study goes on in another job") == 1
-    assert "started again 1 time(s)" in log
+    assert "restarts so far: 1" in log
     with Store.open(tmp_path / "out", write=False) as store:
         trials = store.trials()
     assert [(trial.point, trial.repeat, trial.status) for trial in trials] == [(1, 1, "done"), (2, 1, "done")]

@@ -10,7 +10,7 @@ arguments=(%{arguments})
 mkdir -p "$(dirname "$log")" || exit 3
 echo "dlio_torch: this job writes to $log"
 exec >>"$log" 2>&1
-echo "dlio_torch: job $job_id on $(hosts | paste -sd' ' -), started again $restarted time(s)"
+echo "dlio_torch: job $job_id on $(hosts | paste -sd' ' -), restarts so far: $restarted"
 cd %{cwd} || exit 3
 . %{setup} || exit 3
 

@@ -44,7 +44,7 @@ if [ -n "$out_of_time" ] && [ "$code" -ne 0 ]; then
   if [ "$(runs)" -eq "$before" ]; then
     echo "dlio_torch: error: no run ended in the time of this job; take a longer time=, then go on with: $go_on"
   elif [ "$restarted" -ge %{restarts} ]; then
-    echo "dlio_torch: error: started again $restarted time(s), which is the limit; go on with: $go_on"
+    echo "dlio_torch: error: started again as often as restarts=%{restarts} allows; go on with: $go_on"
   elif again; then
     echo "dlio_torch: the time is up; the study goes on in another job"
   else

@@ -24,6 +24,7 @@ from typing import Literal
 from dlio_torch.analysis.repeats import Noise, Spread, apart
 from dlio_torch.study.axes import magnitude
 from dlio_torch.study.values import listed
+from dlio_torch.units import percent
 
 Better = Literal["higher", "lower"]
 Verdict = Literal["agrees", "partly", "contradicts", "within noise", "cannot be told", "not measured"]
@@ -155,12 +156,12 @@ def _flat(trend: Trend, values: Values, better: Better, scatter: Noise | None) -
     part = _between(values, trend.start, trend.end)
     (low, a), (high, b) = worst(part, better), best(part, better)
     factor = gain(a, b, better)
-    location = f"From {part[0][0]} to {part[-1][0]}"
+    lead = f"From {part[0][0]} to {part[-1][0]} the best is {percent(factor - 1)} better than the worst"
     if undecided(a, b) == "cannot be told" or (factor >= FLAT and not apart(a, b, scatter)):
-        return TrendVerdict(undecided(a, b), f"{location} best and worst are {times(factor)} apart, {reason(a, b)}.")
+        return TrendVerdict(undecided(a, b), f"{lead}, {reason(a, b)}.")
     if factor < FLAT:
-        return TrendVerdict("agrees", f"{location} best and worst are {times(factor)} apart.")
-    return TrendVerdict("contradicts", f"{location} {high} is {times(factor)} better than {low}, beyond noise.")
+        return TrendVerdict("agrees", f"{lead}.")
+    return TrendVerdict("contradicts", f"{lead}: {high} than {low}, beyond noise.")
 
 
 def _optimum(trend: Trend, values: Values, better: Better, scatter: Noise | None) -> TrendVerdict:
@@ -236,18 +237,14 @@ def _against_ideal(
     efficiencies = sorted(gain(x, y, better) * few / many for x in ends[:2] for y in ends[2:])
     words = (
         f"{last} ranks are {times(speedup)} as fast as {first}, an efficiency of "
-        f"{_percent(speedup * few / many)}; an efficiency of {_percent(limit)} or more is called close to ideal"
+        f"{percent(speedup * few / many, 0)}; an efficiency of {percent(limit, 0)} or more is called close to ideal"
     )
     if undecided(a, b) == "cannot be told":
         return TrendVerdict("cannot be told", f"{words}. The difference is {reason(a, b)}.")
     if efficiencies[0] < limit <= efficiencies[-1]:
-        span = f"{_percent(efficiencies[0])} to {_percent(efficiencies[-1])}"
+        span = f"{percent(efficiencies[0], 0)} to {percent(efficiencies[-1], 0)}"
         return TrendVerdict("within noise", f"{words}. By the repeats, an efficiency of {span} is possible.")
     return TrendVerdict(above if efficiencies[0] >= limit else below, f"{words}.")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 TRENDS: dict[str, Callable[[Trend, Values, Better, Noise | None], TrendVerdict]] = {

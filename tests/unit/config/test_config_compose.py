@@ -329,7 +329,9 @@ def test_a_written_configuration_can_still_be_changed_but_not_scaled(tmp_path: P
 
 
 PUNCTUATION = st.sampled_from("aB0.:#'\"\\${}[]&*!|>%@`~- \t,?äλ")
-AWKWARD = st.text(PUNCTUATION | st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+AWKWARD = st.text(PUNCTUATION | st.characters(codec="utf-8", exclude_characters="\0"), max_size=20).filter(
+    lambda text: text != "???"  # OmegaConf's mark of a missing value, which no configuration contains
+)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)

@@ -292,7 +292,7 @@ def test_a_study_goes_on_until_it_is_done(
     assert others == [f"-m dlio_torch sweep --resume {cluster}/out --remove-data"] * 2
     assert log.count("the study goes on in another job") == 2
     assert "error" not in log
-    assert "started again 2 time(s)" in log
+    assert "restarts so far: 2" in log
     assert (cluster / "exit_code").read_text().splitlines()[0] == "0"
 
 
@@ -303,7 +303,7 @@ def test_a_study_is_started_again_so_often_and_no_more(
     calls, log = study_job(capsys, monkeypatch, cluster, scheduler, "restarts=1")
     assert len(calls) == 2
     command = {"slurm": "sbatch", "pbs": "qsub"}[scheduler]
-    assert f"started again 1 time(s), which is the limit; go on with: {command} {cluster}/out.sh" in log
+    assert f"started again as often as restarts=1 allows; go on with: {command} {cluster}/out.sh" in log
 
 
 def test_a_study_that_gets_nowhere_is_not_started_again(
