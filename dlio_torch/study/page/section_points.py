@@ -10,6 +10,7 @@ from dlio_torch.study.metrics import STORAGE_LIMIT, STORAGE_RATE, STORAGE_SHARE,
 from dlio_torch.study.model import NOT_APPLICABLE, Axis, Trial
 from dlio_torch.study.page.page_sentences import gain_text, times, warnings
 from dlio_torch.study.page.points import PointTrials, StudyView
+from dlio_torch.study.page.ranking_figure import ranking_figure
 from dlio_torch.study.page.section_ladder import ladder_tiles
 from dlio_torch.study.values import NUMBER_UNITS, column_text, counted, span_text, text_of
 from dlio_torch.units import format_duration, percent
@@ -22,9 +23,12 @@ _APART = (STORAGE_RATE.key, STORAGE_LIMIT.key, STORAGE_SHARE.key)  # shown where
 
 
 def overview(study: StudyView, description: str = "") -> Section:
-    """Builds the overview: description of the study if longer than a line, key figures, and warnings."""
-    blocks: list[Block] = [Text(clean(description))] if description else []
+    """Builds the first screen: picture of the settings, key figures, description if longer than a line, warnings."""
+    # A headspace study has its own picture, right below.
+    figure = ranking_figure(study) if study.data.kind != "headspace" else None
+    blocks: list[Block] = [figure] if figure is not None else []
     blocks += [Tiles(tiles)] if (tiles := _tiles(study)) else []
+    blocks += [Text(clean(description))] if description else []
     notes = [clean(note) for note in warnings(study)]
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES} more warnings"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from dlio_torch.study.metrics import THROUGHPUT
 from dlio_torch.study.model import Axis, Trial
 from dlio_torch.study.page.page_data import SearchSummary, StudyData
 from dlio_torch.study.page.points import StudyView
+from dlio_torch.study.page.ranking_figure import ranking_figure
 from dlio_torch.study.page.section_pairs import pair_section
 from dlio_torch.study.page.section_points import overview
 from dlio_torch.study.page.study_page import write_study
@@ -184,6 +186,34 @@ def test_workloads_are_not_compared_with_each_other(tmp_path: Path) -> None:
     assert once.text.count("Each setting ran once, so the noise is unknown; set repeats=3 to measure the noise.") == 1
 
 
+def test_the_first_screen_shows_the_best_settings_and_the_default() -> None:
+    figure = ranking_figure(StudyView(study((WORKERS, PREFETCH), more_workers, scatter=0)))
+    assert figure is not None
+    assert "num_workers=4 prefetch_factor=8: 2,250 samples/s (2,250 to 2,250, 3 repeats)" in figure.svg
+    assert "num_workers=2 prefetch_factor=2 (default): 900 samples/s" in figure.svg
+    assert "longer bars are better" in figure.method
+    many = study((CHUNK, WORKERS), lambda settings: 100.0 if settings[WORKERS.key] == "2" else 200.0, scatter=0)
+    figure = ranking_figure(StudyView(many))
+    assert figure is not None
+    assert figure.title == "The best settings: 8 of 16"
+    assert figure.svg.count("(default): 100 samples/s") == 1  # though it is among the worst
+    assert figure.svg.count(": 200 samples/s") == 7
+    assert ranking_figure(StudyView(study((Axis("ranks", ("1",)),), lambda _: 1.0))) is None  # nothing to compare
+
+
+def test_bars_of_workloads_are_relative_to_the_best_of_each() -> None:
+    workloads = Axis("application", ("FFN", "CANDLE"), compared=False)
+    ranks = Axis("ranks", ("1", "4"))
+    rates = {("FFN", "1"): 1000.0, ("FFN", "4"): 4000.0, ("CANDLE", "1"): 3.0, ("CANDLE", "4"): 1.5}
+    figure = ranking_figure(
+        StudyView(study((workloads, ranks), lambda settings: rates[settings["application"], settings["ranks"]]))
+    )
+    assert figure is not None
+    assert "share of the best setting of the same workload" in figure.svg
+    order = re.findall(r"application=(\w+) ranks=(\d): ", figure.svg)
+    assert list(dict.fromkeys(order)) == [("FFN", "4"), ("FFN", "1"), ("CANDLE", "1"), ("CANDLE", "4")]
+
+
 def test_the_named_default_does_not_cross_its_neighbour(tmp_path: Path) -> None:
     sizes = Axis("dataset.tfrecord.transfer_size", tuple(f"{2**power}KiB" for power in range(6, 15)), default="256KiB")
     page = page_of(study((sizes,), lambda settings: 500.0), tmp_path)
@@ -294,7 +324,7 @@ def test_published_points_stand_beside_ours(tmp_path: Path) -> None:
     assert f"16MiB 13 s {UNKNOWN} {UNKNOWN} 1.38 {UNKNOWN}" in section
     assert "Published for Theta, which is another machine" in section
     assert (
-        "I/O time" in page.source.split("<svg")[1].split("</svg>")[0]
+        "I/O time" in page.source.split("<svg")[2].split("</svg>")[0]
     )  # a panel without a name is called by what it shows
 
 
