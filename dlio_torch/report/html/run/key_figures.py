@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.report.html.page_blocks import NOT_MEASURED
+from dlio_torch.report.html.run.io_time_figure import KINDS, seconds_by_kind
 from dlio_torch.report.html.run.view import View
 from dlio_torch.train.steps import EVAL, TIMED
 from dlio_torch.units import format_duration, format_number, format_rate, format_size, percent
@@ -102,9 +103,24 @@ def call_tiles(view: View) -> list[Tile]:
 
 
 def _counter_tiles(view: View) -> list[Tile]:
+    """Bytes read and written through the layer with the most, time in calls, and files, from a log's counters."""
+    if not view.counted_only:
+        return []
+    layer, moved = max(view.counted_only.items(), key=lambda item: sum(item[1]))
+    others = "; ".join(
+        f"{format_size(read)} read, {format_size(written)} written through {other}"
+        for other, (read, written) in view.counted_only.items()
+        if other != layer
+    )
+    remark = "known from counters: single calls were not recorded"
+    times = seconds_by_kind(view)
+    spent = (NOT_MEASURED, "time in I/O calls, all ranks", "")
+    if times is not None:
+        kind, share = times.largest
+        spent = (format_duration(float(times.seconds.sum())), spent[1], f"{percent(share)} in {KINDS[kind]} calls")
     return [
-        (format_size(size), f"{done} through {layer}", "known from counters: single calls were not recorded")
-        for layer, moved in view.counted_only.items()
-        for size, done in zip(moved, ("read", "written"), strict=True)
-        if size
+        (format_size(moved[0]), f"read through {layer}", remark),
+        (format_size(moved[1]), f"written through {layer}", others),
+        spent,
+        (f"{view.files['file'].nunique():,}", "files", ""),
     ]

@@ -220,6 +220,9 @@ def test_counters_only(tmp_path: Path) -> None:
     check(page)
     assert "The program's counters contain 5 MiB read" in page.text
     assert "/data/a.h5" in page.section("files")
+    first = page.section("overview")
+    for name in ("read through posix", "written through posix", "time in I/O calls, all ranks", "files"):
+        assert name in first
     for key in ("sizes", "rates", "access"):
         assert "Not recorded." in page.section(key)
         assert "DXT_ENABLE_IO_TRACE" in page.section(key)
