@@ -36,8 +36,19 @@ def wait_until(started: list[int], length: int) -> None:
         time.sleep(0.001)
 
 
+EARLIER: set[threading.Thread] = set()
+"""Threads of earlier tests of this process, which may still be ending on a busy machine."""
+
+
+@pytest.fixture(autouse=True)
+def _earlier_threads() -> None:
+    EARLIER.clear()
+    EARLIER.update(threading.enumerate())
+
+
 def readers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("reader ")]
+    own = (thread for thread in threading.enumerate() if thread not in EARLIER)
+    return [thread.name for thread in own if thread.name.startswith("reader ")]
 
 
 def shares(total: int, threads: int) -> list[Iterator[int]]:
