@@ -114,15 +114,15 @@ def cache_state(summary: Mapping[str, Any]) -> str:
         text = "not measured"
     else:
         kind = "cold" if share >= COLD else "cached" if share <= WARM else "partly cached"
-        asked = io["rchar_bytes"]
-        more = io["read_bytes"] / asked - share
+        read = io["rchar_bytes"]
+        more = io["read_bytes"] / read - share
         ahead = (
-            f" (and {format_size(more * asked)} more that no read call requested: read-ahead of the kernel, or pages "
+            f" (and {format_size(more * read)} more that no read call requested: read-ahead of the kernel, or pages "
             "of programs)"
             if more >= AHEAD
             else ""
         )
-        text = f"{kind}: the device delivered {percent(share)} of the {format_size(asked)} that were read{ahead}"
+        text = f"{kind}: the device delivered {percent(share)} of the {format_size(read)} that were read{ahead}"
     before = io["cached_share_before"]
     return text if before is None else f"{text}; {percent(before)} of the data were in the page cache before the run"
 

@@ -55,10 +55,10 @@ def mean_step_figure(view: View) -> Figure | None:
         return None
     if view.summary is not None:
         bars, notes = _limits(view, view.summary, run)
-        what = "every measured step was recorded"
+        basis = "every measured step was recorded"
     else:
         bars, notes = [run], [f"This run: mean of the training steps before it ended ({_total(run)})"]
-        what = "every recorded step"
+        basis = "every recorded step"
     factor, unit = time_unit(max(sum(bar.parts.values()) for bar in bars))
     keys = [key for key in _PARTS if any(bar.parts.get(key) for bar in bars)]
     names = {key: _PARTS[key][0] for key in keys}
@@ -78,7 +78,7 @@ def mean_step_figure(view: View) -> Figure | None:
         svg,
         title,
         f"{'; '.join(notes)}.",
-        f"Exact: {what}; means over steps and ranks; {view.cache}.",
+        f"Exact: {basis}; means over steps and ranks; {view.cache}.",
     )
 
 
