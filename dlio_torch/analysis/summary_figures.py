@@ -11,6 +11,9 @@ from typing import Any
 
 import yaml
 
+# PyYAML's C parser, where it was built with it, is ten times as fast.
+_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
 ROOT = "summary"
 """Prefix that tells names of figures from names of options."""
 
@@ -41,7 +44,8 @@ class SummaryFigure:
 def figures() -> tuple[SummaryFigure, ...]:
     """All definitions; the first one that matches a path applies."""
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    return tuple(SummaryFigure(name, *entry) for name, entry in yaml.safe_load(text).items())
+    entries = yaml.load(text, _LOADER)
+    return tuple(SummaryFigure(name, *entry) for name, entry in entries.items())
 
 
 def find(path: str) -> SummaryFigure | None:
