@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 
@@ -26,6 +27,7 @@ from dlio_torch.study.metrics import metric
 from dlio_torch.study.model import Study
 from dlio_torch.study.page.page_data import StudyData
 from dlio_torch.study.published.comparison import place
+from dlio_torch.study.published.trends import Verdict
 from dlio_torch.study.session import read_sweep
 from dlio_torch.study.store import Store
 from dlio_torch.study.values import NOT_MEASURED, span_text, text_of
@@ -33,7 +35,7 @@ from dlio_torch.units import counted
 
 NAME = "published_studies"
 STUDIES = Path(__file__).parents[1] / "conf" / "study"
-VERDICTS = ("agrees", "partly", "contradicts", "within noise", "cannot be told", "not measured")
+VERDICTS: tuple[str, ...] = get_args(Verdict)
 _QUICK = "prefetch_cache"
 _PREFACE = """\
 # The papers' studies on another machine

@@ -17,7 +17,7 @@ from dlio_torch.report.expect import ExpectRow, figure_text
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
-from dlio_torch.report.run_verdict import NOT_FLUSHED, cache_state, level, verdict
+from dlio_torch.report.run_verdict import cache_state, level, verdict
 from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.terminal import NOT_MEASURED, unbroken, write
 from dlio_torch.report.trace_text import trace_ends
@@ -165,7 +165,8 @@ def _checkpoints(measured: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
         size = saved["bytes"] / saved["checkpoints"]
         text += f": {format_size(size)} at {format_rate(size / seconds)}"
     if saved.get("fsync") is not None:
-        text += ", " + ("flushed to the device" if saved["fsync"] else NOT_FLUSHED)
+        kept = "not flushed: perhaps still in memory (checkpoint.fsync=false)"
+        text += f", {'flushed to the device' if saved['fsync'] else kept}"
     return text
 
 

@@ -24,8 +24,6 @@ BUSY = 0.99
 """Utilisation from which nothing limits a run."""
 _LIMITS = 0.2
 """Share of the time from which a loss limits a run."""
-NOT_FLUSHED = "not flushed: perhaps still in memory (checkpoint.fsync=false)"
-"""Text on checkpoints that need not have reached the device."""
 
 
 def verdict(summary: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from dlio_torch.report.html.page_blocks import NOT_MEASURED
 from dlio_torch.report.html.run.io_time_figure import KINDS, seconds_by_kind
 from dlio_torch.report.html.run.view import View
-from dlio_torch.train.steps import EVAL, TIMED
+from dlio_torch.train.steps import TIMED
 from dlio_torch.units import format_duration, format_number, format_rate, format_size, percent
 
 Tile = tuple[str, str, str]
@@ -63,16 +63,17 @@ def _bytes_read(summary: Mapping[str, Any]) -> Tile:
 
 def unfinished_tiles(view: View) -> list[Tile]:
     """Steps, throughput, wait for data and bytes of tensors of a run that did not finish; none without a step."""
-    steps = view.steps
-    if steps is None or not len(steps := steps[steps["phase"] != EVAL]):
+    steps = view.training_steps
+    if steps is None:
         return []
     ends = steps["start_ns"] + steps[[f"{part}_ns" for part in TIMED]].sum(axis=1)
     by_rank = steps.assign(end_ns=ends).groupby("rank")
     seconds = float((by_rank["end_ns"].max() - by_rank["start_ns"].min()).max()) * 1e-9
     samples, size = int(steps["samples"].sum()), int(steps["bytes"].sum())
+    rate = f"{format_number(samples / seconds)} samples/s" if seconds > 0 else NOT_MEASURED
     return [
         (f"{len(steps):,}", "training steps before the run ended", f"all ranks, in {format_duration(seconds)}"),
-        (f"{format_number(samples / seconds)} samples/s", "throughput, all ranks", "until the last recorded step"),
+        (rate, "throughput, all ranks", "until the last recorded step"),
         (format_duration(steps["fetch_ns"].mean() * 1e-9), "wait for data per step, mean", "warm-up included"),
         (format_size(size), "tensors delivered, all ranks", f"{samples:,} samples"),
     ]

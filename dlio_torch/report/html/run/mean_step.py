@@ -22,7 +22,7 @@ from dlio_torch.report.html.bar_figure import bar_figure
 from dlio_torch.report.html.page_blocks import Figure
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import BLUE, BROWN, PARTS, SLATE, time_unit
-from dlio_torch.train.steps import EVAL, TIMED
+from dlio_torch.train.steps import TIMED
 from dlio_torch.units import counted, format_duration, format_rate, format_size
 
 _PARTS = {
@@ -117,10 +117,11 @@ def _of_run(summary: Mapping[str, Any]) -> StepBar | None:
 
 def _of_unfinished_run(view: View) -> StepBar | None:
     """The mean of the recorded training steps, warm-up included."""
-    steps = view.steps
-    if steps is None or not len(steps := steps[steps["phase"] != EVAL]):
+    steps = view.training_steps
+    if steps is None:
         return None
-    return StepBar("this run", {part: seconds for part in TIMED if (seconds := steps[f"{part}_ns"].mean() * 1e-9) > 0})
+    parts = {part: seconds for part in TIMED if (seconds := steps[f"{part}_ns"].mean() * 1e-9) > 0}
+    return StepBar("this run", parts) if parts else None
 
 
 def _of_storage(summary: Mapping[str, Any]) -> tuple[StepBar | None, str]:

@@ -23,6 +23,7 @@ from dlio_torch.iotrace.figures.intervals import intersection, length, union
 from dlio_torch.iotrace.figures.io_metrics import bandwidth, io_time, select, sizes_by_class
 from dlio_torch.iotrace.figures.io_time import Bandwidth, IoTime
 from dlio_torch.iotrace.figures.transfer_sizes import Sizes
+from dlio_torch.train.steps import EVAL
 from dlio_torch.units import format_duration, format_size, percent
 
 GET_CALLS = (
@@ -165,6 +166,14 @@ class View:
             first = self.measured[0]
             low = max(low, first - (high - first) // _LEAD)
         return low, high
+
+    @property
+    def training_steps(self) -> pd.DataFrame | None:
+        """The records of training steps, warm-up included; None if there is none."""
+        if self.steps is None:
+            return None
+        steps = self.steps[self.steps["phase"] != EVAL]
+        return steps if len(steps) else None
 
     @property
     def timed_steps(self) -> pd.DataFrame:

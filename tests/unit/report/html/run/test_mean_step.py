@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from io_events import recording, table
 
 from dlio_torch.report.html.page_blocks import Figure
+from dlio_torch.report.html.run.key_figures import unfinished_tiles
 from dlio_torch.report.html.run.mean_step import mean_step_figure
 from dlio_torch.report.html.run.view import View
+from dlio_torch.train.steps import EVAL, STEP_DTYPE, TRAIN
 
 pytest.importorskip("matplotlib")
 
@@ -72,3 +76,11 @@ def test_limits_that_are_not_known_have_no_bar() -> None:
 def test_nothing_measured_gives_no_picture() -> None:
     content = summary(rank(0.1, 0.0, 0.0, None) | {"steps": 0}, au=None)
     assert mean_step_figure(View(recording(table([])), summary=content)) is None
+
+
+def test_an_unfinished_run_whose_steps_took_no_time_has_no_picture_and_no_rate() -> None:
+    steps = pd.DataFrame(np.zeros(3, STEP_DTYPE)).assign(rank=0, phase=TRAIN)
+    view = View(recording(table([])), summary=None, steps=steps)
+    assert mean_step_figure(view) is None
+    assert [value for value, *_ in unfinished_tiles(view)][:2] == ["3", "not measured"]
+    assert unfinished_tiles(View(recording(table([])), summary=None, steps=steps.assign(phase=EVAL))) == []
