@@ -88,6 +88,9 @@ class FormatFacts:
         content: ``module:function`` that adds what a file holds to a dictionary of JSON-able values, from headers and
             framing; called with the path of a file that is not to be trusted, and the dictionary, which has ``path``,
             ``bytes`` and ``format``.  What it added before an error stays.
+        describe: ``module:function`` that returns the ``DataDescription`` (``formats/core/data_description.py``) of a
+            path: of one file, or of the folder that :meth:`recognises_folder` accepted.  It raises ``DataError`` for
+            data that it cannot read.  Empty: files of this format cannot be described.
     """
 
     name: ClassVar[str]
@@ -104,6 +107,7 @@ class FormatFacts:
     magics: ClassVar[tuple[bytes, ...]] = ()
     suffixes: ClassVar[tuple[str, ...]] = ()
     content: ClassVar[str] = ""
+    describe: ClassVar[str] = ""
 
     # --- its options ---
 
@@ -216,6 +220,15 @@ class FormatFacts:
         Args:
             path: of a regular file.
             head: its first 16 bytes, fewer if it is shorter.
+        """
+        return False
+
+    def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
+        """Whether a folder as a whole is one data set of this format, such as a Zarr store.
+
+        Args:
+            path: of the folder.
+            names: names of its entries, sorted; at most a thousand.
         """
         return False
 
