@@ -6,7 +6,7 @@ own, as a command of the tool or as the loader would.  It may be read, or be ref
 anything else is a weakness, and is shown with the number of its case, which with the seed makes the same file again.
 
 crash and hang of a library that is not the tool's own are shown as killed and hang: where the file was named by the
-user, the first look at it is in a process apart (:mod:`dlio_torch.data.dataset.probe`), and the run says so.
+user, the first look at it is in a process apart (:mod:`dlio_torch.formats.core.probe`), and the run says so.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def run(arguments: Namespace) -> Iterator[Part]:
     names = (
         arguments.recipes.split(",")
         if arguments.recipes
-        else sorted(x.stem for x in (_ROOT / "recipes").glob("*.yaml"))
+        else sorted(x.stem for x in (_ROOT / "recipes").glob("*.yaml") if x.stem != "custom")
     )
     workers, ranks = (tuple(map(int, text.split(","))) for text in (arguments.workers, arguments.ranks))
     ways = [Way(*one) for one in product(names[:1] if arguments.quick else names, workers, ranks)]

@@ -30,7 +30,8 @@ _MODULES = {
     **dict.fromkeys(("doctor", "clean"), "upkeep"),
     **{verb: verb for verb in ("sweep", "tune", "headspace", "launch", "predict")},
     "trace": "record",
-    **dict.fromkeys(("report", "compare"), "inspect"),
+    "inspect": "inspect",
+    **dict.fromkeys(("report", "compare"), "reports"),
     "import-dlio": "import_dlio",
 }
 

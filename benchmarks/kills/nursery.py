@@ -25,6 +25,7 @@ _MODULES = (
         "cli",
         "commands.run",
         "commands.inspect",
+        "commands.reports",
         "commands.record",
         "study.session",
         "study.strategies.search.search",

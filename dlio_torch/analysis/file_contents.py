@@ -13,10 +13,9 @@ from typing import Any
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.content import DAMAGE
 from dlio_torch.formats.core.facts import FormatFacts
-from dlio_torch.formats.core.registry import all_facts, read_content
+from dlio_torch.formats.core.recognition import recognised_file
+from dlio_torch.formats.core.registry import read_content
 from dlio_torch.units import format_size
-
-_GZIP = b"\x1f\x8b"
 
 
 def summarise(path: Path | str) -> dict[str, Any]:
@@ -38,9 +37,7 @@ def summarise(path: Path | str) -> dict[str, Any]:
         content_facts["bytes"] = place.stat().st_size
         if not place.is_file():
             raise ValueError("it is not a regular file")
-        with open(place, "rb") as file:
-            head = file.read(16)
-        kind = _recognised(place, head)
+        kind = recognised_file(place)
         if kind is not None:
             content_facts["format"] = kind.name
             read_content(kind, place, content_facts)
@@ -54,20 +51,6 @@ def summarise(path: Path | str) -> dict[str, Any]:
         content_facts["error"] = str(error) or type(error).__name__
     content_facts["summary"] = _line(content_facts, kind)
     return content_facts
-
-
-def _recognised(path: Path, head: bytes) -> FormatFacts | None:
-    """Facts about the format of a file, recognised by the file's most reliable mark."""
-    known = all_facts()
-    for facts in known:
-        if head.startswith(facts.magics):
-            return facts
-    for facts in known:
-        if facts.recognises(path, head):
-            return facts
-    if head.startswith(_GZIP):  # its name tells what is in it when unpacked
-        return None
-    return next((facts for facts in known if facts.suffixes and path.name.lower().endswith(facts.suffixes)), None)
 
 
 def _line(content_facts: dict[str, Any], kind: FormatFacts | None) -> str:

@@ -50,12 +50,25 @@ FLAGS: dict[str, Flag] = {
     ),
     "--verbose": Flag(("run", "train"), "print all tables of the figures", short="-v"),
     "--json": Flag(
-        ("run", "train", "ls", "show", "explain", "doctor", "report", "compare", "tune", "headspace", "predict"),
+        (
+            "run",
+            "train",
+            "ls",
+            "show",
+            "explain",
+            "inspect",
+            "doctor",
+            "report",
+            "compare",
+            "tune",
+            "headspace",
+            "predict",
+        ),
         "print JSON",
     ),
     "--yes": Flag(("clean",), "do not ask", short="-y"),
     "--output": Flag(
-        ("import-dlio", "report", "trace"), "write there: a file, or a folder of trace", "PATH", path=True
+        ("import-dlio", "inspect", "report", "trace"), "write there: a file, or a folder of trace", "PATH", path=True
     ),
     "--resume": Flag(("sweep", "tune", "headspace"), "go on with a study", "DIR", path=True),
     "--submit": Flag(("launch",), "hand the script to the scheduler"),
@@ -79,9 +92,10 @@ FLAGS: dict[str, Flag] = {
 }
 _SHORT = {flag.short: name for name, flag in FLAGS.items() if flag.short}
 # Verbs that take words without "=".
-_WORDS = ("ls", "explain", "import-dlio", "launch", "report", "compare", "predict")
+_STUDIES = ("sweep", "tune", "headspace", "launch")  # whose keys may have several values
+_WORDS = ("ls", "explain", "inspect", "import-dlio", "launch", "report", "compare", "predict")
 _PATHS = ("import-dlio", "report", "compare")  # whose words are paths, which may hold "="
-PATH_WORDS = (*_PATHS, "predict")
+PATH_WORDS = (*_PATHS, "inspect", "predict")
 """Verbs whose words are paths."""
 
 
@@ -173,13 +187,26 @@ def parse(argv: Sequence[str]) -> Command:
         )
     settings = tuple(a for a in rest if _is_setting(a, verb))
     words = tuple(a for a in rest if not _is_setting(a, verb))
+    _refuse_repeated(settings, verb)
     if verb == "explain" and len(words) > 1:
         raise ConfigError(f"explain {' '.join(words)} (command line): one key at a time", hint=f"explain {words[0]}")
     return Command(verb, frozenset(flags), words, settings, tuple(values), program, names_verb)
 
 
+def _refuse_repeated(settings: Sequence[str], verb: str) -> None:
+    pairs = [(key.strip(), value) for key, equals, value in (setting.partition("=") for setting in settings) if equals]
+    if len(dict(pairs)) == len(pairs):
+        return
+    from dlio_torch.config.arguments import refuse_repeated
+
+    several = "keep one; write several values in one argument: key=a,b,c"
+    refuse_repeated(pairs, several if verb in _STUDIES else "keep one of the two")
+
+
 def _is_setting(argument: str, verb: str) -> bool:
     """Whether an argument sets an option or key; verbs without words refuse what does not later."""
+    if verb == "inspect":  # paths such as year=2024/part.parquet hold "="
+        return argument.startswith("dataset.")
     if verb in _PATHS:
         return verb == "report" and argument.startswith("output.root=")
     return verb not in _WORDS or "=" in argument
@@ -223,7 +250,7 @@ def _setting_of(flag: str) -> str:
 
 
 def _unknown_verb(word: str) -> ConfigError:
-    from dlio_torch.config.compose import split_argument
+    from dlio_torch.config.arguments import split_argument
     from dlio_torch.config.explanation import listing
 
     if "." in word and "/" not in word and not word.endswith((".yaml", ".yml")):

@@ -20,7 +20,8 @@ def composed(command: Command, launch: Launch) -> Composed:
     Raises:
         ConfigError: it is wrong.
     """
-    from dlio_torch.config.compose import compose, split_argument
+    from dlio_torch.config.arguments import split_argument
+    from dlio_torch.config.compose import compose
     from dlio_torch.config.fields import lookup
     from dlio_torch.formats.core.registry import available
     from dlio_torch.study.verb_keys import verbs_of

@@ -1,170 +1,89 @@
-"""The verbs report and compare: they evaluate recordings of runs and programs."""
+"""The verb inspect: says what existing data hold, and the settings that read them."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dlio_torch.analysis.run_recording import open_recording, run_folder
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json
-from dlio_torch.config.schema import OutputConfig
+from dlio_torch.config.arguments import split_argument
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.errors import ConfigError, PreconditionError, ThresholdMissed
-from dlio_torch.files.atomic_file import replaced
-from dlio_torch.run_directory import run_state
-from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.errors import ConfigError, DlioError, PreconditionError
+
+if TYPE_CHECKING:
+    from dlio_torch.formats.core.inspection import Inspection
+    from dlio_torch.report.inspection_text import DataAmount
+
+_FORMAT = "dataset.format"
 
 
 def main(command: Command, launch: Launch) -> int:
-    """Run the verb on the first rank; returns the exit code."""
+    """Inspect and print on the first rank; returns the exit code.
+
+    Raises:
+        ConfigError: a mistake in the arguments.
+        DataError: the data cannot be read.
+    """
     if launch.rank != 0:
         return 0
-    if command.verb == "report":
-        return _report(command)
-    return _compare(command)
-
-
-def _report(command: Command) -> int:
-    if len(command.words) > 1 or (command.words and command.settings):
+    if len(command.words) != 1:
         raise ConfigError(
-            f"report: {' '.join((*command.words, *command.settings))} (command line): exactly one path is needed",
-            hint="name a run directory (report runs/<recipe>/<time>), a folder written by trace, or a log; without a "
-            "path the newest run is reported",
+            f"inspect: {' '.join(command.words) or 'nothing'} (command line): exactly one path is needed",
+            hint="name a file, a folder or a quoted pattern: inspect PATH",
         )
-    output = _output(command.value("--output"), "json" if "--json" in command.flags else "html")
-    path = Path(command.words[0]) if command.words else _newest(command)
-    _say_if_early(path, "", command)
-    if "--json" in command.flags:
-        from dlio_torch.iotrace.figures.call_selection import data_only
-        from dlio_torch.iotrace.figures.io_metrics import analyse
-
-        text = as_json(analyse(data_only(open_recording(path))))
-        if output is None:
-            print(text, end="")
-            return 0
-        with replaced(output) as file:
-            file.write(text.encode("utf-8"))
-        print(f"report: {output}")
-        return 0
-    from dlio_torch.report.html import report_run
-    from dlio_torch.study.store import is_study
-
-    if is_study(path):
-        from dlio_torch.study.session import write_page
-
-        print(f"report: {write_page(path, output)}")
-        return 0
-    print(f"report: {report_run(path, output)}")
-    return 0
-
-
-def _newest(command: Command) -> Path:
-    """The newest result below ``output.root``, which is named on stderr.
-
-    Raises:
-        PreconditionError: there is none.
-    """
-    from dlio_torch.commands.newest_run import newest
-
-    root = Path(command.settings[-1].partition("=")[2] if command.settings else OutputConfig().root).expanduser()
-    result = newest(root, studies="--json" not in command.flags)
-    if result is None:
-        raise PreconditionError(
-            f"report: no run below output.root={root}", hint="give a path: report PATH, or output.root=DIR"
-        )
-    kind, path = result
-    print(f"newest {kind}: {path}", file=sys.stderr, flush=True)
-    return path
-
-
-def _say_if_early(path: Path, side: str, command: Command) -> None:
-    """Print a line if a run ended early: its figures cover only a part of the run."""
-    folder = run_folder(path.expanduser().absolute())
-    state = run_state.read(RunDir(folder).state) if folder.is_dir() else None
-    why = state.why_early() if state is not None else None
-    if why is not None:
-        stream = sys.stderr if "--json" in command.flags else sys.stdout
-        print(f"{side}ended early: {why}", file=stream)
-
-
-def _output(value: str | None, suffix: str) -> Path | None:
-    """Returns the file named by ``--output``, or ``None``.
-
-    Raises:
-        ConfigError: it is a folder, or its folder is not there.
-    """
-    if value is None:
-        return None
-    path = Path(value).expanduser().absolute()
-    if path.is_dir() or value.endswith("/"):
-        raise ConfigError(
-            f"--output {value} (command line): the path is a folder, and a file is written",
-            hint=f"give a file name: {path / 'report'}.{suffix}",
-        )
-    if not path.parent.is_dir():
-        raise ConfigError(
-            f"--output {value} (command line): there is no folder {path.parent}",
-            hint=f"make the folder {path.parent} first, or name a file in another folder",
-        )
-    return path
-
-
-def _compare(command: Command) -> int:
-    from dlio_torch.iotrace.fidelity.compare_recordings import compare
-    from dlio_torch.iotrace.fidelity.components import check, parse_limits
-    from dlio_torch.iotrace.fidelity.pairing import mappings
-    from dlio_torch.report.comparison_text import print_comparison, to_json
-
-    if len(command.words) != 2:
-        raise ConfigError(
-            f"compare: {len(command.words)} paths (command line): compare needs exactly two paths",
-            hint="name two recordings, for example: compare runs/x/1 application.darshan",
-        )
-    # Mistakes in the flags are told before the work is done.
-    repeats = _repeats(command.all_values("--repeat"))
-    storage = command.value("--storage")
-    if storage not in (None, "same", "other"):
-        raise ConfigError(
-            f"--storage {storage} (command line): the value is neither same nor other",
-            hint="write --storage same or --storage other",
-        )
-    files = mappings(command.all_values("--files"))
-    limits = command.all_values("--fail")
-    parse_limits(limits)
-    a, b = (open_recording(Path(word)) for word in command.words)
-    for side, word in zip("AB", command.words, strict=True):
-        _say_if_early(Path(word), f"{side} ", command)
-    comparison = compare(
-        a,
-        b,
-        files=files or None,
-        per_rank="--per-rank" in command.flags,
-        scale_free="--scale-free" in command.flags,
-        same_storage=None if storage is None else storage == "same",
-        repeats_a=[open_recording(path) for path in repeats["A"]],
-        repeats_b=[open_recording(path) for path in repeats["B"]],
-    )
-    if "--json" in command.flags:
-        print(as_json(to_json(comparison)), end="")
-    else:
-        print_comparison(comparison, sys.stdout)
-    missed = check(comparison, limits)
-    if missed:
-        sys.stdout.flush()
-        raise ThresholdMissed("; ".join(missed), hint="see the components above")
-    return 0
-
-
-def _repeats(values: list[str]) -> dict[str, list[Path]]:
-    """Reads the further recordings of each side from the values ``A=PATH`` and ``B=PATH``."""
-    recordings: dict[str, list[Path]] = {"A": [], "B": []}
-    for value in values:
-        side, _, path = value.partition("=")
-        if side not in recordings or not path:
+    settings = dict(split_argument(setting) for setting in command.settings)
+    for key, value in settings.items():
+        if not key.startswith("dataset."):
             raise ConfigError(
-                f"--repeat {value} (command line): the value does not say which side the recording belongs to",
-                hint="write --repeat A=PATH or B=PATH",
+                f"{key}={value} (command line): inspect takes options of dataset only",
+                hint="remove it, or use it with the verb run",
             )
-        recordings[side].append(Path(path))
-    return recordings
+    from dlio_torch.formats.core.inspection import answered, inspect_path
+    from dlio_torch.report.inspection_text import print_inspection, recipe_text, to_json
+
+    inspection = answered(inspect_path(command.words[0], settings.get(_FORMAT, "")), settings)
+    amount = _amount(inspection, settings)
+    if "--json" in command.flags:
+        print(as_json(to_json(inspection, amount)), end="")
+    else:
+        print_inspection(inspection, amount, sys.stdout)
+    if (name := command.value("--output")) is not None:
+        _write(Path(name).expanduser(), recipe_text(inspection, amount))
+    if amount.problem:
+        raise PreconditionError(amount.problem)
+    return 0
+
+
+def _amount(inspection: Inspection, settings: dict[str, str]) -> DataAmount:
+    """Counts samples and bytes as a run does; a data set with open questions is only listed."""
+    from dlio_torch.config.compose import compose
+    from dlio_torch.data.engines.registry import format_of
+    from dlio_torch.formats.core.registry import available
+    from dlio_torch.preflight.data_location import locate_data
+    from dlio_torch.report.inspection_text import DataAmount
+
+    if inspection.description.questions:
+        return DataAmount(inspection.files)
+    answers = [f"{key}={value}" for key, value in settings.items()]
+    path = f"dataset.path={inspection.path}"
+    try:
+        config = compose([path, "train.batch_size=1", *answers], formats=available()).config
+        data = locate_data(config, format_of(config))
+    except DlioError as error:
+        return DataAmount(inspection.files, problem=str(error))
+    manifest = data.manifests["train"]
+    return DataAmount(manifest.num_files, manifest.num_samples, data.bytes)
+
+
+def _write(path: Path, text: str) -> None:
+    if path.suffix not in (".yaml", ".yml"):
+        raise ConfigError(
+            f"--output {path} (command line): the name of a recipe must end in .yaml", hint=f"write {path}.yaml"
+        )
+    from dlio_torch.files.atomic_file import replaced
+
+    with replaced(path) as file:
+        file.write(text.encode("utf-8"))
+    print(f"recipe: {path}", file=sys.stderr)

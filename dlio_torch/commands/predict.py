@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json
-from dlio_torch.config.compose import Composed, split_argument
+from dlio_torch.config.arguments import split_argument
+from dlio_torch.config.compose import Composed
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.run_directory.run_dir import RunDir
@@ -83,7 +86,19 @@ def _composed(run: RunDir, settings: tuple[str, ...]) -> Composed:
             f"{run.path} is not a run directory: the file {run.config.name} is missing",
             hint="name the directory of a finished run, runs/<recipe>/<time>",
         )
-    return compose([f"recipe={run.config}", *others], formats=available())
+    composed_run = compose([f"recipe={run.config}", *others], formats=available())
+    return replace(composed_run, sources=_first_sources(run, composed_run.sources))
+
+
+def _first_sources(run: RunDir, sources: Mapping[str, str]) -> dict[str, str]:
+    """Sources of all values; of a value that the run had, the source that the run noted and not its ``config.yaml``."""
+    from dlio_torch.config.resources import read_document
+
+    noted = read_document(run.sources, str(run.path), str(run.sources)).tree if run.sources.is_file() else {}
+    return {
+        key: str(noted.get(key, source)) if source.startswith(f"{run.config}:") else source
+        for key, source in sources.items()
+    }
 
 
 def _ranks(text: str) -> list[int]:

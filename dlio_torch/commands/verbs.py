@@ -108,6 +108,19 @@ VERBS: dict[str, Verb] = {
         ("trace --output mine -- python train.py --epochs 1", "report mine"),
         options="",
     ),
+    "inspect": Verb(
+        "what your files hold, and the settings that read them",
+        "PATH",
+        "Says of a file, a folder or a quoted pattern which format it has, the arrays of a sample, their types, "
+        "shapes, chunks and compression, and the number of samples; prints the block of a recipe that reads them. "
+        "It asks for properties that the files do not state, with the setting to add; exit code 3: not readable.",
+        (
+            "generate recipe=minimal scale=tiny dataset.root=mine",
+            "inspect mine --output mine.yaml",
+            "run recipe=./mine.yaml",
+        ),
+        options="",
+    ),
     "report": Verb(
         "one HTML page of a run, a trace or another tool's log",
         "[PATH]",

@@ -11,7 +11,9 @@ Order, later wins:
 6. fragments picked by ``group=choice`` arguments (they also take the place of the recipe's pick);
 7. ``group.key=value`` arguments, from left to right.
 
-Then the scale is applied to the amounts, except to keys that the command line set.
+Then the scale is applied to the amounts, except to keys that the command line set.  Recipes by path, and existing data
+(``dataset.path``), run as written unless ``scale=`` is given.  Without ``recipe=``, ``dataset.path=`` uses the recipe
+``custom``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from typing import Literal
 
 from dlio_torch.config import resources
 from dlio_torch.config.adjustments import adjust_loader
-from dlio_torch.config.fields import groups, leaves, lookup, nearest, suggest
+from dlio_torch.config.arguments import split_argument
+from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, add_fragment, remarks_on, scale_of
+from dlio_torch.config.fields import groups, leaves, lookup, nearest
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
 from dlio_torch.config.recipe_blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
 from dlio_torch.config.resources import Resources
@@ -35,7 +39,6 @@ from dlio_torch.config.validate_storage import with_local_paths
 from dlio_torch.config.yamlfile import Document, Tree
 from dlio_torch.errors import ConfigError
 
-DEFAULT_SCALE = "laptop"
 RESOLVED = "resolved"
 """Key that marks a ``config.yaml`` written by a run: the configuration is complete, its scale already applied."""
 
@@ -56,6 +59,7 @@ class Composed:
         scaled: keys that the scale changed.
         adjusted: options that the requested loader overrides or does not use, one line each.
         detail: what a run prints; no option, so that it is no part of the configuration.
+        remarks: recipe and scale that were chosen because none was given, one line each.
     """
 
     config: Config
@@ -64,6 +68,7 @@ class Composed:
     scaled: frozenset[str] = frozenset()
     adjusted: list[str] = field(default_factory=list)
     detail: Detail = "normal"
+    remarks: tuple[str, ...] = ()
 
 
 def compose(
@@ -100,8 +105,7 @@ def compose(
         scale_name = _layers(stack, document, arguments, picks, places)
     for group, choice in picks.items():
         if group != "scale":
-            fragment = places.fragment(group, choice, COMMAND_LINE)
-            stack.add(fragment.tree, fragment.location_of, prefix=(group,))
+            add_fragment(stack, group, choice, COMMAND_LINE, document, arguments, places)
     for key, value in arguments:
         if key == "scale.name":
             raise ConfigError(
@@ -129,40 +133,14 @@ def compose(
     validate(config, sources)
     config, paths = with_local_paths(config)
     adjusted += paths
-    return Composed(config, sources, notes, frozenset(changed), adjusted)
-
-
-def split_argument(argument: str) -> tuple[str, str]:
-    """Splits a ``key=value`` argument into key and value.
-
-    Raises:
-        ConfigError: no '=', or no key before it.
-    """
-    try:
-        argument.encode("utf-8")
-    except UnicodeEncodeError:  # bytes that the terminal's encoding does not know arrive as lone surrogates
-        raise ConfigError(
-            f"argument {argument!r} (command line): not UTF-8 text",
-            hint="set the terminal's encoding to UTF-8, or type the argument with ASCII characters",
-        ) from None
-    key, equals, value = argument.partition("=")
-    key = key.strip()
-    if equals and key:
-        return key, value
-    if equals:
-        raise ConfigError(f"argument {argument!r} (command line): no key before '='", hint="write group.option=value")
-    option = lookup(key.split("."))
-    if option is not None and key:
-        hint = f"write {key}=<{option.type_text}>" if option.kind != "group" else f"write {key}.<option>=<value>"
-    elif option is None and not key.startswith("-") and "." in key:
-        hint = suggest(key.split("."))
-    else:
-        hint = "write key=value, for example recipe=cosmic_tagger or loader.num_workers=4"
-    raise ConfigError(f"argument {argument!r} (command line): expected key=value", hint=hint)
+    remarks = [] if resolved else remarks_on(config, sources, arguments)
+    return Composed(config, sources, notes, frozenset(changed), adjusted, remarks=tuple(remarks))
 
 
 def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, Document]:
     names = [value for key, value in arguments if key == "recipe"]
+    if not names and any(key == PATH and value not in NOTHING for key, value in arguments):
+        return places.recipe(CUSTOM, COMMAND_LINE)
     if not names or not names[-1]:
         known = ", ".join(places.recipes()) or "none"
         for key, value in arguments:  # a misspelt 'recipe' is the likeliest reason
@@ -170,7 +148,7 @@ def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, D
                 raise unknown(tuple(key.split(".")), value, COMMAND_LINE)
         raise ConfigError(
             "recipe= (command line): missing, every run needs a recipe",
-            hint=f"add recipe=<name or path>; shipped recipes are {known}",
+            hint=f"add recipe=<name or path>, or dataset.path=<your data>; shipped recipes are {known}",
         )
     return places.recipe(names[-1], COMMAND_LINE)
 
@@ -186,8 +164,7 @@ def _layers(
     defaults = _defaults(document)
     for group, (choice, source) in defaults.items():
         if group not in picks and group != "scale":
-            fragment = places.fragment(group, choice, source)
-            stack.add(fragment.tree, fragment.location_of, prefix=(group,))
+            add_fragment(stack, group, choice, source, document, arguments, places)
     recipe_keys = _recipe_keys(document)
     if "scale" in recipe_keys:
         raise ConfigError(
@@ -200,7 +177,7 @@ def _layers(
         )
     stack.add(recipe_keys, document.location_of)
     add_accelerator(stack, *_accelerator(recipe_keys, document, arguments), document)
-    name, source = defaults.get("scale", (DEFAULT_SCALE, "default"))
+    name, source = defaults.get("scale", (scale_of(arguments, document), "default"))
     if "scale" in picks:
         name, source = picks["scale"], COMMAND_LINE
     fragment = places.fragment("scale", name, source)

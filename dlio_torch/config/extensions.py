@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.formats.core import registry as formats
@@ -23,6 +23,7 @@ __all__ = [
     "all_facts",
     "engine_facts",
     "format_facts",
+    "inspected",
     "no_local_path",
     "open_storage",
     "option_groups",
@@ -44,6 +45,27 @@ def format_facts(config: Config) -> FormatFacts:
         PreconditionError: the package that adds it is broken or lacks another one.
     """
     return formats.facts(config.dataset.format)
+
+
+def inspected(path: str, format_name: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Inspects existing data; returns the options of ``dataset`` that read them, and what they do not state.
+
+    Args:
+        path: a file, a folder or a pattern.
+        format_name: format of the data; empty: it is recognised.
+
+    Returns:
+        The options as a recipe holds them, and pairs of a problem and the ``key=value`` that solves it.
+
+    Raises:
+        DataError: nothing is there, its format is unknown, or it cannot be read.
+    """
+    # Here, because it imports the classes of the options that this module is asked for.
+    from dlio_torch.formats.core.inspection import inspect_path
+
+    inspection = inspect_path(path, format_name)
+    questions = [(question.problem, question.setting) for question in inspection.description.questions]
+    return inspection.settings(), questions
 
 
 def engine_facts(config: Config) -> EngineFacts:

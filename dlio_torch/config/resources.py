@@ -61,7 +61,7 @@ class Resources:
         Raises:
             ConfigError: there is none, it cannot be read, or it is malformed.
         """
-        if "/" in name or name.endswith((".yaml", ".yml")):
+        if is_path(name):
             return self._recipe_file(name, source)
         known = self.recipes()
         path = known.get(name)
@@ -74,12 +74,14 @@ class Resources:
         return name, self._load(path, f"recipe={name} ({source})")
 
     def fragment(self, group: str, choice: str, source: str) -> Document:
-        """Loads the fragment ``conf/<group>/<choice>.yaml``.
+        """Loads the fragment ``conf/<group>/<choice>.yaml``, or the file of options that a path names.
 
         Raises:
             ConfigError: there is none, it cannot be read, or it is malformed.
         """
         known = self.choices(group)
+        if is_path(choice):
+            return self._file(f"{group}={choice}", choice, source, f"{group} is chosen among {_listed(known)}")
         path = known.get(choice)
         if path is None:
             advice = f"choices are {_listed(known)}" if known else f"set its options one by one: {group}.<option>=..."
@@ -89,30 +91,33 @@ class Resources:
         return self._load(path, f"{group}={choice} ({source})")
 
     def _recipe_file(self, name: str, source: str) -> tuple[str, Document]:
-        asker = f"recipe={name} ({source})"
+        known = f"shipped recipes are {_listed(self.recipes())}"
+        return _safe_stem(name), self._file(f"recipe={name}", name, source, known)
+
+    def _file(self, setting: str, name: str, source: str, known: str) -> Document:
+        """Loads the YAML file that a path names; ``setting`` is the argument, ``known`` the choices by name."""
+        asker = f"{setting} ({source})"
+        example = f"{setting.partition('=')[0]}=./my.yaml"
         try:
             path = (self.cwd / Path(name).expanduser()).resolve()
             is_file, is_folder = path.is_file(), path.is_dir()
             there = sorted(p.name for p in path.parent.glob("*.y*ml")) if not is_file else []
         except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL, an unknown ~user
             raise ConfigError(
-                f"{asker}: the path cannot be used: {error}", hint="name a YAML file, for example recipe=./my.yaml"
+                f"{asker}: the path cannot be used: {error}", hint=f"name a YAML file, for example {example}"
             ) from None
         if is_folder:
             raise ConfigError(
-                f"{asker}: the path is a folder, and a recipe is a file",
-                hint=f"name a recipe file in the folder, for example recipe={name.rstrip('/')}/config.yaml",
+                f"{asker}: the path is a folder, and a YAML file is needed",
+                hint=f"name a file in the folder, for example {setting.rstrip('/')}/config.yaml",
             )
         if not is_file and path.exists():
             raise ConfigError(
-                f"{asker}: the path is not a regular file", hint="name a YAML file, for example recipe=./my.yaml"
+                f"{asker}: the path is not a regular file", hint=f"name a YAML file, for example {example}"
             )
         if not is_file:
-            raise ConfigError(
-                f"{asker}: no such file",
-                hint=f"{_meant(path.name, dict.fromkeys(there, path))}shipped recipes are {_listed(self.recipes())}",
-            )
-        return _safe_stem(name), self._load(path, asker, label=name)
+            raise ConfigError(f"{asker}: no such file", hint=f"{_meant(path.name, dict.fromkeys(there, path))}{known}")
+        return self._load(path, asker, label=name)
 
     def _names(self, folder: str) -> dict[str, Path]:
         paths: dict[str, Path] = {}
@@ -183,6 +188,11 @@ def shipped() -> Path:
     package = Path(str(resources.files("dlio_torch")))
     installed = package / "_resources"
     return installed if installed.is_dir() else package.parent
+
+
+def is_path(text: str) -> bool:
+    """Returns whether ``text`` names a file of the user, and not a shipped recipe or fragment."""
+    return "/" in text or text.endswith((".yaml", ".yml"))
 
 
 def is_name(text: str) -> bool:

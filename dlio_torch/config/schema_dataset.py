@@ -59,7 +59,9 @@ class DatasetOptions:
     """Options of every data set: format, number of files, arrays of a sample."""
 
     format: str = opt(DEFAULT, "file format; `ls formats` lists them")
-    path: str | None = opt(None, "existing file or folder to read; null: the data are generated below dataset.root")
+    path: str | None = opt(
+        None, "existing file or folder to read, or a pattern with *; null: the data are generated below dataset.root"
+    )
     root: str = opt("data", "folder below which generated data sets lie")
     num_files: int = opt(1, "number of training files", minimum=1)
     samples_per_file: int = opt(1024, "samples in each training file", minimum=1)

@@ -69,6 +69,8 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
 def run_phases(context: RunContext, phases: Sequence[str]) -> ThresholdMissed | None:
     """Run the phases on this rank; returns the threshold that the run missed, the same on every rank."""
     report_crashes(context.line_prefix)
+    for remark in context.composed.remarks:
+        context.note(remark)
     if context.detail == "verbose":
         for note in context.composed.notes:
             context.note(f"scale: {note}")

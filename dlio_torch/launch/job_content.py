@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlio_torch.config.compose import Composed, split_argument
+from dlio_torch.config.arguments import split_argument
+from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.engines.registry import facts, format_of

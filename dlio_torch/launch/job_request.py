@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dlio_torch.config.compose import split_argument
+from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.fields import lookup, nearest
 from dlio_torch.errors import ConfigError
 from dlio_torch.launch.key_values import choice, grace, job, line, memory, number, time_s, word, wrong

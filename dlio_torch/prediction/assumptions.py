@@ -1,4 +1,4 @@
-"""States the assumptions of a prediction as sentences: measured, described and guessed values, and omissions."""
+"""States the assumptions of a prediction as sentences: measured, described, guessed and missing values, omissions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,21 @@ LEFT_OUT = (
 )
 
 
+_COSTS = {
+    "system.cores_per_node": "waits of producers for a core of the node",
+    "system.target_requests_per_s": "time of a storage target per request, beside the transfer",
+    "system.request_latency_s": "latency of a request",
+    "system.metadata_ops_per_s": "time of the metadata servers per open",
+    "system.client_bytes_per_s": "time of a transfer on the link of a node",
+    "system.network_bytes_per_s": "time of the gradient on the network",
+}
+"""Options of the system without which a cost is left out, and that cost."""
+
+
 def assumptions(
     workload: RankWorkload, system: SystemConfig, question: Question, sources: Mapping[str, str], error: float
 ) -> dict[str, list[str]]:
-    """Sentences on the assumptions by kind: ``measured``, ``described``, ``guessed``, ``left out``.
+    """Sentences on the assumptions by kind: ``measured``, ``described``, ``guessed``, ``not given``, ``left out``.
 
     Args:
         workload: of the measured run.
@@ -37,15 +48,20 @@ def assumptions(
     if question.files is not None and question.samples is not None:
         values["files, samples"] = f"{counted(question.files, 'file')} and {question.samples} samples per epoch"
         sources = {**sources, "files, samples": "command line"}
+    # A zero that the user wrote is a description; the default is no figure.
+    missing = [key for key in _COSTS if key in values and sources.get(key, "default") == "default"]
+    missing = [key for key in missing if not getattr(system, key.partition(".")[2])]
     overridden = {key for key in guesses if sources.get(key) == "command line"}  # given here: no longer a guess
     sentences = {key: f"{text} ({key}, {sources.get(key, 'default')})" for key, text in values.items()}
     return {
         "measured": [*_measured(workload), _check(error)],
-        "described": [text for key, text in sentences.items() if key not in guesses - overridden] or ["nothing"],
+        "described": [text for key, text in sentences.items() if key not in {*guesses, *missing} - overridden]
+        or ["nothing"],
         "guessed": [
             *(text for key, text in sentences.items() if key in guesses - overridden),
             *_guessed(workload, question),
         ],
+        "not given": [f"{_COSTS[key]}: not given, counted as 0 ({key})" for key in missing],
         "left out": list(LEFT_OUT),
     }
 

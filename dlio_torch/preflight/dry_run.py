@@ -57,7 +57,7 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     check_duration(config, order, composed.sources)
     check_sample_shapes(fmt, order.train)
     if launch.rank == 0:
-        lines = [scale_line(config.scale.name, composed.notes)] if composed.notes else []
+        lines = [*composed.remarks, *([scale_line(config.scale.name, composed.notes)] if composed.notes else [])]
         lines += _data(config, fmt, data)
         if "train" in phases:
             lines += _training(config, fmt, order.train, world_size)

@@ -34,7 +34,8 @@ def print_prediction(title: str, rows: Sequence[Row], assumptions: Mapping[str, 
         console.print(title, soft_wrap=True)
         console.print(_table(rows))
         for kind, lines in assumptions.items():
-            console.print(f"{kind}:")
+            if lines:
+                console.print(f"{kind}:")
             for line in lines:
                 console.print(Padding(f"- {line}", (0, 0, 0, 2)))
 

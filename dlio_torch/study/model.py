@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from dlio_torch.config.compose import split_argument
+from dlio_torch.config.arguments import split_argument
 
 NOT_APPLICABLE = "-"
 """Value of an axis at a point at which the option has no meaning (``loader.prefetch_factor`` without workers)."""

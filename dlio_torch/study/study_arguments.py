@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from dlio_torch.config import resources
-from dlio_torch.config.compose import DEFAULT_SCALE, split_argument
+from dlio_torch.config.arguments import split_argument
+from dlio_torch.config.existing_data import scale_of
 from dlio_torch.config.fields import lookup, nearest
 from dlio_torch.config.layers import COMMAND_LINE, unknown
 from dlio_torch.errors import ConfigError
@@ -49,7 +50,7 @@ def parse(
         ConfigError: anything that is wrong with them, in one line.
     """
     pairs = [split_argument(argument) for argument in arguments]
-    given = dict(pairs)  # the last of a key counts, as in a run
+    given = dict(pairs)
     places = resources.find(cwd or Path.cwd(), os.environ if environ is None else environ)
     definition = study_file.load(given["study"], places) if "study" in given else Definition(Study("", "", ()))
     base = definition.study
@@ -65,7 +66,6 @@ def parse(
     labels = {axis.key: axis for axis in base.axes if axis.settings is not None}
     check_keys(given, verb, labels)
     options = {key: value for key, value in given.items() if key not in _OWN or key == RANKS}
-    refuse_second_axes([pair for pair in pairs if pair[0] in options])
     values = {key: expand(key, text) for key, text in options.items()}
     if len(values.get("scale", ())) > 1 and (definition.scales or definition.values_by_scale):
         raise ConfigError(
@@ -73,7 +73,7 @@ def parse(
             "scale= takes a single value",
             hint="give scale= one value",
         )
-    scale = values["scale"][0] if "scale" in values else DEFAULT_SCALE
+    scale = values["scale"][0] if "scale" in values else scale_of(pairs)
     shared = [_STORAGE, *base.settings, *definition.scales.get(scale, ())]
     shared += [f"{key}={value[0]}" for key, value in values.items() if len(value) == 1 and key not in (RANKS, *labels)]
     axes = []
@@ -232,19 +232,3 @@ def check_keys(given: Mapping[str, str], verb: str, labels: Collection[str] = ()
                 hint=f"did you mean {likely}? `explain {likely}` describes this key",
             )
         raise unknown(tuple(key.split(".")), text, COMMAND_LINE)
-
-
-def refuse_second_axes(pairs: Sequence[tuple[str, str]]) -> None:
-    """Refuse a key that is given twice with several values, because the second would replace an axis.
-
-    Raises:
-        ConfigError: it would.
-    """
-    first: dict[str, str] = {}
-    for key, text in pairs:
-        if key in first and max(len(expand(key, item)) for item in (first[key], text)) > 1:
-            raise ConfigError(
-                f"{key}={first[key]} and {key}={text} ({COMMAND_LINE}): the key is given twice",
-                hint=f"write all values in one argument: {key}=a,b,c",
-            )
-        first[key] = text

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.config.compose import split_argument
+from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.fields import nearest
 from dlio_torch.config.resources import Resources, read_document
 from dlio_torch.config.yamlfile import Document

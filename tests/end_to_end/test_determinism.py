@@ -27,7 +27,9 @@ from dlio_torch.train.order import OrderChecksum, OrderPart, comparable_settings
 SMALL = ["scale=tiny", "generate.checksum=true", "generate.fsync=false", "output.progress=false"]
 RECIPES = {"larcv3": "cosmic_tagger", "hdf5_volume": "ffn"}  # what the generic recipe has no fields for
 SAMPLE = 32  # bytes of the samples whose reads are counted
-KINDS = sorted(path.stem for path in (shipped() / "conf" / "dataset").glob("*.yaml") if path.stem != "synthetic")
+KINDS = sorted(
+    path.stem for path in (shipped() / "conf" / "dataset").glob("*.yaml") if path.stem not in ("auto", "synthetic")
+)
 GENERATE = """
 import json, os, sys
 from dlio_torch.cli import main

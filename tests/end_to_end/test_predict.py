@@ -75,7 +75,7 @@ def test_json_has_the_figures(run: Path, predict: Predict) -> None:
     assert many["samples_per_s"] > one["samples_per_s"]
     assert 0 < one["au"] < 1
     assert one["checkpoint_s"] > 0
-    assert set(found["assumptions"]) == {"measured", "described", "guessed", "left out"}
+    assert set(found["assumptions"]) == {"measured", "described", "guessed", "not given", "left out"}
 
 
 def test_says_who_makes_batches_and_what_was_not_recorded(folder: Path, predict: Predict) -> None:

@@ -13,7 +13,7 @@ from recipe_sources import Finding, breaches, header
 # a format. Their numbers are choices of ours that a recipe or a user takes or leaves.
 DESCRIPTIONS = sorted([*(REPO / "recipes").glob("*.yaml"), *(REPO / "conf/system").glob("*.yaml")])
 STUDIES = sorted((REPO / "conf/study").glob("*.yaml"))
-NOBODYS = {"minimal", "self_test"}
+NOBODYS = {"custom", "minimal", "self_test"}
 """Recipes of no application: all of their numbers are chosen."""
 
 HEADER = """\

@@ -13,7 +13,7 @@ from ranks import REPO, run_ranks
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import Config
 
-RECIPES = sorted(path.stem for path in (REPO / "recipes").glob("*.yaml"))
+RECIPES = sorted(path.stem for path in (REPO / "recipes").glob("*.yaml") if path.stem != "custom")  # which has no data
 # Making the content of a sample of 147 to 671 MB a second time would double the time of the test.
 HUGE = ("dlrm", "unet3d")
 

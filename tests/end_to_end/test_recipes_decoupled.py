@@ -14,7 +14,7 @@ from dlio_torch import cli
 from dlio_torch.config.compose import compose
 from dlio_torch.formats.core import registry
 
-RECIPES = sorted(path.stem for path in (REPO / "recipes").glob("*.yaml"))
+RECIPES = sorted(path.stem for path in (REPO / "recipes").glob("*.yaml") if path.stem != "custom")  # which has no data
 
 
 @pytest.mark.parametrize(("scale", "key"), [("tiny", "loader=decoupled"), ("laptop", "loader.engine=decoupled")])

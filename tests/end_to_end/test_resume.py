@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from overrides import overridden
 from ranks import run_ranks
 
 from dlio_torch import cli
@@ -73,7 +74,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
 
 
 def words(folder: Path, more: Sequence[str], run: str) -> list[str]:
-    return [*SMALL, *more, f"dataset.root={folder}/data", f"output.dir={folder}/{run}", "output.progress=false"]
+    return overridden(
+        *SMALL, *more, f"dataset.root={folder}/data", f"output.dir={folder}/{run}", "output.progress=false"
+    )
 
 
 def planned(arguments: Sequence[str], world_size: int = 1) -> list[list[list[int]]]:
@@ -223,8 +226,12 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_cannot_go_on_is_refused_in_a_line(
     more: Sequence[str], code: int, says: str, ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [*words(ended, ["loader=main_process", f"train.resume={ended}/a"], "b"), *more]
-    found, line = refused(capsys, [*arguments, f"output.dir={tmp_path}/b"])
+    arguments = [
+        *words(ended, ["loader=main_process", f"train.resume={ended}/a"], "b"),
+        *more,
+        f"output.dir={tmp_path}/b",
+    ]
+    found, line = refused(capsys, overridden(*arguments))
     assert found == code, line
     assert says in line
     assert not (tmp_path / "b").exists()
@@ -232,7 +239,7 @@ def test_what_cannot_go_on_is_refused_in_a_line(
 
 def test_a_finished_run_is_trained_on_with_more_epochs(ended: Path, tmp_path: Path, taken: Taken) -> None:
     more = ["loader=main_process", "train.epochs=4", f"train.resume={ended}/a"]
-    arguments = [*words(ended, more, "b"), f"output.dir={tmp_path}/b"]
+    arguments = overridden(*words(ended, more, "b"), f"output.dir={tmp_path}/b")
     taken.begin()
     assert cli.main(arguments) == 0
     assert taken.numbers == planned(arguments)[0][24:]
@@ -244,7 +251,9 @@ def test_a_damaged_position_is_named(
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "position.rank0.json").write_text(text)
-    arguments = [*words(ended, ["loader=main_process", f"train.resume={tmp_path}/a"], "b"), f"output.dir={tmp_path}/b"]
+    arguments = overridden(
+        *words(ended, ["loader=main_process", f"train.resume={tmp_path}/a"], "b"), f"output.dir={tmp_path}/b"
+    )
     code, line = refused(capsys, arguments)
     assert (code, "position.rank0.json is damaged" in line) == (3, True), line
 
@@ -253,18 +262,20 @@ def test_a_run_without_a_whole_checkpoint_is_refused(
     ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").mkdir()
-    arguments = [*words(ended, ["loader=main_process", f"train.resume={tmp_path}/a"], "b"), f"output.dir={tmp_path}/b"]
+    arguments = overridden(
+        *words(ended, ["loader=main_process", f"train.resume={tmp_path}/a"], "b"), f"output.dir={tmp_path}/b"
+    )
     code, line = refused(capsys, arguments)
     assert (code, "has completed no checkpoint" in line) == (3, True), line
 
 
 def test_a_damaged_checkpoint_is_named(ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = ["loader=main_process", "train.epochs=4", "checkpoint.keep=0"]
-    assert cli.main([*words(ended, more, "c"), f"output.dir={tmp_path}/a"]) == 0
+    assert cli.main(overridden(*words(ended, more, "c"), f"output.dir={tmp_path}/a")) == 0
     newest = max(read(tmp_path / "a" / "position.rank0.json").places)  # type: ignore[union-attr]
     (tmp_path / "a" / "checkpoints" / f"checkpoint-{newest}.pt").write_bytes(b"no checkpoint")
     arguments = words(ended, [*more, "train.epochs=5", f"train.resume={tmp_path}/a"], "d")
-    code, line = refused(capsys, [*arguments, f"output.dir={tmp_path}/b"])
+    code, line = refused(capsys, overridden(*arguments, f"output.dir={tmp_path}/b"))
     assert (code, f"checkpoint-{newest}.pt is damaged" in line) == (3, True), line
 
 

@@ -16,10 +16,10 @@ from benchmarks.harm import data
 from benchmarks.harm.child import SOUND, run_cases
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
 from dlio_torch.data.dataset.manifest import existing_manifest
-from dlio_torch.data.dataset.probe import inspect_files
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.codecs import inflated
 from dlio_torch.formats.core.format import FileInfo
+from dlio_torch.formats.core.probe import inspect_files
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.tfrecord.index import read_index
 

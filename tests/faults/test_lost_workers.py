@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from faults import BASE, Ended, FaultServer, check, rule
+from overrides import overridden
 
 from dlio_torch.environment.cgroups import own_groups
 from dlio_torch.files.locked_folder import SHARED_MEMORY
@@ -125,7 +126,7 @@ def test_workers_that_cannot_be_started(
 
 def test_a_worker_that_somebody_has_stopped_is_named(server: FaultServer, tmp_path: Path) -> None:
     stop = rule("read", "/train_0000002", "stop", times=1)
-    options = ("dataset=npz", *WORKERS, "loader.timeout_s=10")
+    options = overridden("dataset=npz", *WORKERS, "loader.timeout_s=10")
     (ended,) = server.run(tmp_path, *BASE, *options, faults=[stop])
     worker = r"worker \d \(pid \d+\) is stopped by a signal \(SIGSTOP\); SIGCONT continues the process"
     check(ended, 1, f"no batch came from the loader workers for 10 s: {worker}")

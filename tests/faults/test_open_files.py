@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from faults import BASE, FaultServer, check
+from overrides import overridden
 
 FIELDS = "dataset.fields=[" + ", ".join(f"{{name: f{number}, shape: [16]}}" for number in range(12)) + "]"
 DATA = (*BASE, FIELDS, "dataset.num_files=8", "dataset.samples_per_file=8", "train.epochs=1", "train.steps=0")
@@ -34,7 +35,8 @@ def test_a_limit_that_batches_meet_and_one_that_is_enough(engine: str, server: F
     check(ended, 3, line(engine, 4))
     found = re.search(line(engine, 4), ended.err)
     assert found is not None
-    (ended,) = server.run(tmp_path, *options, "output.dir=other", limits={"RLIMIT_NOFILE": int(found[1])})
+    settings = overridden(*options, "output.dir=other")
+    (ended,) = server.run(tmp_path, *settings, limits={"RLIMIT_NOFILE": int(found[1])})
     check(ended, 0, "")
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from figure_checks import check_figures
+from overrides import overridden
 from ranks import Ended, Kind, need_horovod, run_launcher, run_ranks
 
 from dlio_torch.config.compose import compose
@@ -36,7 +37,9 @@ PROGRAM = """
 import os, sys
 from dlio_torch.cli import main
 rank = os.environ.get("RANK", os.environ.get("HOROVOD_RANK"))
-sys.exit(main(sys.argv[1:] + (os.environ["ON_RANK_1"].split() if rank == "1" else [])))
+own = os.environ["ON_RANK_1"].split() if rank == "1" else []
+keys = {word.partition("=")[0] for word in own}
+sys.exit(main([word for word in sys.argv[1:] if word.partition("=")[0] not in keys] + own))
 """
 
 
@@ -120,7 +123,8 @@ def test_four_ranks_read_each_sample_the_right_number_of_times(kind: Kind, tmp_p
     # 13 files of 3 samples among 4 ranks: shares of 4, 3, 3 and 3 files, 12 samples at most.
     files = ["dataset.num_files=13", "dataset.samples_per_file=3", "access.partition=files", "access.tail=pad"]
     loop = ["train.epochs=3", "train.batch_size=2", "train.allreduce_bytes=1KiB", "compute.mode=none"]
-    ended = run(kind, 4, tmp_path, *OPTIONS, *files, *loop, "verify=true", "trace.spans=false")
+    settings = overridden(*OPTIONS, *files, *loop, "verify=true", "trace.spans=false")
+    ended = run(kind, 4, tmp_path, *settings)
     assert [rank.exit_code for rank in ended] == [0, 0, 0, 0], ended[0].stderr
     steps = read_steps(tmp_path / "run" / "steps.csv")
     assert {rank: len(one) for rank, one in steps.items()} == dict.fromkeys(range(4), 18)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from overrides import overridden
 
 from dlio_torch import cli
 from dlio_torch.analysis.run_recording import open_recording
@@ -51,5 +52,6 @@ def recorded(spans: Iterable[Span]) -> Recording:
 def run(folder: Path, *arguments: str, name: str = "run") -> Recording:
     """A run of this process; its data lie in ``folder/data``."""
     directory = folder / name
-    assert cli.main([*RUN, *arguments, f"dataset.root={folder / 'data'}", f"output.dir={directory}"]) == 0
+    settings = overridden(*RUN, *arguments, f"dataset.root={folder / 'data'}", f"output.dir={directory}")
+    assert cli.main(settings) == 0
     return open_recording(directory)

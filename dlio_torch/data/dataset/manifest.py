@@ -7,8 +7,10 @@ read, and files of earlier runs are found again.  ``dlio_torch.json`` in it desc
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,11 +23,11 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_dataset import MOST_SAMPLES
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
-from dlio_torch.data.dataset.probe import inspect_files
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.probe import inspect_files
 from dlio_torch.storage.base import Storage
 from dlio_torch.storage.local.stored_paths import kind_of
 from dlio_torch.storage.registry import open_storage
@@ -162,7 +164,7 @@ def existing_manifest(config: Config, fmt: Format, comm: Communicator | None = N
     comm = comm or SingleCommunicator()
     folder, names = comm.broadcast_object(_listed(config, fmt) if comm.rank == 0 else None) or (Path(), None)
     assert names is not None
-    check_seen(Path(config.dataset.path or ""), comm, "dataset.path")
+    check_seen(folder / names[0], comm, "dataset.path")
     mine: _Inspected | DlioError
     try:
         mine = _inspected(folder, names[comm.rank :: comm.world_size], fmt)
@@ -194,6 +196,10 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     """The folder of existing data and the names of its files."""
     path = Path(config.dataset.path or "")
     if not path.exists():
+        matches = sorted(name for name in glob.glob(str(path), recursive=True) if fmt.is_there(Path(name)))
+        if matches:
+            folder = Path(os.path.commonpath([Path(name).parent for name in matches]))
+            return folder, Names([os.path.relpath(name, folder) for name in matches])
         raise DataError(
             f"dataset.path={str(path)!r} does not exist", hint="correct dataset.path, or remove it to generate data"
         )

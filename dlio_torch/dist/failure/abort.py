@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
-from dlio_torch.config.compose import split_argument
+from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.schema import DistConfig
 from dlio_torch.dist.hvd_settings import is_elastic
 from dlio_torch.dist.launcher import Launch

@@ -68,7 +68,29 @@ def available() -> dict[str, str]:
 def read_content(about: FormatFacts, path: Path, content: dict[str, Any]) -> None:
     """Add a description of the file's content to ``content``, if the format can describe it."""
     if about.content:
-        _loaded(about.name, about.content)(path, content)
+        load_function(about.name, about.content)(path, content)
+
+
+def format_class(name: str) -> type[Format]:
+    """The class of a format.
+
+    Raises:
+        ConfigError: no such format.
+        MissingPackageError: the format needs a package that is not installed.
+        PreconditionError: the entry point of an installed package names a class that is not there.
+    """
+    cls: type[Format] = _loaded(name, facts(name).format)
+    return cls
+
+
+def load_function(name: str, target: str) -> Any:
+    """Imports the function ``module:function`` of format ``name``.
+
+    Raises:
+        MissingPackageError: its module needs a package that is not installed.
+        PreconditionError: it is not there.
+    """
+    return _loaded(name, target)
 
 
 def option_groups() -> dict[str, OptionGroup]:
@@ -128,7 +150,7 @@ def create(config: DatasetConfig, seed: int, *, layout: bool = False, mpi_io: bo
             have the name of others.
     """
     about = facts(config.format)
-    cls: type[Format] = _loaded(config.format, about.format)
+    cls = format_class(config.format)
     if about.options is not None and not config.has(about.options):
         raise PreconditionError(
             f"dataset.format={config.format!r}: the format's option group dataset.{about.option_group} is already "
@@ -195,6 +217,6 @@ def _that(ability: str) -> list[str]:
     names = []
     for name in sorted(available()):
         with contextlib.suppress(MissingPackageError, PreconditionError):
-            if getattr(_loaded(name, facts(name).format), ability, False) not in (False, "no"):
+            if getattr(format_class(name), ability, False) not in (False, "no"):
                 names.append(name)
     return names

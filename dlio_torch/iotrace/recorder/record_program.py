@@ -40,6 +40,8 @@ _TRACED = (
 )
 # The question mark: not every machine has every call.
 _TRACE = "trace=" + ",".join(f"?{name}" for names in _TRACED for name in names)
+STRACE = ("strace", "-f", "-ff", "-y", "-ttt", "-T", "-s", "0", "-qq", "-e", "signal=none", "-e", _TRACE)
+"""Command that writes the calls of each process to a file of its own, without output file and program."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _WAIT_S = 1.0
 # Python ignores them, and a program inherits that: without this, `yes | head` would not end silently.
@@ -113,7 +115,7 @@ def record(
         try:
             variables = environment(directory, include=include, exclude=exclude, limit_bytes=limit_bytes)
         except NativeUnavailable as error:
-            if method == "preload" or _why_no_strace() is not None:
+            if method == "preload" or why_no_strace() is not None:
                 raise PreconditionError(
                     f"calls cannot be recorded: {error}", hint="install a C compiler (gcc) or strace"
                 ) from error
@@ -127,7 +129,7 @@ def record(
             if not any(directory.glob("*.posix")):
                 notes += [why_not_preloaded(command[0]), *tree.said()]
             return _recorded("preload", done, notes, include, all_excluded)
-    problem = _why_no_strace()
+    problem = why_no_strace()
     if problem is not None:
         raise PreconditionError(
             f"calls cannot be recorded: {problem}",
@@ -139,8 +141,8 @@ def record(
     )
     check("include", include)
     check("exclude", exclude)
-    strace = ["strace", "-f", "-ff", "--seccomp-bpf", "-y", "-ttt", "-T", "-s", "0", "-qq", "-e", "signal=none"]
-    done = _run([*strace, "-e", _TRACE, "-o", str(directory / "strace"), "--", *command], os.environ, _program_of)
+    strace = [*STRACE, "--seccomp-bpf", "-o", str(directory / "strace")]
+    done = _run([*strace, "--", *command], os.environ, _program_of)
     return _recorded("strace", done, notes, include, [*all_excluded, *NO_FILES])
 
 
@@ -243,7 +245,7 @@ def _program_of(strace: int) -> int:
         return strace
 
 
-def _why_no_strace() -> str | None:
+def why_no_strace() -> str | None:
     """Reason why strace cannot be used; None if it can be."""
     program = shutil.which("strace")
     if program is None:

@@ -70,7 +70,7 @@ def test_a_variant_may_refer_to_other_keys(tmp_path: Path) -> None:
 
 
 def test_scale_fragments_and_arguments_come_over_a_variant(tmp_path: Path) -> None:
-    made = of(tmp_path, "accelerator=a100")
+    made = of(tmp_path, "accelerator=a100", "scale=laptop")
     assert made.config.compute.step_s == 0.318
     assert made.sources["compute.step_s"] == "scale laptop (published 0.636)"
     made = of(tmp_path, "compute.step_s=2", "accelerator=a100", "train.batch_size=3")
@@ -138,9 +138,9 @@ def test_blocks_of_scales_are_checked_for_values_too(tmp_path: Path) -> None:
 
 def test_what_is_known_later_only_is_not_refused_in_an_unused_block(tmp_path: Path) -> None:
     text = RECIPE.replace("h100:", "h100: {compute: {step_s: '${dataset.fields.0.shape.0}', stdev_s: '???'}}\n  z:")
-    assert of(tmp_path, text=text).config.compute.step_s == 0.68
+    assert of(tmp_path, text=text).config.compute.step_s == 1.36
     assert "compute.stdev_s=??? (volumes.yaml:8): must be given" in message(tmp_path, "accelerator=h100", text=text)
-    assert of(tmp_path, "accelerator=h100", "compute.stdev_s=0", text=text).config.compute.step_s == 2.0
+    assert of(tmp_path, "accelerator=h100", "compute.stdev_s=0", text=text).config.compute.step_s == 4.0
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -81,9 +81,12 @@ ARGUMENTS = [
     ("compute.step_s=-1ms", ["compute.step_s=-1ms", "must be at least 0 s"]),
     # names
     ("dataset.format=hdf", ["dataset.format=hdf", "did you mean hdf5?", "hdf5, larcv3, synthetic"]),
-    ("scale=lapto", ["scale=lapto", "did you mean laptop?", "laptop, paper, tiny"]),
+    ("scale=lapto", ["scale=lapto", "did you mean laptop?", "as_written, laptop, paper, tiny"]),
     ("scale.name=paper", ["scale.name=paper", "write scale=paper"]),
-    ("compute=../compute/spin", ["compute=../compute/spin", "choices are cuda, none, sleep, spin"]),
+    (
+        "compute=../compute/spin",
+        ["compute=../compute/spin", "no such file", "compute is chosen among cuda, none, sleep, spin"],
+    ),
     ("train=fast", ["train=fast", "no such choice of train"]),
     # references
     ("output.dir=${nope}", ["output.dir=${nope}", "'nope' not found", "${group.option}"]),

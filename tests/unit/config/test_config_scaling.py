@@ -39,7 +39,8 @@ scales:
 
 def of(tmp_path: Path, *args: str, world_size: int = 1) -> Composed:
     (tmp_path / "cosmic.yaml").write_text(RECIPE, encoding="utf-8")
-    return compose(["recipe=cosmic.yaml", *args], cwd=tmp_path, environ={}, world_size=world_size)
+    scale = [] if any(argument.startswith("scale=") for argument in args) else ["scale=laptop"]
+    return compose(["recipe=cosmic.yaml", *scale, *args], cwd=tmp_path, environ={}, world_size=world_size)
 
 
 def test_every_change_is_made_noted_and_sourced(tmp_path: Path) -> None:

@@ -348,7 +348,7 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
         ([*SLURM, "time=1h", "account=a b"], "account='a b' (command line): not one word".replace("'", "")),
         ([*SLURM, "time=1h", "directives=--a\n#SBATCH --b"], "empty, or contains unprintable characters"),
         ([*SLURM, "time=1h", "job=1st"], "job=1st (command line): not a usable name"),
-        ([*SLURM, "time=1h", "time=2h"], "time=2h (command line): given twice, as 1h before"),
+        ([*SLURM, "time=1h", "time=2h"], "time=2h (command line): the key is given twice, first as time=1h; keep one"),
         ([*SLURM, "time=1h", "grace=5min"], "run cannot be resumed"),
         (
             [*SLURM, "time=1h", "repeats=3"],

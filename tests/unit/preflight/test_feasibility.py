@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from overrides import overridden
 from ranks import clean_environ
 
 from dlio_torch import cli
@@ -92,7 +93,8 @@ CHECKPOINTS = ("checkpoint=torch", "checkpoint.every_steps=1", "checkpoint.state
 def test_a_dry_run_says_what_checkpoints_take(
     options: list[str], size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*SMALL, *CHECKPOINTS, f"output.root={tmp_path}", "train.epochs=1", *options, "--dry-run"]) == 0
+    settings = overridden(*SMALL, *CHECKPOINTS, f"output.root={tmp_path}", "train.epochs=1", *options)
+    assert cli.main([*settings, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert f"up to {size} of disk space at a time in {tmp_path}/minimal\n" in out
     assert "not possible on this machine" not in out

@@ -222,10 +222,6 @@ def test_no_point_is_left(arguments: list[str], message: str) -> None:
             r"runs=3 \(command line\): neither the verb sweep nor a run has such a key; did you mean "
             r"repeats\?",
         ),
-        (
-            ["loader.num_workers=0,1", "loader.num_workers=2"],
-            "loader.num_workers=0,1 and loader.num_workers=2 .*given twice; write all values in one argument",
-        ),
         (["study=./nothere.yaml"], r"study=./nothere.yaml \(command line\): no such file; shipped studies are .*ffn"),
     ],
 )

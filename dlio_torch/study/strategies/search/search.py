@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from dlio_torch.config.compose import split_argument
+from dlio_torch.config.arguments import split_argument
 from dlio_torch.environment.machine import describe
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.study.model import Proposal, Trial

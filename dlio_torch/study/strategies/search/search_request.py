@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from dlio_torch.config.compose import split_argument
+from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError
 from dlio_torch.study.model import Study

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.config.compose import split_argument
+from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.emit import as_dict
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.schema import Config

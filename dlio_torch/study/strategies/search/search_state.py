@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.config.compose import split_argument
+from dlio_torch.config.arguments import split_argument
 from dlio_torch.errors import DataError
 from dlio_torch.files.atomic_file import replace_text
 from dlio_torch.study.axes import expand

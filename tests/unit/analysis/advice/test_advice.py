@@ -17,6 +17,7 @@ import pytest
 from advice_data import SAMPLE, evidence, rank_times, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from overrides import overridden
 from rich.console import Console
 
 from dlio_torch import cli
@@ -669,7 +670,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def run(folder: Path, name: str, *arguments: str) -> dict[str, Any]:
     """The summary of a run that other programs left the cores to; else there is nothing to be seen here."""
     directory = folder / name
-    assert cli.main([*RUN, *arguments, f"dataset.root={folder / 'data'}", f"output.dir={directory}"]) == 0
+    settings = overridden(*RUN, *arguments, f"dataset.root={folder / 'data'}", f"output.dir={directory}")
+    assert cli.main(settings) == 0
     summary: dict[str, Any] = json.loads((directory / "summary.json").read_text())
     said = json.dumps(summary["advice"]).lower()
     if "other programs" in said or "no cpu core was free" in said or "waited for a cpu core" in said:

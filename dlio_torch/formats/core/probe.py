@@ -14,10 +14,11 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar
 
 from dlio_torch.errors import DataError, DlioError
-from dlio_torch.formats.core.format import FileInfo
+
+Result = TypeVar("Result")
 
 CPU_S = 30
 """CPU time in seconds that the inspection of one file may take."""
@@ -25,11 +26,11 @@ CPU_S = 30
 _HINT = "the file is damaged; replace the file, or remove it from dataset.path"
 
 
-def inspect_files(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *, apart: bool) -> list[FileInfo]:
+def inspect_files(inspect: Callable[[Path], Result], paths: Sequence[Path], *, apart: bool) -> list[Result]:
     """Inspects each file.
 
     Args:
-        inspect: looks at a file.
+        inspect: looks at a file; its result can be pickled.
         paths: the files.
         apart: in a process of its own.
 
@@ -53,7 +54,7 @@ def inspect_files(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *,
         finally:
             os._exit(code)
     os.close(writing)
-    infos: list[FileInfo] = []
+    infos: list[Result] = []
     status: int | None = None
     try:
         with open(reading, "rb") as answers:
@@ -68,7 +69,7 @@ def inspect_files(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], *,
     return infos
 
 
-def _inspect_all(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], answers: IO[bytes]) -> None:
+def _inspect_all(inspect: Callable[[Path], Any], paths: Sequence[Path], answers: IO[bytes]) -> None:
     """Runs in the child process: inspects each file up to the first error and sends the results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -82,7 +83,7 @@ def _inspect_all(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], ans
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(used.ru_utime + used.ru_stime) + CPU_S
         resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
-        answer: FileInfo | Exception
+        answer: Any
         try:
             answer = inspect(path)
         except Exception as error:
@@ -97,7 +98,7 @@ def _inspect_all(inspect: Callable[[Path], FileInfo], paths: Sequence[Path], ans
             return
 
 
-def _answers(answers: IO[bytes]) -> Iterator[FileInfo]:
+def _answers(answers: IO[bytes]) -> Iterator[Any]:
     """Yields the results of the child process until it ends.
 
     Raises:

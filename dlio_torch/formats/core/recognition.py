@@ -1,0 +1,56 @@
+"""Recognition of formats: by the first bytes of a file, by its framing, by the names in a folder, by suffix."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+
+from dlio_torch.formats.core.facts import FormatFacts
+from dlio_torch.formats.core.registry import all_facts
+
+HEAD_BYTES = 16
+"""First bytes of a file that are compared with the magic bytes of formats."""
+
+_GZIP = b"\x1f\x8b"
+_MOST_NAMES = 1000
+
+
+def recognised(path: Path, head: bytes) -> FormatFacts | None:
+    """Facts about the format of a file, recognised by the file's most reliable mark.
+
+    Args:
+        path: of a regular file.
+        head: its first :data:`HEAD_BYTES` bytes, fewer if it is shorter.
+    """
+    known = all_facts()
+    for facts in known:
+        if head.startswith(facts.magics):
+            return facts
+    for facts in known:
+        if facts.recognises(path, head):
+            return facts
+    if head.startswith(_GZIP):  # its name tells what is in it when unpacked
+        return None
+    return next((facts for facts in known if facts.suffixes and path.name.lower().endswith(facts.suffixes)), None)
+
+
+def recognised_file(path: Path) -> FormatFacts | None:
+    """Facts about the format of a regular file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        return recognised(path, file.read(HEAD_BYTES))
+
+
+def recognised_folder(path: Path) -> FormatFacts | None:
+    """Facts about the format of which a folder as a whole is one data set; ``None``: it is a folder of files.
+
+    Raises:
+        OSError: it cannot be listed.
+    """
+    with os.scandir(path) as entries:
+        names = sorted(entry.name for entry in islice(entries, _MOST_NAMES))
+    return next((facts for facts in all_facts() if facts.recognises_folder(path, names)), None)
