@@ -179,7 +179,7 @@ def test_a_path_that_is_not_there_is_named(
     assert "dataset.path='nowhere/a.h5' does not exist" in capsys.readouterr().err.splitlines()[-1]
     (tmp_path / "empty").mkdir()
     assert cli.main([*OPTIONS, "dataset.path=empty", *arguments]) == 3
-    assert "dataset.path='empty' contains no *.h5 file" in capsys.readouterr().err.splitlines()[-1]
+    assert "dataset.path='empty' contains no *.h5 or *.hdf5 file" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_dry_run_looks_into_the_file(

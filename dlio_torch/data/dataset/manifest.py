@@ -28,6 +28,7 @@ from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.probe import inspect_files
+from dlio_torch.formats.core.registry import facts
 from dlio_torch.storage.base import Storage
 from dlio_torch.storage.local.stored_paths import kind_of
 from dlio_torch.storage.registry import open_storage
@@ -208,19 +209,20 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     if not path.is_dir():
         raise DataError(f"dataset.path={str(path)!r} is {kind_of(path)}", hint="set dataset.path to a file or a folder")
     once_names = {once.name for once in config.dataset.once if once.name}
-    names = sorted(name for name in _files_of(fmt, open_storage(path)) if name not in once_names)
+    suffixes = tuple(dict.fromkeys((fmt.suffix, *facts(config.dataset.format).suffixes)))
+    names = sorted(name for name in _files_of(fmt, open_storage(path), suffixes) if name not in once_names)
     if not names:
         raise DataError(
-            f"dataset.path={str(path)!r} contains no *{fmt.suffix} file",
-            hint=f"correct dataset.path or dataset.format; dataset.format={fmt.name} reads {fmt.suffix} files",
+            f"dataset.path={str(path)!r} contains no {' or '.join(f'*{suffix}' for suffix in suffixes)} file",
+            hint=f"correct dataset.path or dataset.format; dataset.format={fmt.name} reads {', '.join(suffixes)} files",
         )
     return path, Names(names)
 
 
-def _files_of(fmt: Format, storage: Storage) -> Iterator[str]:
+def _files_of(fmt: Format, storage: Storage, suffixes: tuple[str, ...]) -> Iterator[str]:
     """Names of the files of a format in a storage, from its listing without access to the files."""
     for entry in storage.list():
-        if not entry.name.endswith(fmt.suffix):
+        if not entry.name.lower().endswith(suffixes):
             continue
         if entry.kind == "other" and (kind := kind_of(storage.path(entry.name))) is not None:
             hint = f"remove {storage.path(entry.name)}, or replace it by a file of data"

@@ -1,0 +1,1 @@
+"""Format ``arrow``: tables of Hugging Face data sets, memory-mapped."""

@@ -1,0 +1,1 @@
+"""Format ``lmdb``: samples as values of a memory-mapped B+ tree."""

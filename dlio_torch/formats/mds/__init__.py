@@ -1,0 +1,1 @@
+"""Format ``mds``: shards of MosaicML Streaming, read by NumPy."""

@@ -1,0 +1,1 @@
+"""Format ``safetensors``: named tensors in one file."""

@@ -1,0 +1,1 @@
+"""Format ``tokens``: token files read by windows of ``numpy.memmap``."""

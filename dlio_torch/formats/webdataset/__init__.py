@@ -1,0 +1,1 @@
+"""Format ``webdataset``: samples as members of tar shards."""

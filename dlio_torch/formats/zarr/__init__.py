@@ -1,0 +1,1 @@
+"""Format ``zarr``: arrays in chunks and shards, version 3."""
