@@ -14,6 +14,7 @@ from dlio_torch.formats.webdataset.members import PICKLES, kind_of_extension
 from dlio_torch.formats.webdataset.payload_headers import Payload, Payloads
 from dlio_torch.formats.webdataset.samples import KEY, grouped, is_read
 from dlio_torch.formats.webdataset.tar_headers import is_plain, streamed_members, tar_errors, tar_members
+from dlio_torch.units import counted
 
 _MOST_MEMBERS = 200_000  # headers that are read
 _MOST_UNPACKED = 256 << 20  # bytes of a compressed shard
@@ -62,8 +63,8 @@ class Survey:
         complete: the headers of all members were read.
         sizes: of the members, by extension, in the order of their appearance.
         repeated: samples whose key an earlier sample has.
-        folders, links, others, nameless, sparse: members that are directories, links, devices and the like, regular
-            files without an extension or of the library's own names, and sparse files.
+        folders, links, others, nameless, sparse: members that are folders, links, devices and the like, regular files
+            without an extension or with the library's own names, and sparse files.
 
     Raises:
         DataError: the shard is damaged.
@@ -219,17 +220,21 @@ def _notes(survey: Survey) -> list[str]:
             "decode them, as most training programs do"
         )
     odd = (
-        (survey.folders, "directories, which are passed over"),
-        (survey.links, "links, which WebDataset passes over"),
-        (survey.others, "devices or other special files, which are passed over"),
-        (survey.nameless, "files without key and extension, or with WebDataset's own names, which are passed over"),
-        (survey.sparse, "sparse files, which only access=stream reads"),
-        (
-            survey.repeated,
-            "samples with the key of an earlier one: each run of adjacent members is a sample of its own",
-        ),
+        (survey.folders, "folder", ""),
+        (survey.links, "link", ""),
+        (survey.others, "device or other special file", "devices or other special files"),
+        (survey.nameless, "file without key and extension", "files without key and extension"),
     )
-    notes += [f"{count} {text}" for count, text in odd if count]
+    passed = [counted(count, noun, plural) for count, noun, plural in odd if count]
+    if passed:
+        notes.append(f"passed over by WebDataset: {', '.join(passed)}")
+    if survey.sparse:
+        notes.append(f"{counted(survey.sparse, 'sparse file')}, which only access=stream reads")
+    if survey.repeated:
+        notes.append(
+            f"{counted(survey.repeated, 'sample')} with the key of an earlier one: each run of adjacent members is a "
+            "sample of its own"
+        )
     if not survey.complete:
         notes.append(f"not all headers were read; at least {survey.samples} samples")
     return notes

@@ -41,6 +41,9 @@ _BLOCK_BYTES = 1 << 20  # content that one thread generates at a time
 _AHEAD_BYTES = 64 << 20  # content in memory while a shard is written
 _TRIALS = 4
 _LEVEL = 6  # of gzip
+_TIME = (
+    1577836800.25  # 2020; a time with a fraction as TarWriter's own, which tarfile keeps in a header before each member
+)
 
 
 class WebdatasetFormat(FieldFormat):
@@ -159,7 +162,7 @@ class WebdatasetFormat(FieldFormat):
                 self._write_samples(file, samples, rows)
 
     def _write_samples(self, file: Any, samples: range, rows: Any) -> None:
-        with webdataset().TarWriter(file, encoder=False, mtime=0) as writer:
+        with webdataset().TarWriter(file, encoder=False, mtime=_TIME) as writer:
             for number, row in zip(samples, rows, strict=True):
                 members = {member.keys[0]: content for member, content in zip(self._members, row, strict=True)}
                 writer.write({"__key__": f"{number:09d}", **members})

@@ -6,6 +6,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.file_errors import open_error
@@ -71,6 +72,25 @@ def tar_errors(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {' '.join(text.split())}", hint=_DAMAGED) from error
 
 
+class _CheckedInfo(tarfile.TarInfo):
+    """Header that is an error if it is damaged; ``tarfile`` itself takes it for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        """Reads the next header.
+
+        Raises:
+            ReadError: it is damaged or cut, or has a size that leads back.
+        """
+        try:
+            info = super().fromtarfile(archive)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
+            raise tarfile.ReadError(f"{error} in the header of the member at byte {archive.offset}") from error
+        if info.size < 0:  # the next header would be an earlier one, for ever
+            raise tarfile.ReadError(f"negative size in the header of the member at byte {info.offset}")
+        return info
+
+
 def tar_members(path: Path) -> Iterator[tarfile.TarInfo]:
     """Yields the members of an uncompressed archive from their headers; the content is passed over by seeking.
 
@@ -80,18 +100,11 @@ def tar_members(path: Path) -> Iterator[tarfile.TarInfo]:
     with (
         tar_errors(path),
         open(path, "rb", buffering=_HEADER_BUFFER) as file,
-        tarfile.open(fileobj=file, mode="r:") as archive,
+        tarfile.open(fileobj=file, mode="r:", tarinfo=_CheckedInfo) as archive,
     ):
-        last = -1
         while (member := archive.next()) is not None:
-            if member.size < 0 or member.offset <= last:  # tarfile would go round for ever
-                raise tarfile.ReadError(f"the header at byte {member.offset} is damaged")
-            last = member.offset
             archive.members = []  # type: ignore[attr-defined]
             yield member
-        file.seek(archive.offset)
-        if file.read(BLOCK).strip(b"\0"):  # where tarfile, and with it WebDataset, ends without a word
-            raise tarfile.ReadError(f"the header at byte {archive.offset} is damaged")
 
 
 def streamed_members(path: Path, most_bytes: int) -> Iterator[tarfile.TarInfo]:
@@ -100,7 +113,11 @@ def streamed_members(path: Path, most_bytes: int) -> Iterator[tarfile.TarInfo]:
     Raises:
         DataError: it is damaged.
     """
-    with tar_errors(path), open(path, "rb") as file, tarfile.open(fileobj=file, mode="r|*") as archive:
+    with (
+        tar_errors(path),
+        open(path, "rb") as file,
+        tarfile.open(fileobj=file, mode="r|*", tarinfo=_CheckedInfo) as archive,
+    ):
         for member in archive:
             archive.members = []  # type: ignore[attr-defined]
             yield member
