@@ -56,10 +56,10 @@ CUT = [
 ]
 MEMBERS = [
     FieldConfig("x.npy", "float32", shape=[5, 6]),
-    FieldConfig("v.npy", "int16", shape=[2], length_mean=4, length_stdev=2),
-    FieldConfig("json", "uint8", length_mean=40, length_stdev=9),
     FieldConfig("bin", "int32", shape=[9]),
     FieldConfig("cls", "int64"),
+    FieldConfig("v.npy", "int16", shape=[2], length_mean=4, length_stdev=2),
+    FieldConfig("json", "uint8", length_mean=40, length_stdev=9),
 ]
 IMAGE_MEMBERS = [FieldConfig("jpg", "uint8", shape=[20, 30, 3]), FieldConfig("id", "int32")]
 SELECTED = [FieldConfig("a", shape=[7, 9], chunk=[2, 3, 4], select=[0, 4, 5, 6])]

@@ -13,7 +13,7 @@ from dlio_torch.formats.core.data_description import DataDescription, OpenQuesti
 from dlio_torch.formats.webdataset.members import PICKLES, kind_of_extension
 from dlio_torch.formats.webdataset.payload_headers import Payload, Payloads
 from dlio_torch.formats.webdataset.samples import KEY, grouped, is_read
-from dlio_torch.formats.webdataset.tar_headers import is_plain, streamed_members, tar_errors, tar_members
+from dlio_torch.formats.webdataset.tar_headers import BLOCK, is_plain, streamed_members, tar_errors, tar_members
 from dlio_torch.units import counted
 
 _MOST_MEMBERS = 200_000  # headers that are read
@@ -95,7 +95,7 @@ class Survey:
             if number >= _MOST_MEMBERS:
                 self.complete = False
                 return
-            self._seen_bytes = info.offset_data + info.size
+            self._seen_bytes = info.offset_data + -(-info.size // BLOCK) * BLOCK
             if is_read(info):
                 self._read += 1
                 self.sparse += info.issparse()
