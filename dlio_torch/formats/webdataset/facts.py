@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dlio_torch.config.check import Fail
     from dlio_torch.config.schema import Config
 
+_SHARDS = 100  # of the pool in which shards are shuffled, in the library's examples
+
 
 class WebdatasetFacts(FormatFacts):
     """Facts about format ``webdataset``."""
@@ -56,7 +58,8 @@ class WebdatasetFacts(FormatFacts):
         names = ", ".join(repr(field.name) for field in config.dataset.fields)
         steps = {"none": "", "basic": ".decode()"}.get(decode, f'.decode("{decode}")')
         shuffled = f".shuffle({config.access.shuffle_pool})" if config.access.shuffle_pool else ""
-        source = call_text("webdataset.WebDataset", ["urls"], {"shardshuffle": config.access.order == "shuffled"})
+        shards = _SHARDS if config.access.order == "shuffled" else False
+        source = call_text("webdataset.WebDataset", ["urls"], {"shardshuffle": shards})
         yield "WebDataset(...)", f"{source}{shuffled}{steps}.to_tuple({names})"
 
     def recognises(self, path: Path, head: bytes) -> bool:

@@ -61,6 +61,8 @@ class WebdatasetFormat(FieldFormat):
         self._members = members_of(config, self._specs)
         if any(member.decoded and member.kind == "image" for member in self._members):
             decoder(self.options.decode)
+        if config.path is None:
+            self._check_images()
 
     def specs(self) -> list[ArraySpec]:
         return [member.spec for member in self._members]
@@ -72,6 +74,20 @@ class WebdatasetFormat(FieldFormat):
         if any(member.kind == "image" for member in self._members):
             options["library"] = _image_library()
         return options
+
+    def _check_images(self) -> None:
+        """Raise unless Pillow can encode the images that are to be generated."""
+        for member in self._members:
+            if member.kind == "image":
+                _image_library()
+                try:
+                    encoded(member, np.zeros((1, 1, *member.field.shape[2:]), np.uint8), self.options.quality)
+                except (KeyError, OSError, ValueError) as error:
+                    shape = list(member.field.shape)
+                    raise ConfigError(
+                        f"dataset.fields: Pillow cannot write {shape} as {member.field.name} ({error})",
+                        hint="use jpg, png or webp, or another number of channels",
+                    ) from error
 
     # --- content ---
 
