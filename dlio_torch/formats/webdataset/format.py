@@ -2,7 +2,7 @@
 
 A sample is a run of members with the same key, the name up to its first dot; the extension of a member is the name of
 its field.  Shards are read from start to end (``access.pattern=stream``) or, by an index of their headers, at single
-members, as WebDataset's ``wids`` does.
+members (as by ``wids`` of WebDataset 0.2, which maps the shard or seeks in it; here each member is one ``pread``).
 
 Compressed images change with the version of the library that makes them: a sample is what decoding its file gives.
 """
