@@ -7,7 +7,6 @@ read, and files of earlier runs are found again.  ``dlio_torch.json`` in it desc
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
+from dlio_torch.files.path_pattern import matching
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.probe import inspect_files
@@ -207,7 +207,7 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     """The folder of existing data and the names of its files."""
     path = Path(config.dataset.path or "")
     if not path.exists():
-        matches = sorted(name for name in glob.glob(str(path), recursive=True) if fmt.is_there(Path(name)))
+        matches = [name for name in matching(str(path)) if fmt.is_there(Path(name))]
         if matches:
             folder = Path(os.path.commonpath([Path(name).parent for name in matches]))
             return folder, Names([os.path.relpath(name, folder) for name in matches])

@@ -5,7 +5,6 @@ Only headers are read, of one file of each kind.  Libraries that may crash on a 
 
 from __future__ import annotations
 
-import glob
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
+from dlio_torch.files.path_pattern import matching
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion
 from dlio_torch.formats.core.facts import FormatFacts
 from dlio_torch.formats.core.file_errors import os_errors
@@ -86,7 +86,7 @@ class _Listing:
 
 
 def inspect_path(path: str, format_name: str = "") -> Inspection:
-    """Inspects a file, a folder, or a pattern with ``*``.
+    """Inspects a file, a folder, or a pattern with ``*`` or ``{000..009}``.
 
     Args:
         path: as the user wrote it.
@@ -100,7 +100,7 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
     place = Path(path).expanduser()
     with os_errors(place):
         if not place.exists():
-            names = sorted(glob.glob(os.path.expanduser(path), recursive=True))
+            names = matching(path)
             if not names:
                 raise DataError(f"{path} does not exist", hint="give the path of a file or a folder of data")
             return _of_files(path, _listed(map(Path, names)), format_name)
