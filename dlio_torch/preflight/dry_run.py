@@ -19,6 +19,7 @@ from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem, peak_bytes, results_folder
+from dlio_torch.preflight.crowded_cores import crowded_cores
 from dlio_torch.preflight.data_location import LocatedData, locate_data
 from dlio_torch.preflight.data_space import data_space_problem
 from dlio_torch.preflight.feasibility import (
@@ -143,6 +144,8 @@ def _problems(
     except ConfigError as error:
         problems.append(error)
         reduces = True
+    if (line := crowded_cores(config, 1, sources)) is not None:
+        yield line
     problems.append(resource_problem(config, fmt, sampler, sources, reduces=reduces))
     problems.append(checkpoint_space_problem(config, len(sampler), launch.world_size))
     try:
