@@ -17,6 +17,7 @@ from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import harmless
 from dlio_torch.formats.core.data_description import StoredArray
 from dlio_torch.formats.core.inspection import Inspection
+from dlio_torch.formats.core.registry import facts
 from dlio_torch.report.terminal import write
 from dlio_torch.units import counted, format_size
 
@@ -106,6 +107,7 @@ def recipe_text(inspection: Inspection, amount: DataAmount) -> str:
     """A complete recipe that reads the data, YAML."""
     samples = "an unknown number of samples" if amount.samples is None else f"{amount.samples} samples"
     open_lines = [f"# To be checked: {question.problem}." for question in inspection.description.questions]
+    access = facts(inspection.format).choices.get("access", "shuffled")
     lines = [
         f"# Written by `inspect`: {counted(amount.files, 'file')} of format {inspection.format}, {samples}.",
         *map(harmless, open_lines),
@@ -113,7 +115,7 @@ def recipe_text(inspection: Inspection, amount: DataAmount) -> str:
         f"description: data of {inspection.path}",
         "",
         "defaults:",
-        "  - access: shuffled",
+        f"  - access: {access}",
         "  - loader: main_process # loader: workers takes worker processes",
         "  - compute: none # compute: sleep, and compute.step_s, emulate the model",
         "",
