@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json
 from dlio_torch.config.arguments import split_argument
+from dlio_torch.config.fields import lookup
+from dlio_torch.config.layers import COMMAND_LINE, unknown
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.files.atomic_file import replace_text
@@ -30,18 +33,12 @@ def main(command: Command, launch: Launch) -> int:
     """
     if launch.rank != 0:
         return 0
+    settings = _settings(command)
     if len(command.words) != 1:
         raise ConfigError(
             f"inspect: {' '.join(command.words) or 'nothing'} (command line): exactly one path is needed",
             hint="name a file, a folder or a quoted pattern: inspect PATH",
         )
-    settings = dict(split_argument(setting) for setting in command.settings)
-    for key, value in settings.items():
-        if not key.startswith("dataset."):
-            raise ConfigError(
-                f"{key}={value} (command line): inspect takes options of dataset only",
-                hint="remove it, or use it with the verb run",
-            )
     from dlio_torch.formats.core.inspection import answered, inspect_path
     from dlio_torch.report.inspection_text import print_inspection, recipe_text, to_json
 
@@ -58,6 +55,30 @@ def main(command: Command, launch: Launch) -> int:
     if amount.problem:
         raise PreconditionError(amount.problem)
     return 0
+
+
+def _settings(command: Command) -> dict[str, str]:
+    """The settings of the command line, options of ``dataset`` alone.
+
+    Raises:
+        ConfigError: an unknown option, or one of another group.
+    """
+    for word in command.words:  # a path may hold "=", too
+        key, equals, value = word.partition("=")
+        if equals and lookup(key.split(".")) is not None and not os.path.lexists(word):
+            raise ConfigError(
+                f"{key}={value} (command line): inspect takes options of dataset only, such as dataset.format=hdf5",
+                hint="remove it, or use it with the verb run",
+            )
+    settings = dict(split_argument(setting) for setting in command.settings)
+    for key, value in settings.items():
+        if lookup(key.split(".")) is None:
+            raise unknown(tuple(key.split(".")), value, COMMAND_LINE)
+        if key == "dataset.path":
+            raise ConfigError(
+                f"{key}={value} (command line): inspect takes the path as a word", hint=f"write inspect {value}"
+            )
+    return settings
 
 
 def _amount(inspection: Inspection, settings: dict[str, str]) -> DataAmount:

@@ -97,10 +97,11 @@ def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
     with context.watchdog("the data set to be inspected"):
         prepared = locate_data_set(context)
     if prepared.config.dataset.path is not None:
-        from dlio_torch.data.order.planning import fit_steps  # imports torch, which generating data does not need
+        from dlio_torch.data.order.planning import fit_batch, fit_steps  # torch is not needed to generate data
 
         composed, world_size = context.composed, context.comm.world_size
-        config = fit_steps(prepared.config, prepared.manifests, world_size, composed.scaled)
+        config = fit_batch(prepared.config, prepared.manifests, world_size, composed.sources)
+        config = fit_steps(config, prepared.manifests, world_size, composed.scaled)
         prepared = replace(prepared, config=config)
     samples = prepared.manifests["train"]
     check_world(
@@ -114,7 +115,7 @@ def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
 
 def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     """Plan the order of samples, and run all checks that are possible before a file is written."""
-    from dlio_torch.data.order.planning import plan_order
+    from dlio_torch.data.order.planning import left_over, plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
     from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem
     from dlio_torch.preflight.feasibility import check_duration, check_sample_shapes, resource_problem
@@ -127,6 +128,8 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     mpi_ranks = connect_mpi_ranks(config, fmt, comm)
     needs_gpu(config)
     order = plan_order(config, fmt, manifests, comm.rank, comm.world_size)
+    if line := left_over(config, manifests["train"], order.train, comm.world_size):
+        context.note(line)
     check_duration(config, order, sources)
     _warn_of_crowded_cores(context, config)
     check_sample_shapes(fmt, order.train)
