@@ -29,7 +29,7 @@ from dlio_torch.files.path_pattern import matching
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.probe import inspect_files
-from dlio_torch.formats.core.registry import facts
+from dlio_torch.formats.core.registry import all_facts
 from dlio_torch.storage.base import Storage
 from dlio_torch.storage.local.stored_paths import kind_of
 from dlio_torch.storage.registry import open_storage
@@ -219,7 +219,8 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     if not path.is_dir():
         raise DataError(f"dataset.path={str(path)!r} is {kind_of(path)}", hint="set dataset.path to a file or a folder")
     once_names = {once.name for once in config.dataset.once if once.name}
-    suffixes = tuple(dict.fromkeys((fmt.suffix, *facts(config.dataset.format).suffixes)))
+    known = next((about.suffixes for about in all_facts() if about.name == config.dataset.format), ())
+    suffixes = tuple(dict.fromkeys((fmt.suffix, *known)))
     with os_errors(path):
         names = fmt.list_files(path)
     if names is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from pathlib import Path
+from typing import IO
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.buffered_file import open_buffered, refusing
@@ -20,20 +22,49 @@ def check_complete(path: Path) -> tuple[list[int], str]:
     Raises:
         DataError: no image, or its end is missing.
     """
-    with refusing(path), open_buffered(path, 0) as file, warnings.catch_warnings():
+    with refusing(path), open_buffered(path, 0) as file:
+        size, mode, kind = _header(file, path)
+        total = os.fstat(file.fileno()).st_size
+        file.seek(0)
+        head = file.read(8)
+        file.seek(max(0, total - _TAIL_BYTES))
+        _check_end(kind, head, file.read(), total, path)
+    return size, mode
+
+
+def check_stored(stored: bytes | bytearray, path: Path) -> None:
+    """Raise unless the bytes of a file are a complete image.
+
+    Raises:
+        DataError: no image, or its end is missing.
+    """
+    _, _, kind = _header(io.BytesIO(stored), path)
+    _check_end(kind, bytes(stored[:8]), bytes(stored[-_TAIL_BYTES:]), len(stored), path)
+
+
+def _header(file: IO[bytes], path: Path) -> tuple[list[int], str, str]:
+    """Width and height, mode and format."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the loader's own concern
         with open_image(file, path) as image:
-            size, mode, kind = list(image.size), image.mode, image.format or ""
-        bytes_of_file = os.fstat(file.fileno()).st_size
-        if kind in _ENDS:
-            file.seek(max(0, bytes_of_file - _TAIL_BYTES))
-            complete = _ENDS[kind] in file.read()
-        else:
-            file.seek(0)
-            complete = kind != "WEBP" or int.from_bytes(file.read(8)[4:], "little") + 8 <= bytes_of_file
+            return list(image.size), image.mode, image.format or ""
+
+
+def _check_end(kind: str, head: bytes, tail: bytes, total: int, path: Path) -> None:
+    """Raise if the end of a JPEG, PNG or WebP file is missing; other formats do not tell.
+
+    Args:
+        kind: as Pillow names the format.
+        head: first 8 bytes.
+        tail: last bytes.
+        total: bytes of the file.
+        path: for the error.
+    """
+    complete = _ENDS.get(kind, b"") in tail
+    if kind == "WEBP":
+        complete = int.from_bytes(head[4:], "little") + 8 <= total  # RIFF states its length
     if not complete:
         raise DataError(
             f"{path} is truncated: the end of the image is missing",
             hint="the file is incomplete; generate or fetch the file again",
         )
-    return size, mode

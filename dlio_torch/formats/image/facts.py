@@ -93,7 +93,9 @@ class ImageFolderFacts(JpegFacts):
                         "stored bytes are not decoded",
                         f"set {self.key('decode')}=true",
                     )
-        elif options.transform == "none" and not data.fields and config.train.batch_size > 1:
+        elif (
+            options.transform == "none" and options.mode != "as_is" and not data.fields and config.train.batch_size > 1
+        ):
             self._refuse_unequal(config, fail)
         if data.path is None and options.classes and not data.num_subfolders:
             fail(
@@ -118,9 +120,8 @@ class ImageFolderFacts(JpegFacts):
         elif shape:
             axes = ", ".join(map(str, (*shape, 3) if config.dataset.of(ImageConfig).mode != "L" else shape))
             field = f"dataset.fields=[{{name: image, dtype: uint8, shape: [{axes}]}}]"
-            fail(
-                keys, f"no size is stated for all images (the first ones have {shape[0]} x {shape[1]})", f"set {field}"
-            )
+            stated = f"the first images have {shape[0]} x {shape[1]} pixels, but no size is stated for all"
+            fail(keys, stated, f"set {field}")
 
     def recognises(self, path: Path, head: bytes) -> bool:
         return head[:4] == b"RIFF" and head[8:12] == b"WEBP"

@@ -29,7 +29,7 @@ from dlio_torch.formats.core.format import FileInfo, Format
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.image.classes import ClassFolders, ClassTree, image_names
-from dlio_torch.formats.image.completeness import check_complete
+from dlio_torch.formats.image.completeness import check_complete, check_stored
 from dlio_torch.formats.image.folder_sample import SampleArrays, labelled
 from dlio_torch.formats.image.folder_specs import IMAGE, folder_specs
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
@@ -227,7 +227,9 @@ class ImageFolderFormat(Format):
 
 def _stored(file: IO[bytes], path: Path) -> Any:
     """Reads the whole file."""
-    return np.frombuffer(bytearray(file.read()), np.uint8)
+    stored = bytearray(file.read())
+    check_stored(stored, path)
+    return np.frombuffer(stored, np.uint8)
 
 
 def _unchanged(stored: Any, path: Path, label: int | None) -> Sample:
