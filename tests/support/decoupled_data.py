@@ -83,11 +83,11 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "jpeg, stored": (1, {"format": "jpeg", "fields": PIXELS, "image": ImageConfig(decode=False)}),
     "imagefolder": (
         1,
-        {"format": "imagefolder", "num_subfolders": 3, "image": ImageConfig(transform="random_resized_crop", size=9)},
+        {"format": "imagefolder", "fields": [], "num_subfolders": 3, "image": ImageConfig(transform="random_resized_crop", size=9)},
     ),
     "imagefolder, masks, any size": (
         1,
-        {"format": "imagefolder", "num_subfolders": 3, "image": ImageConfig(masks="*_mask.png", width_mean=30)},
+        {"format": "imagefolder", "fields": [], "num_subfolders": 3, "image": ImageConfig(masks="*_mask.png", width_mean=30)},
     ),
     "binary": (7, {"format": "indexed_binary", "fields": TOKENS}),
     "binary, rows": (7, {"format": "indexed_binary", "fields": ROWS}),

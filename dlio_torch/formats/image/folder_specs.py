@@ -62,7 +62,9 @@ def _image(config: DatasetConfig, options: ImageConfig) -> ArraySpec:
 
 def _given(config: DatasetConfig) -> ArraySpec:
     """The array that ``dataset.fields`` describes."""
-    if len(config.fields) != 1:
+    if len(config.fields) > 1:
+        raise _contradiction(config, f"the pixels of an image are one array, named {IMAGE}")
+    if not config.fields:
         raise ConfigError(
             "dataset.fields must describe the pixels of an image for dataset.image.mode=as_is",
             hint="set dataset.fields=[{name: image, dtype: uint8, shape: [HEIGHT, WIDTH, 3]}], or "
