@@ -211,6 +211,7 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     once_names = {once.name for once in config.dataset.once if once.name}
     suffixes = tuple(dict.fromkeys((fmt.suffix, *facts(config.dataset.format).suffixes)))
     names = sorted(name for name in _files_of(fmt, open_storage(path), suffixes) if name not in once_names)
+    names = list(fmt.select(path, names)) if names else names
     if not names:
         raise DataError(
             f"dataset.path={str(path)!r} contains no {' or '.join(f'*{suffix}' for suffix in suffixes)} file",

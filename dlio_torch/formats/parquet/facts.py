@@ -22,6 +22,9 @@ class ParquetFacts(FormatFacts):
     options: ClassVar[type | None] = ParquetConfig
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
     magics: ClassVar[tuple[bytes, ...]] = (b"PAR1",)
+    unmapped: ClassVar[tuple[str, Any] | None] = ("memory_map", False)
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+    describe: ClassVar[str] = "dlio_torch.formats.parquet.describe:describe"
     content: ClassVar[str] = "dlio_torch.formats.parquet.content:read_content"
 
     def calls(self, config: Config) -> Iterator[Call]:

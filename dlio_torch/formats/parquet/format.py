@@ -23,8 +23,9 @@ from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
-from dlio_torch.formats.parquet.options import ParquetConfig
-from dlio_torch.formats.parquet.reader import ParquetReader
+from dlio_torch.formats.core.stored_columns import stored_column
+from dlio_torch.formats.parquet.options import READING, ParquetConfig
+from dlio_torch.formats.parquet.reader import ParquetReader, ParquetTable
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ParquetFormat(FieldFormat):
     suffix: ClassVar[str] = ".parquet"
     writes_at_once: ClassVar[bool] = True
     has_layout: ClassVar[bool] = True
+    may_crash: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: ParquetConfig = config.of(ParquetConfig)
@@ -52,6 +54,10 @@ class ParquetFormat(FieldFormat):
                 "dataset.format=parquet needs pyarrow, which is not installed",
                 hint="pip install 'dlio-torch[parquet]'",
             ) from error
+
+    def layout_options(self) -> dict[str, Any]:
+        options = super().layout_options()
+        return {key: value for key, value in options.items() if key not in READING}
 
     def stored_bytes(self) -> float:
         """Mean bytes of a sample in a file, from a trial file in memory."""
@@ -103,27 +109,25 @@ class ParquetFormat(FieldFormat):
                 pieces = list(self.blocks(number, first, count, pool))
             flat = np.concatenate([piece.reshape(-1) for piece in pieces])
             ends = np.concatenate([[0], np.cumsum(self.rows(number, first, count))]) * math.prod(spec.shape)
-            columns.append(_column(spec, flat, ends, count))
+            columns.append(stored_column(_column_type(spec), flat, ends, count))
         return pa.Table.from_arrays(columns, schema=self._schema())
 
     def inspect(self, path: Path) -> FileInfo:
-        reader = ParquetReader(path, self._specs)
-        try:
+        with closing(ParquetReader(path, self._specs, self.options)) as reader:
             return FileInfo(reader.num_samples, reader.describe())
-        finally:
-            reader.close()
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        return ParquetReader(path, self._specs)
+        reader = ParquetTable if self.options.read == "table" else ParquetReader
+        return reader(path, self._specs, self.options)
 
     def layout(self, path: Path) -> FileLayout:
         """Layout of all samples in memory, because a row group cannot be decoded in part."""
-        with closing(ParquetReader(path, self._specs)) as reader:
+        with closing(ParquetReader(path, self._specs, self.options)) as reader:
             return FileLayout(reader.num_samples, dict(reader.held()), read_bytes=reader.stored_bytes)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
-        """Yields samples in file order, with one row group in memory."""
-        assert isinstance(reader, ParquetReader)
+        """Yields samples in file order, with one row group or batch in memory."""
+        assert isinstance(reader, ParquetReader | ParquetTable)
         return reader.samples()
 
 
@@ -138,18 +142,3 @@ def _column_type(spec: ArraySpec) -> pa.DataType:
     if spec.variable:
         return pa.large_list(item)
     return pa.list_(item, size) if spec.shape else element
-
-
-def _column(spec: ArraySpec, flat: Any, ends: Any, count: int) -> pa.Array:
-    """Converts the elements of all samples to a column; variable-length samples end at ``ends``."""
-    import pyarrow as pa
-
-    kind = _column_type(spec)
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(flat)])
-    if pa.types.is_large_binary(kind):
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(ends), pa.py_buffer(flat)])
-    values = pa.array(flat)
-    if spec.variable:
-        return pa.LargeListArray.from_arrays(pa.array(ends), values, type=kind)
-    return pa.FixedSizeListArray.from_arrays(values, type=kind) if spec.shape else values

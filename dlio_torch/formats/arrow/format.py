@@ -1,0 +1,162 @@
+"""Format ``arrow``: Arrow IPC files, in which Hugging Face's ``Dataset.save_to_disk`` stores data sets.
+
+A scalar is a plain column, an array a list of one length, a variable-length array a list of its elements (flattened:
+the rows' shape is the reader's to know).  Variable-length arrays of uint8 are binary columns, as images and text are
+stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import ConfigError, MissingPackageError
+from dlio_torch.formats.arrow.layout import array_layout
+from dlio_torch.formats.arrow.options import ArrowConfig
+from dlio_torch.formats.arrow.reader import ArrowReader
+from dlio_torch.formats.arrow.saved_folder import data_files
+from dlio_torch.formats.core.array_format import FieldFormat
+from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.format import FileInfo
+from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.formats.core.stored_columns import stored_column
+from dlio_torch.formats.core.table_errors import table_errors
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TRIAL_BYTES = 1 << 20
+_MOST_ELEMENTS = (1 << 31) - 1  # what 32-bit offsets address in one batch
+
+
+class ArrowFormat(FieldFormat):
+    """Arrays of ``dataset.fields`` as columns of Arrow IPC files."""
+
+    name: ClassVar[str] = "arrow"
+    suffix: ClassVar[str] = ".arrow"
+    writes_at_once: ClassVar[bool] = True
+    has_layout: ClassVar[bool] = True
+    may_crash: ClassVar[bool] = True
+
+    def __init__(self, config: DatasetConfig, seed: int) -> None:
+        self.options: ArrowConfig = config.of(ArrowConfig)
+        super().__init__(config, seed)
+        self._compressibility = self.options.compressibility
+        try:
+            import pyarrow.ipc  # noqa: F401
+        except ImportError as error:
+            raise MissingPackageError(
+                "dataset.format=arrow needs pyarrow, which is not installed",
+                hint="pip install 'dlio-torch[arrow]'",
+            ) from error
+
+    def layout_options(self) -> dict[str, Any]:
+        options = super().layout_options()
+        del options["memory_map"]  # belongs to reading
+        return options
+
+    def stored_bytes(self) -> float:
+        """Mean bytes of a sample in a file, from a trial file in memory."""
+        import pyarrow as pa
+
+        samples = self.config.samples_per_file
+        batch = min(samples, self.options.batch_rows)
+        count = max(1, min(batch, int(_TRIAL_BYTES // max(1.0, self.sample_bytes()))))
+        sizes = []
+        for rows in (0, count):
+            file = pa.BufferOutputStream()
+            with self._writer(file) as writer:
+                if rows:
+                    writer.write_batch(self._batch(0, rows, None))
+            sizes.append(file.getvalue().size)
+        return float((sizes[1] - sizes[0]) / count + sizes[0] / samples)
+
+    def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
+        size = self.options.batch_rows
+        with self._writer(str(path)) as writer:
+            for low in range(first_sample, first_sample + num_samples, size):
+                writer.write_batch(self._batch(low, min(size, first_sample + num_samples - low), pool))
+
+    def _writer(self, target: Any) -> Any:
+        import pyarrow as pa
+
+        options = self.options
+        codec = None if options.compression == "none" else options.compression
+        opener = pa.ipc.new_file if options.ipc == "file" else pa.ipc.new_stream
+        return opener(target, self._schema(), options=pa.ipc.IpcWriteOptions(compression=codec))
+
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([pa.field(spec.name, _column_type(spec)) for spec in self._specs])
+
+    def _batch(self, first: int, count: int, pool: Executor | None) -> pa.RecordBatch:
+        """Record batch of the columns of consecutive samples."""
+        import pyarrow as pa
+
+        columns = []
+        for number, spec in enumerate(self._specs):
+            if pool is None:
+                pieces = self.content(number, first, count)
+            else:
+                pieces = list(self.blocks(number, first, count, pool))
+            flat = np.concatenate([piece.reshape(-1) for piece in pieces])
+            ends = np.concatenate([[0], np.cumsum(self.rows(number, first, count))]) * math.prod(spec.shape)
+            self.check_elements(spec.name, int(ends[-1]))
+            columns.append(stored_column(_column_type(spec), flat, ends, count))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema())
+
+    def check_elements(self, name: str, count: int) -> None:
+        """Raise if a record batch has more elements of a column than its 32-bit offsets address.
+
+        Raises:
+            ConfigError: it has.
+        """
+        if count > _MOST_ELEMENTS:
+            raise ConfigError(
+                f"dataset.arrow.batch_rows={self.options.batch_rows}: {name} has {count} elements in a record batch, "
+                f"and its 32-bit offsets address {_MOST_ELEMENTS}",
+                hint="lower dataset.arrow.batch_rows, as datasets does for images (100)",
+            )
+
+    def select(self, folder: Path, names: Sequence[str]) -> Sequence[str]:
+        return data_files(folder, names)
+
+    def inspect(self, path: Path) -> FileInfo:
+        with closing(self._open(path)) as reader:
+            return FileInfo(reader.num_samples, reader.describe())
+
+    def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
+        return self._open(path)
+
+    def _open(self, path: Path) -> ArrowReader:
+        return ArrowReader(path, self._specs, memory_map=self.options.memory_map)
+
+    def layout(self, path: Path) -> FileLayout:
+        with closing(ArrowReader(path, self._specs, memory_map=True)) as reader, table_errors(path):
+            arrays = {spec.name: array_layout(reader, path, spec, i) for i, spec in enumerate(self._specs)}
+            read_bytes = path.stat().st_size if all(array.in_memory for array in arrays.values()) else 0
+            return FileLayout(reader.num_samples, arrays, read_bytes=read_bytes)
+
+    def stream(self, reader: Reader) -> Iterator[Sample]:
+        """Yields samples in file order, record batch after record batch."""
+        assert isinstance(reader, ArrowReader)
+        return reader.samples()
+
+
+def _column_type(spec: ArraySpec) -> pa.DataType:
+    import pyarrow as pa
+
+    element = pa.from_numpy_dtype(spec.dtype)
+    if spec.variable:
+        return pa.binary() if spec.dtype == np.uint8 else pa.list_(element)
+    return pa.list_(element, math.prod(spec.shape)) if spec.shape else element
