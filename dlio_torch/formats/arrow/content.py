@@ -12,7 +12,7 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
     """Add ``rows``, ``record_batches``, ``columns`` (``name``, ``type``) and ``complete``."""
     from dlio_torch.formats.arrow.table import ArrowTable
 
-    table = ArrowTable(path, memory_map=True)
+    table = ArrowTable(path)
     try:
         content |= {"rows": table.num_rows, "record_batches": len(table.batches)}
         content["columns"] = [{"name": field.name, "type": str(field.type)} for field in list(table.schema)[:MOST]]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.errors import DataError
+from dlio_torch.formats.arrow.options import ArrowConfig
 from dlio_torch.formats.arrow.saved_folder import STATE, data_files, read_json
 from dlio_torch.formats.arrow.table import ArrowTable
 from dlio_torch.formats.core.column_description import TableColumn, cell_lengths, describe_columns, empty_cells
@@ -29,24 +32,30 @@ def describe(path: Path) -> DataDescription:
     """
     if not path.is_dir():
         with table_errors(path):
-            return _described(path, ())
+            return _described(path, (), {})
     names = sorted(name for name in os.listdir(path) if name.endswith(".arrow"))
     files = data_files(path, names)
     if not files:
         raise DataError(f"{path} holds no data file", hint="give the path of a folder that save_to_disk wrote")
     columns = read_json(path / STATE).get("_format_columns")
+    nulls: Counter[str] = Counter()
+    for name in files[1:]:
+        with table_errors(path / name), closing(ArrowTable(path / name)) as table:
+            for batch in table.batches:
+                nulls.update({column: empty_cells(batch.column(column)) for column in set(table.schema.names)})
     with table_errors(path / files[0]):
-        return _described(path / files[0], columns if isinstance(columns, list) else ())
+        return _described(path / files[0], columns if isinstance(columns, list) else (), nulls)
 
 
-def _described(path: Path, shown: Sequence[Any]) -> DataDescription:
+def _described(path: Path, shown: Sequence[Any], nulls: Mapping[str, int]) -> DataDescription:
     """Describes one file.
 
     Args:
         path: the file.
         shown: columns that ``ds[i]`` returns; empty: all.
+        nulls: empty cells of each column in other files of the data set.
     """
-    table = ArrowTable(path, memory_map=True)
+    table = ArrowTable(path)
     try:
         schema, batches = table.schema, table.batches
         if schema.names == [_INDICES] and str(schema.field(0).type) == "uint64":
@@ -54,7 +63,7 @@ def _described(path: Path, shown: Sequence[Any]) -> DataDescription:
                 f"{path} is an indices mapping: numbers of rows of another file, not samples",
                 hint="save the data set by save_to_disk, which stores its rows in the new order",
             )
-        columns = [_column(table, number) for number in range(min(len(schema), MOST))]
+        columns = [_column(table, number, nulls) for number in range(min(len(schema), MOST))]
         notes = []
         if any(column.mean is not None for column in columns):
             notes.append("length_mean of columns of variable length is the mean of the first record batch")
@@ -67,14 +76,15 @@ def _described(path: Path, shown: Sequence[Any]) -> DataDescription:
             if not shown
             else {name: "not among the columns of the data set's format" for name in schema.names if name not in shown}
         )
+        options = {} if table.container == ArrowConfig.ipc else {"ipc": table.container}
         fields, arrays = describe_columns(columns, left_out)
         details = {"record_batches": len(batches), "batch_rows": batches[0].num_rows if batches else 0}
-        return DataDescription(fields, {}, table.num_rows, arrays, tuple(notes), details=details)
+        return DataDescription(fields, options, table.num_rows, arrays, tuple(notes), details=details)
     finally:
         table.close()
 
 
-def _column(table: ArrowTable, number: int) -> TableColumn:
+def _column(table: ArrowTable, number: int, nulls: Mapping[str, int]) -> TableColumn:
     field = table.schema.field(number)
     parts = [batch.column(number) for batch in table.batches]
     elements, cells = cell_lengths(parts[0]) if parts else (0, 0)
@@ -83,7 +93,7 @@ def _column(table: ArrowTable, number: int) -> TableColumn:
         field.type,
         table.num_rows,
         field.metadata,
-        sum(map(empty_cells, parts)),
+        sum(map(empty_cells, parts)) + nulls.get(field.name, 0),
         elements / cells if cells else None,
         len(parts[0]) if parts else 0,
         stored_bytes=sum(part.get_total_buffer_size() for part in parts),

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError, MissingPackageError
+from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.arrow.layout import array_layout
 from dlio_torch.formats.arrow.options import ArrowConfig
 from dlio_torch.formats.arrow.reader import ArrowReader
 from dlio_torch.formats.arrow.saved_folder import data_files
+from dlio_torch.formats.arrow.table import check_container
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo
@@ -132,17 +133,21 @@ class ArrowFormat(FieldFormat):
         return data_files(folder, names)
 
     def inspect(self, path: Path) -> FileInfo:
-        with closing(self._open(path)) as reader:
+        with closing(ArrowReader(path, self._specs, None)) as reader:
+            check_container(path, self.options)
             return FileInfo(reader.num_samples, reader.describe())
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        return self._open(path)
-
-    def _open(self, path: Path) -> ArrowReader:
-        return ArrowReader(path, self._specs, memory_map=self.options.memory_map)
+        try:
+            return ArrowReader(path, self._specs, self.options)
+        except DataError:
+            if path.is_file():
+                with table_errors(path):
+                    check_container(path, self.options)
+            raise
 
     def layout(self, path: Path) -> FileLayout:
-        with closing(ArrowReader(path, self._specs, memory_map=True)) as reader, table_errors(path):
+        with closing(ArrowReader(path, self._specs, None)) as reader, table_errors(path):
             arrays = {spec.name: array_layout(reader, path, spec, i) for i, spec in enumerate(self._specs)}
             read_bytes = path.stat().st_size if all(array.in_memory for array in arrays.values()) else 0
             return FileLayout(reader.num_samples, arrays, read_bytes=read_bytes)

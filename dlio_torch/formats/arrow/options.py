@@ -24,8 +24,8 @@ class ArrowConfig:
     )
     ipc: Literal["stream", "file"] = opt(
         "stream",
-        "container of generated files; stream: as Dataset.save_to_disk writes; file: with a table of its record "
-        "batches, as pyarrow.ipc.new_file and Feather write",
+        "container of the record batches; stream: as Dataset.save_to_disk writes; file: with a table of the batches, "
+        "as pyarrow.ipc.new_file and Feather write",
     )
     compression: Literal["none", "lz4", "zstd"] = opt(
         "none", "codec of the buffers of generated files; compressed files are decoded into memory when opened"

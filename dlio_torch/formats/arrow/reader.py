@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.errors import DataError
+from dlio_torch.formats.arrow.options import ArrowConfig
 from dlio_torch.formats.arrow.table import ArrowTable
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
 from dlio_torch.formats.core.cells import HINT, Cells, check_column
@@ -23,7 +24,7 @@ class ArrowReader(Reader):
     Args:
         path: the file.
         specs: arrays of a sample.
-        memory_map: map the file, or read it whole.
+        options: how it is opened; ``None``: without read-ahead, for its metadata.
 
     Raises:
         DataError: no Arrow file, or its columns are not what ``specs`` say.
@@ -31,9 +32,9 @@ class ArrowReader(Reader):
 
     num_samples: int
 
-    def __init__(self, path: Path, specs: list[ArraySpec], *, memory_map: bool) -> None:
+    def __init__(self, path: Path, specs: list[ArraySpec], options: ArrowConfig | None) -> None:
         self._path, self._specs = path, specs
-        self.table = ArrowTable(path, memory_map=memory_map)
+        self.table = ArrowTable(path, options)
         try:
             with table_errors(path):
                 self._numbers = [self._number(spec) for spec in specs]

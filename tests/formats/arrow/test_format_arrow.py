@@ -111,7 +111,7 @@ COLUMNS: dict[str, tuple[FieldConfig, Any, list[Any]]] = {
 def test_columns_of_other_writers_are_read(column: str, ipc: str, tmp_path: Path) -> None:
     field, array, expected = COLUMNS[column]
     path = stored(tmp_path / "a.arrow", pa.table({"other": ["x", "y", "z"], "v": array}), ipc=ipc)
-    fmt = ArrowFormat(config(field), 1)
+    fmt = ArrowFormat(config(field, ipc=ipc), 1)
     with closing(fmt.open(path)) as reader:
         streamed = [sample["v"] for sample in fmt.stream(reader)]
         batch = read(fmt, reader, [2, 1, 0])

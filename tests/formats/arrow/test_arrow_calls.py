@@ -1,0 +1,186 @@
+"""Data sets that datasets wrote: equal samples, and the system calls of ``load_from_disk`` and ``ds[i]``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strace import READS, need_strace, trace
+
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import DataError
+from dlio_torch.formats.arrow.describe import describe
+from dlio_torch.formats.arrow.format import ArrowFormat
+from dlio_torch.formats.arrow.options import ArrowConfig
+from dlio_torch.formats.core.inspection import inspect_path
+
+pytest.importorskip("datasets", reason="datasets is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+# In processes of their own: the import of datasets registers extension types and may warn.
+WRITE = """
+import sys, numpy as np, datasets
+from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
+datasets.disable_progress_bars()
+n = 2500
+features = Features({
+    "text": Value("string"), "label": ClassLabel(names=["a", "b"]), "flag": Value("bool"), "ids": List(Value("int32")),
+    "vector": List(Value("float32"), length=4), "matrix": Array2D((3, 4), "float32"), "image": Image(),
+    "rare": Value("int64"), "time": Value("timestamp[s]"),
+})
+content = {
+    "text": ["caf\\u00e9 %d " % i * (i % 4) for i in range(n)], "label": [i % 2 for i in range(n)],
+    "flag": [i % 3 == 0 for i in range(n)], "ids": [list(range(i % 7)) for i in range(n)],
+    "vector": [[i, 1.0, 2.0, 3.0] for i in range(n)], "matrix": [np.full((3, 4), i, np.float32) for i in range(n)],
+    "image": [{"bytes": bytes([i % 256]) * (2000 + i % 5), "path": None} for i in range(n)],
+    "rare": [None if i == 1400 else i for i in range(n)], "time": [i for i in range(n)],
+}
+data = Dataset.from_dict(content, features=features)
+data.save_to_disk("saved", num_shards=2)
+data.shuffle(seed=1).save_to_disk("shuffled")
+DatasetDict({"train": data.select(range(30)), "test": data.select(range(20))}).save_to_disk("splits")
+"""
+READ = """
+import json, sys, datasets
+data = datasets.load_from_disk(sys.argv[1]).cast_column("image", datasets.Image(decode=False))
+rows = [data[i] for i in range(0, len(data), 97)]
+json.dump([{**row, "image": len(row["image"]["bytes"]), "time": 0} for row in rows], open(sys.argv[2], "w"))
+"""
+
+
+def python(program: str, *arguments: str, cwd: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=cwd,
+        env=offline(cwd),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def offline(folder: Path) -> dict[str, str]:
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "home"), "HF_DATASETS_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("datasets")
+    python(WRITE, cwd=path)
+    return path
+
+
+def format_of(path: Path, **options: Any) -> ArrowFormat:
+    fields = list(inspect_path(str(path)).description.fields)
+    return ArrowFormat(DatasetConfig(format="arrow", fields=fields, arrow=ArrowConfig(**options)), 1)
+
+
+@pytest.mark.parametrize("name", ["saved", "shuffled"])
+def test_samples_are_those_of_datasets(name: str, folder: Path) -> None:
+    python(READ, name, f"{name}.json", cwd=folder)
+    expected = json.loads((folder / f"{name}.json").read_text())
+    fmt = format_of(folder / name)
+    assert [field.name for field in fmt.config.fields] == ["text", "label", "flag", "ids", "vector", "matrix", "image"]
+    samples = []
+    for file in fmt.select(folder / name, sorted(path.name for path in (folder / name).glob("*.arrow"))):
+        with closing(fmt.open(folder / name / file)) as reader:
+            samples += list(fmt.stream(reader))
+    assert len(samples) == 2500
+    for sample, row in zip(samples[::97], expected, strict=True):
+        assert sample["text"].tobytes().decode() == row["text"]
+        assert sample["label"] == row["label"]
+        assert sample["flag"] == row["flag"]
+        assert sample["ids"].tolist() == row["ids"]
+        assert sample["vector"].tolist() == row["vector"]
+        assert sample["matrix"].tolist() == row["matrix"]
+        assert len(sample["image"]) == row["image"]
+
+
+def test_columns_that_cannot_be_read_are_named(folder: Path) -> None:
+    arrays = {array.name: array for array in describe(folder / "saved").arrays}
+    assert arrays["time"].note == "timestamp[s]: no tensor holds times; store them as int64"
+    # The second file has it.
+    assert arrays["rare"].note == "1 empty cell, which no tensor holds: fill them to read the column"
+    assert arrays["matrix"].shape == (1250, 3, 4)
+    assert arrays["text"].chunks == (100,)
+
+
+def test_a_folder_with_several_splits_is_refused_with_their_names(folder: Path) -> None:
+    with pytest.raises(DataError, match="holds the splits train, test") as refused:
+        inspect_path(str(folder / "splits"))
+    assert refused.value.hint == f"set dataset.path={folder / 'splits' / 'train'}"
+    assert inspect_path(str(folder / "splits" / "test")).description.samples == 20
+
+
+PLAIN = """
+import datasets, sys
+data = datasets.load_from_disk("saved", keep_in_memory=sys.argv[1] == "false")
+data = data.select_columns(sys.argv[2].split()).cast_column("image", datasets.Image(decode=False))
+for i in (5, 1700, 900, 2400):
+    data[i]
+"""
+OURS = """
+import sys
+from pathlib import Path
+from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.formats.arrow.format import ArrowFormat
+from dlio_torch.formats.arrow.options import ArrowConfig
+from dlio_torch.formats.core.inspection import inspect_path
+from dlio_torch.formats.testing.contract import read
+fields = inspect_path("saved/data-00000-of-00002.arrow").description.fields
+fields = [field for field in fields if field.name in sys.argv[2].split()]
+fmt = ArrowFormat(DatasetConfig(format="arrow", fields=fields, arrow=ArrowConfig(memory_map=sys.argv[1] == "true")), 1)
+open("mark", "w").close()
+readers = [fmt.open(Path("saved") / f"data-0000{i}-of-00002.arrow") for i in range(2)]
+for i in (5, 1700, 900, 2400):
+    read(fmt, readers[i // 1250], [i % 1250])
+for reader in readers:
+    reader.close()
+"""
+
+FILE_CALLS = ("openat", "fstat", "mmap", "lseek", *READS, "close")
+
+
+def calls_on(folder: Path, program: str, *arguments: str) -> dict[str, list[tuple[str, str, int]]]:
+    """Name, arguments and result of the calls on the ``.arrow`` files behind ``mark``; advice stands under ``""``."""
+    log = folder / "log"
+    calls = trace(
+        [sys.executable, "-c", program, *arguments],
+        log,
+        cwd=folder,
+        env=offline(folder),
+        traced=(*FILE_CALLS, "madvise", "?creat"),
+    )
+    begin = max((i for i, call in enumerate(calls) if call.path.endswith("/mark")), default=0)
+    files: dict[str, list[tuple[str, str, int]]] = {"": []}
+    for call in calls[begin:]:
+        if call.name == "madvise" and not re.search("MADV_(DONTNEED|FREE|.*HUGEPAGE|POPULATE)", call.arguments):
+            files[""].append((call.name, call.arguments.partition(", ")[2], call.result))
+        path = re.search(r"/saved/(data-[-\w]+\.arrow)", f"{call.path}|{call.arguments}")
+        if path is not None and call.name in FILE_CALLS:
+            result = 0 if call.name in ("openat", "mmap") else call.result
+            arguments_ = re.sub(r'AT_FDCWD<[^>]*>, "[^"]*"|\d+<[^>]*>|\{.*\}', "F", call.arguments)
+            files.setdefault(path[1], []).append((call.name, arguments_, result))
+    files[""].sort()  # datasets opens files in threads
+    return files
+
+
+@pytest.mark.parametrize("memory_map", ["true", "false"])
+def test_the_system_calls_are_those_of_datasets(memory_map: str, folder: Path) -> None:
+    need_strace()
+    columns = "text label flag ids vector matrix image"
+    plain = calls_on(folder, PLAIN, memory_map, columns)
+    ours = calls_on(folder, OURS, memory_map, columns)
+    assert ours == plain
+    mapped = [name for calls in ours.values() for name, *_ in calls if name == "mmap"]
+    assert len(mapped) == (2 if memory_map == "true" else 0)
+    reads = [name for calls in ours.values() for name, *_ in calls if name in READS]
+    assert bool(reads) == (memory_map == "false")
