@@ -34,9 +34,11 @@ class ParquetConfig:
     memory_map: bool = opt(False, "map files into memory, as memory_map=True does")
     pre_buffer: bool = opt(
         False,
-        "read the column chunks of a row group by threads and in larger requests before they are decoded; pyarrow's "
-        "default is false for ParquetFile and true for read_table",
+        "read the column chunks of a row group by threads and in larger requests before they are decoded, which is "
+        "pyarrow's default today; older releases did so in read_table, but not in ParquetFile",
     )
     use_threads: bool = opt(
-        False, "decode columns in pyarrow's threads, which is its default; false: the order of reads is fixed"
+        False,
+        "decode columns in pyarrow's threads, which is its default; false: one thread reads, in a fixed order, except "
+        "with read=table or pre_buffer=true",
     )

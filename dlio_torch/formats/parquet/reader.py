@@ -149,7 +149,7 @@ class ParquetReader(Reader):
 
     def _rows_of(self, table: pa.Table | pa.RecordBatch, row: int) -> dict[str, CellRows]:
         """Rows of all columns; ``row`` is the first of the table in the file."""
-        return {spec.name: _rows(table.column(spec.name), spec, self._path, row) for spec in self._specs}
+        return {spec.name: rows_of(table.column(spec.name), spec, self._path, row) for spec in self._specs}
 
     def close(self) -> None:
         self._columns = {}
@@ -193,7 +193,7 @@ class ParquetTable(Reader):
                 raise
             for spec in specs:
                 _check(path, spec, table.schema)
-            self._columns = {spec.name: _rows(table.column(spec.name), spec, path, 0) for spec in specs}
+            self._columns = {spec.name: rows_of(table.column(spec.name), spec, path, 0) for spec in specs}
         self.num_samples = table.num_rows
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
@@ -219,7 +219,7 @@ def _check(path: Path, spec: ArraySpec, schema: pa.Schema) -> None:
     check_column(path, spec, field.type, field.metadata)
 
 
-def _rows(column: pa.ChunkedArray | pa.Array, spec: ArraySpec, path: Path, row: int) -> CellRows:
+def rows_of(column: pa.ChunkedArray | pa.Array, spec: ArraySpec, path: Path, row: int) -> CellRows:
     """All rows of a column."""
     import pyarrow as pa
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from contextlib import closing
@@ -12,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strace import READS, need_strace, trace
+from file_calls import calls_on_files
+from strace import READS, need_strace
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import DataError
@@ -146,39 +146,13 @@ for reader in readers:
     reader.close()
 """
 
-FILE_CALLS = ("openat", "fstat", "mmap", "lseek", *READS, "close")
-
-
-def calls_on(folder: Path, program: str, *arguments: str) -> dict[str, list[tuple[str, str, int]]]:
-    """Name, arguments and result of the calls on the ``.arrow`` files behind ``mark``; advice stands under ``""``."""
-    log = folder / "log"
-    calls = trace(
-        [sys.executable, "-c", program, *arguments],
-        log,
-        cwd=folder,
-        env=offline(folder),
-        traced=(*FILE_CALLS, "madvise", "?creat"),
-    )
-    begin = max((i for i, call in enumerate(calls) if call.path.endswith("/mark")), default=0)
-    files: dict[str, list[tuple[str, str, int]]] = {"": []}
-    for call in calls[begin:]:
-        if call.name == "madvise" and not re.search("MADV_(DONTNEED|FREE|.*HUGEPAGE|POPULATE)", call.arguments):
-            files[""].append((call.name, call.arguments.partition(", ")[2], call.result))
-        path = re.search(r"/saved/(data-[-\w]+\.arrow)", f"{call.path}|{call.arguments}")
-        if path is not None and call.name in FILE_CALLS:
-            result = 0 if call.name in ("openat", "mmap") else call.result
-            arguments_ = re.sub(r'AT_FDCWD<[^>]*>, "[^"]*"|\d+<[^>]*>|\{.*\}', "F", call.arguments)
-            files.setdefault(path[1], []).append((call.name, arguments_, result))
-    files[""].sort()  # datasets opens files in threads
-    return files
-
 
 @pytest.mark.parametrize("memory_map", ["true", "false"])
 def test_the_system_calls_are_those_of_datasets(memory_map: str, folder: Path) -> None:
     need_strace()
     columns = "text label flag ids vector matrix image"
-    plain = calls_on(folder, PLAIN, memory_map, columns)
-    ours = calls_on(folder, OURS, memory_map, columns)
+    plain = calls_on_files(PLAIN, folder, ".arrow", memory_map, columns, env=offline(folder))
+    ours = calls_on_files(OURS, folder, ".arrow", memory_map, columns, env=offline(folder))
     assert ours == plain
     mapped = [name for calls in ours.values() for name, *_ in calls if name == "mmap"]
     assert len(mapped) == (2 if memory_map == "true" else 0)
