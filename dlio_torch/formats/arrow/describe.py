@@ -13,7 +13,14 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.arrow.options import ArrowConfig
 from dlio_torch.formats.arrow.saved_folder import STATE, data_files, read_json
 from dlio_torch.formats.arrow.table import ArrowTable
-from dlio_torch.formats.core.column_description import TableColumn, cell_lengths, describe_columns, empty_cells
+from dlio_torch.formats.core.column_description import (
+    TableColumn,
+    cell_lengths,
+    describe_columns,
+    empty_cells,
+    has_content,
+    unlisted,
+)
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.table_errors import table_errors
@@ -64,7 +71,7 @@ def _described(path: Path, shown: Sequence[Any], nulls: Mapping[str, int]) -> Da
                 hint="save the data set by save_to_disk, which stores its rows in the new order",
             )
         columns = [_column(table, number, nulls) for number in range(min(len(schema), MOST))]
-        notes = []
+        notes = unlisted(len(schema))
         if any(column.mean is not None for column in columns):
             notes.append("length_mean of columns of variable length is the mean of the first record batch")
         if table.mapped and any(_outside(table, batch) for batch in batches[:1]):
@@ -95,6 +102,7 @@ def _column(table: ArrowTable, number: int, nulls: Mapping[str, int]) -> TableCo
         field.metadata,
         sum(map(empty_cells, parts)) + nulls.get(field.name, 0),
         elements / cells if cells else None,
+        not parts or has_content(parts[0]),
         len(parts[0]) if parts else 0,
         stored_bytes=sum(part.get_total_buffer_size() for part in parts),
     )

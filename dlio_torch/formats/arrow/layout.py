@@ -13,7 +13,7 @@ import numpy as np
 
 from dlio_torch.formats.arrow.reader import ArrowReader
 from dlio_torch.formats.core.batch import ArraySpec
-from dlio_torch.formats.core.cells import joined
+from dlio_torch.formats.core.cell_rows import joined
 from dlio_torch.formats.core.layout import ArrayLayout, Ints, Listed
 from dlio_torch.formats.core.layout_in_memory import held, held_rows
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dlio_torch.formats.core.array_specs import DTYPES
 
 if TYPE_CHECKING:
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 CONTENT = "bytes"
 """Member of a struct that holds the content of an encoded image or sound."""
 
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _EXTENSION = b"ARROW:extension:metadata"
 
 
@@ -88,9 +87,14 @@ def cell_type(kind: pa.DataType, metadata: Mapping[bytes, bytes] | None = None) 
     if types.is_struct(kind):
         return _of_struct(kind)
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
-        name = np.dtype(kind.to_pandas_dtype()).name
+        name = numpy_name(kind)
         return CellType((), name) if name in DTYPES else CellType(problem=f"no tensor holds {kind}")
     return CellType(problem=_remedy(kind))
+
+
+def numpy_name(kind: pa.DataType) -> str:
+    """Name of the NumPy type of numbers and truth values; pyarrow's own conversion imports pandas."""
+    return _FLOATS.get(str(kind), str(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:

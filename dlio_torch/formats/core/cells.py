@@ -8,7 +8,7 @@ memory-mapped file, the same pages as by pyarrow's own access to these cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.cell_rows import CellRows
 from dlio_torch.formats.core.cell_types import CONTENT, cell_type, is_list, is_text, is_view
+from dlio_torch.formats.core.column_views import BitView, first_elements, number_view, octets_of
 from dlio_torch.formats.core.layout import Ints
 from dlio_torch.native.memory import address_of
 
@@ -31,59 +33,18 @@ Ranges = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True)
-class CellRows:
-    """Rows of consecutive cells.
-
-    Attributes:
-        rows: of all cells; of a fixed-length array, one a cell.
-        ends: of a variable-length array, first row of each cell, and the end of the last one's.
-    """
-
-    rows: npt.NDArray[np.generic]
-    ends: Ints | None
-
-    def cell(self, number: int) -> npt.NDArray[np.generic]:
-        """Copies the rows of one cell."""
-        if self.ends is None:
-            return np.array(self.rows[number])
-        return np.array(self.rows[self.ends[number] : self.ends[number + 1]])
-
-    @property
-    def count(self) -> int:
-        """Number of cells."""
-        return len(self.rows) if self.ends is None else len(self.ends) - 1
-
-    def put(self, name: str, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
-        """Copy ``count`` cells from ``first`` on to a batch, as samples of array ``name`` from ``position`` on."""
-        if self.ends is None:
-            buffer.fixed[name][position : position + count] = self.rows[first : first + count]
-            return
-        for i in range(count):
-            buffer.put(name, position + i, self.cell(first + i))
-
-
-def joined(parts: Sequence[CellRows], spec: ArraySpec) -> CellRows:
-    """Concatenates the cells of all parts, which may be none."""
-    rows = np.concatenate([np.empty((0, *spec.shape), spec.dtype), *(part.rows for part in parts)])
-    if not spec.variable:
-        return CellRows(rows, None)
-    lengths = [np.diff(part.ends) for part in parts if part.ends is not None]
-    return CellRows(rows, np.concatenate([[0], np.cumsum(np.concatenate([[], *lengths]), dtype=np.int64)]))
-
-
-@dataclass(frozen=True)
 class _Level:
     """One level of a column.
 
     Attributes:
         nulls: the array, if it has empty cells; a missing dictionary entry counts as one.
-        apply: maps ranges to ranges in the next level; ``None``: they stay.
+        apply: maps ranges, or a range of two integers, to those in the next level; ``None``: they stay.
         is_list: whether it is a level of lists.
         length: positions in the next level.
     """
 
     nulls: pa.Array | None
-    apply: Callable[[Ranges], Ranges] | None
+    apply: Callable[[Any], Any] | None
     is_list: bool
     length: int
 
@@ -119,11 +80,16 @@ class Cells:
     def __init__(self, array: pa.Array, spec: ArraySpec, path: Path, row: int = 0) -> None:
         self._spec, self._path, self._row = spec, path, row
         self._size = math.prod(spec.shape)
-        self._inner = spec.shape if spec.variable else spec.shape[1:]
         self._levels: list[_Level] = []
         self._leaf = self._unfold(array)
+        inner = [0, *(spec.shape if spec.variable else spec.shape[1:])]  # length of the lists of each level; 0: any
+        depths = np.cumsum([level.is_list for level in self._levels])
+        self._checked = [
+            (level, inner[depth - 1] if level.is_list else 0)
+            for level, depth in zip(self._levels, depths.tolist(), strict=True)
+        ]
 
-    def _unfold(self, array: pa.Array) -> npt.NDArray[Any] | _Bits:
+    def _unfold(self, array: pa.Array) -> npt.NDArray[Any] | BitView:
         """Records the levels of a column and returns its leaf."""
         import pyarrow as pa
 
@@ -132,7 +98,7 @@ class Cells:
         if isinstance(kind, pa.BaseExtensionType):
             return self._unfold(array.storage)
         if pa.types.is_dictionary(kind):
-            taken = _view(array.indices)
+            taken = number_view(array.indices)
             self._levels.append(_Level(nulls, lambda ranges: _taken(taken, ranges), False, len(array.dictionary)))
             return self._unfold(array.dictionary)
         if pa.types.is_struct(kind):
@@ -144,19 +110,18 @@ class Cells:
             kind, offset = array.type, array.offset
         if is_text(kind) or (is_list(kind) and not pa.types.is_fixed_size_list(kind)):
             ends = first_elements(array)
-            content = _octets(array.buffers()[2]) if is_text(kind) else None
+            content = octets_of(array.buffers()[2]) if is_text(kind) else None
             length = len(array.values) if content is None else len(content)
             self._levels.append(_Level(nulls, lambda ranges: _between(ends, ranges), True, length))
             return self._unfold(array.values) if content is None else content
         if pa.types.is_fixed_size_binary(kind) or pa.types.is_fixed_size_list(kind):
-            octets = pa.types.is_fixed_size_binary(kind)
-            width = kind.byte_width if octets else kind.list_size
-            self._levels.append(
-                _Level(nulls, lambda ranges: _times(width, offset, ranges), True, (offset + count) * width)
-            )
-            return _octets(array.buffers()[1]) if octets else self._unfold(array.values)
+            content = octets_of(array.buffers()[1]) if pa.types.is_fixed_size_binary(kind) else None
+            width = kind.list_size if content is None else kind.byte_width
+            length = len(array.values) if content is None else len(content)
+            self._levels.append(_Level(nulls, lambda ranges: _times(width, offset, ranges), True, length))
+            return self._unfold(array.values) if content is None else content
         self._levels.append(_Level(nulls, None, False, count))
-        return _Bits(array) if pa.types.is_boolean(kind) else _view(array)
+        return BitView(array) if pa.types.is_boolean(kind) else number_view(array)
 
     def read(self, first: int, count: int) -> CellRows:
         """The rows of ``count`` cells from ``first`` on, as views where the elements lie in one piece.
@@ -164,6 +129,10 @@ class Cells:
         Raises:
             DataError: an empty cell, or a length that is not that of the array.
         """
+        if count == 1:
+            low, high = self._range(first)
+            rows = self._leaf[low:high].reshape(-1, *self._spec.shape)
+            return CellRows(rows, np.array((0, len(rows)), np.int64) if self._spec.variable else None)
         starts, stops = self.ranges(first, count)
         if count == 0 or bool((starts[1:] == stops[:-1]).all()):
             low, high = (int(starts[0]), int(stops[-1])) if count else (0, 0)
@@ -184,25 +153,48 @@ class Cells:
         """
         starts = np.arange(first, first + count, dtype=np.int64)
         ranges = starts, starts + 1
-        depth = 0
-        for level in self._levels:
+        for level, inner in self._checked:
             if level.nulls is not None and count:
-                self._refuse_nulls(level.nulls, ranges, first)
-            depth += level.is_list
+                self._refuse_nulls(level.nulls, int(ranges[0].min()), int(ranges[1].max()), first)
             if level.apply is None:
                 continue
-            inner = self._inner[depth - 2] if level.is_list and depth > 1 else 0
             ranges = self._uniform(level, ranges, inner) if inner else level.apply(ranges)
             starts, stops = ranges
             if bool(((starts < 0) | (stops < starts) | (stops > level.length)).any()):
-                raise DataError(
-                    f"{self._path}: the offsets of column {self._spec.name!r} point outside its values",
-                    hint="the file is damaged; replace it",
-                )
-        lengths = ranges[1] - ranges[0]
-        if bool((lengths % self._size if self._spec.variable else lengths != self._size).any()):
-            raise self._misfit(f"length is not {'a multiple of ' if self._spec.variable else ''}{self._size} elements")
+                raise self._outside()
+        self._check_lengths(ranges[1] - ranges[0])
         return ranges
+
+    def _range(self, row: int) -> tuple[int, int]:
+        """Elements of one cell, as :meth:`ranges`; in a fifth of the time."""
+        low, high = row, row + 1
+        for level, inner in self._checked:
+            if level.nulls is not None:
+                self._refuse_nulls(level.nulls, low, high, row)
+            if level.apply is None:
+                continue
+            if inner:
+                starts, stops = self._uniform(level, (np.array([low]), np.array([high])), inner)
+                low, high = int(starts[0]), int(stops[0])
+            else:
+                low, high = map(int, level.apply((low, high)))
+            if not 0 <= low <= high <= level.length:
+                raise self._outside()
+        length = high - low
+        if length % self._size if self._spec.variable else length != self._size:
+            self._check_lengths(np.array([length]))
+        return low, high
+
+    def _check_lengths(self, lengths: Ints) -> None:
+        wrong = lengths % self._size if self._spec.variable else lengths != self._size
+        if bool(wrong.any()):
+            raise self._misfit(f"length is not {'a multiple of ' if self._spec.variable else ''}{self._size} elements")
+
+    def _outside(self) -> DataError:
+        return DataError(
+            f"{self._path}: the offsets of column {self._spec.name!r} point outside its values",
+            hint="the file is damaged; replace it",
+        )
 
     def _uniform(self, level: _Level, ranges: Ranges, length: int) -> Ranges:
         """Maps ranges of lists, which must all have ``length`` elements, to one range each."""
@@ -219,8 +211,7 @@ class Cells:
         first = low[np.minimum(begin, len(low) - 1)]
         return first, first + counts * length
 
-    def _refuse_nulls(self, array: pa.Array, ranges: Ranges, first: int) -> None:
-        low, high = int(ranges[0].min()), int(ranges[1].max())
+    def _refuse_nulls(self, array: pa.Array, low: int, high: int, first: int) -> None:
         if array.slice(low, high - low).null_count:
             raise DataError(
                 f"{self._path}: column {self._spec.name!r} has empty cells (from row {self._row + first} on)",
@@ -234,48 +225,11 @@ class Cells:
 
     def addresses(self, count: int) -> Ranges | None:
         """Address in memory and bytes of the first ``count`` cells; ``None`` where elements are single bits."""
-        if isinstance(self._leaf, _Bits):
+        if isinstance(self._leaf, BitView):
             return None
         starts, stops = self.ranges(0, count)
         size = self._leaf.dtype.itemsize
         return address_of(self._leaf) + starts * size, (stops - starts) * size
-
-
-class _Bits:
-    """Elements of a column of truth values, eight in a byte."""
-
-    def __init__(self, array: pa.Array) -> None:
-        self._octets = _octets(array.buffers()[1])
-        self._offset = array.offset
-
-    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        low, high = self._offset + part.start, self._offset + part.stop
-        bits = np.unpackbits(self._octets[low // 8 : -(-high // 8)], bitorder="little")
-        return bits[low % 8 : low % 8 + high - low].view(np.bool_)
-
-
-def _octets(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
-    return np.empty(0, np.uint8) if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
-
-
-def _view(array: pa.Array) -> npt.NDArray[Any]:
-    """The elements of a column of numbers."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
-    if not len(array):
-        return np.empty(0, dtype)
-    return np.frombuffer(array.buffers()[1], dtype, array.offset + len(array))[array.offset :]
-
-
-def first_elements(array: pa.Array) -> npt.NDArray[Any]:
-    """First element of each list, string or binary cell, and the end of the last one's."""
-    import pyarrow as pa
-
-    types, kind = pa.types, array.type
-    large = types.is_large_list(kind) or types.is_large_binary(kind) or types.is_large_string(kind)
-    dtype = np.dtype(np.int64 if large else np.int32)
-    if not len(array):
-        return np.zeros(1, dtype)
-    return np.frombuffer(array.buffers()[1], dtype, array.offset + len(array) + 1)[array.offset :]
 
 
 def _between(ends: npt.NDArray[Any], ranges: Ranges) -> Ranges:

@@ -10,7 +10,8 @@ from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.cell_types import CONTENT, CellType, cell_type, is_list, is_text, is_view
-from dlio_torch.formats.core.cells import first_elements
+from dlio_torch.formats.core.column_views import first_elements
+from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import StoredArray
 from dlio_torch.units import counted
 
@@ -32,6 +33,7 @@ class TableColumn:
         metadata: of its field.
         nulls: number of empty cells; ``None``: not stated.
         mean: mean elements or bytes of a cell of variable length; ``None``: not known.
+        has_content: ``False``: images or sounds of which only paths are stored.
         chunk_rows: rows that are stored together.
         compression: name of the codec; empty: none.
         stored_bytes: in the file; ``None``: not stated.
@@ -43,6 +45,7 @@ class TableColumn:
     metadata: Mapping[bytes, bytes] | None = None
     nulls: int | None = None
     mean: float | None = None
+    has_content: bool = True
     chunk_rows: int = 0
     compression: str = ""
     stored_bytes: int | None = None
@@ -85,6 +88,8 @@ def field_of(column: TableColumn, cells: CellType) -> FieldConfig | str:
     """The array of a sample that a column holds, or one line on why it holds none."""
     if cells.problem:
         return cells.problem
+    if not column.has_content:
+        return "only paths of files are stored: read the files themselves"
     if column.nulls:
         return f"{counted(column.nulls, 'empty cell')}, which no tensor holds: fill them to read the column"
     if None in cells.sizes[1:]:
@@ -131,6 +136,20 @@ def empty_cells(array: pa.Array) -> int:
     if pa.types.is_struct(array.type) and array.type.get_field_index(CONTENT) >= 0:
         count = max(count, array.field(CONTENT).null_count)
     return count
+
+
+def has_content(array: pa.Array) -> bool:
+    """Whether cells are other than images or sounds of which only paths are stored."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(array.type) or array.type.get_field_index(CONTENT) < 0 or not len(array):
+        return True
+    return bool(array.field(CONTENT).null_count < len(array))
+
+
+def unlisted(count: int) -> list[str]:
+    """Note on the columns of a table with more columns than a description lists."""
+    return [f"the first {MOST} of {count} columns are listed"] if count > MOST else []
 
 
 def _short(text: str) -> str:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.formats.core.cell_types import cell_type
-from dlio_torch.formats.core.column_description import TableColumn, cell_lengths, describe_columns, empty_cells
+from dlio_torch.formats.core.column_description import (
+    TableColumn,
+    cell_lengths,
+    describe_columns,
+    empty_cells,
+    has_content,
+    unlisted,
+)
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.table_errors import table_errors
@@ -61,7 +68,7 @@ def describe(path: Path) -> DataDescription:
     fields, arrays = describe_columns(columns, _index_columns(schema.names))
     groups = meta.num_row_groups
     rows = max((meta.row_group(number).num_rows for number in range(groups)), default=0)
-    notes = []
+    notes = unlisted(len(schema))
     if any(entry.length_mean for entry in fields):
         notes.append(f"length_mean of columns of variable length is the mean of the first {FIRST_ROWS} rows")
     if groups > 1:
@@ -89,6 +96,7 @@ def _column(item: pa.Field, meta: Any, stored: _Stored, first: Mapping[str, pa.A
         item.metadata,
         nulls,
         mean,
+        column is None or has_content(column),
         max(groups, default=0),
         ", ".join(sorted(stored.codecs - {"uncompressed"})),
         stored.bytes,

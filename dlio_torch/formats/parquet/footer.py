@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 
@@ -13,14 +13,21 @@ def column_chunks(meta: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
         meta: pyarrow's metadata of the file.
         names: of the columns, which may contain dots.
     """
+    known = frozenset(names)
     owners: dict[str, str | None] = {}
     for number in range(meta.num_row_groups):
         group = meta.row_group(number)
         for chunk in map(group.column, range(group.num_columns)):
             path = chunk.path_in_schema
             if path not in owners:
-                holding = [name for name in names if path == name or path.startswith(f"{name}.")]
-                owners[path] = max(holding, key=len, default=None)
+                owners[path] = _owner(path, known)
             owner = owners[path]
             if owner is not None:
                 yield owner, chunk
+
+
+def _owner(path: str, names: Set[str]) -> str | None:
+    """The longest name that is the path or a prefix of it, up to a dot."""
+    while path and path not in names:
+        path = path.rpartition(".")[0]
+    return path or None

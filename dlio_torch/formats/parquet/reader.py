@@ -14,7 +14,8 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
-from dlio_torch.formats.core.cells import HINT, CellRows, Cells, check_column, joined
+from dlio_torch.formats.core.cell_rows import CellRows, joined
+from dlio_torch.formats.core.cells import HINT, Cells, check_column
 from dlio_torch.formats.core.layout_in_memory import Held, held, held_rows, held_together
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import check_range
