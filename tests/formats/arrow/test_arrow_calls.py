@@ -109,7 +109,7 @@ def test_columns_that_cannot_be_read_are_named(folder: Path) -> None:
     assert arrays["time"].note == "timestamp[s]: no tensor holds times; store them as int64"
     # The second file has it.
     assert arrays["rare"].note == "1 empty cell, which no tensor holds: fill them to read the column"
-    assert arrays["matrix"].shape == (1250, 3, 4)
+    assert arrays["matrix"].shape == (2500, 3, 4)
     assert arrays["text"].chunks == (100,)
 
 
