@@ -17,61 +17,45 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError, DataError, MissingPackageError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.arrow.layout import array_layout
 from dlio_torch.formats.arrow.options import ArrowConfig
 from dlio_torch.formats.arrow.reader import ArrowReader
 from dlio_torch.formats.arrow.saved_folder import data_files
 from dlio_torch.formats.arrow.table import check_container
-from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
-from dlio_torch.formats.core.stored_columns import stored_column
 from dlio_torch.formats.core.table_errors import table_errors
+from dlio_torch.formats.core.table_format import TableFormat
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TRIAL_BYTES = 1 << 20
 _MOST_ELEMENTS = (1 << 31) - 1  # what 32-bit offsets address in one batch
 
 
-class ArrowFormat(FieldFormat):
+class ArrowFormat(TableFormat):
     """Arrays of ``dataset.fields`` as columns of Arrow IPC files."""
 
     name: ClassVar[str] = "arrow"
     suffix: ClassVar[str] = ".arrow"
-    writes_at_once: ClassVar[bool] = True
-    has_layout: ClassVar[bool] = True
-    may_crash: ClassVar[bool] = True
+    library: ClassVar[str] = "pyarrow.ipc"
+    reading: ClassVar[tuple[str, ...]] = ("memory_map",)
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: ArrowConfig = config.of(ArrowConfig)
         super().__init__(config, seed)
         self._compressibility = self.options.compressibility
-        try:
-            import pyarrow.ipc  # noqa: F401
-        except ImportError as error:
-            raise MissingPackageError(
-                "dataset.format=arrow needs pyarrow, which is not installed",
-                hint="pip install 'dlio-torch[arrow]'",
-            ) from error
-
-    def layout_options(self) -> dict[str, Any]:
-        options = super().layout_options()
-        del options["memory_map"]  # belongs to reading
-        return options
 
     def stored_bytes(self) -> float:
         """Mean bytes of a sample in a file, from a trial file in memory."""
         import pyarrow as pa
 
         samples = self.config.samples_per_file
-        batch = min(samples, self.options.batch_rows)
-        count = max(1, min(batch, int(_TRIAL_BYTES // max(1.0, self.sample_bytes()))))
+        count = self.trial_rows(min(samples, self.options.batch_rows))
         sizes = []
         for rows in (0, count):
             file = pa.BufferOutputStream()
@@ -98,30 +82,15 @@ class ArrowFormat(FieldFormat):
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        return pa.schema([pa.field(spec.name, _column_type(spec)) for spec in self._specs])
+        return pa.schema([pa.field(spec.name, self.column_type(spec)) for spec in self._specs])
 
     def _batch(self, first: int, count: int, pool: Executor | None) -> pa.RecordBatch:
         """Record batch of the columns of consecutive samples."""
         import pyarrow as pa
 
-        columns = []
-        for number, spec in enumerate(self._specs):
-            if pool is None:
-                pieces = self.content(number, first, count)
-            else:
-                pieces = list(self.blocks(number, first, count, pool))
-            flat = np.concatenate([piece.reshape(-1) for piece in pieces])
-            ends = np.concatenate([[0], np.cumsum(self.rows(number, first, count))]) * math.prod(spec.shape)
-            self.check_elements(spec.name, int(ends[-1]))
-            columns.append(stored_column(_column_type(spec), flat, ends, count))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema())
+        return pa.RecordBatch.from_arrays(self.columns(first, count, pool), schema=self._schema())
 
     def check_elements(self, name: str, count: int) -> None:
-        """Raise if a record batch has more elements of a column than its 32-bit offsets address.
-
-        Raises:
-            ConfigError: it has.
-        """
         if count > _MOST_ELEMENTS:
             raise ConfigError(
                 f"dataset.arrow.batch_rows={self.options.batch_rows}: {name} has {count} elements in a record batch, "
@@ -131,6 +100,14 @@ class ArrowFormat(FieldFormat):
 
     def select(self, folder: Path, names: Sequence[str]) -> Sequence[str]:
         return data_files(folder, names)
+
+    def column_type(self, spec: ArraySpec) -> pa.DataType:
+        import pyarrow as pa
+
+        element = pa.from_numpy_dtype(spec.dtype)
+        if spec.variable:
+            return pa.binary() if spec.dtype == np.uint8 else pa.list_(element)
+        return pa.list_(element, math.prod(spec.shape)) if spec.shape else element
 
     def inspect(self, path: Path) -> FileInfo:
         with closing(ArrowReader(path, self._specs, None)) as reader:
@@ -156,12 +133,3 @@ class ArrowFormat(FieldFormat):
         """Yields samples in file order, record batch after record batch."""
         assert isinstance(reader, ArrowReader)
         return reader.samples()
-
-
-def _column_type(spec: ArraySpec) -> pa.DataType:
-    import pyarrow as pa
-
-    element = pa.from_numpy_dtype(spec.dtype)
-    if spec.variable:
-        return pa.binary() if spec.dtype == np.uint8 else pa.list_(element)
-    return pa.list_(element, math.prod(spec.shape)) if spec.shape else element

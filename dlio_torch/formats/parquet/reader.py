@@ -158,16 +158,7 @@ class ParquetReader(Reader):
 
 
 class ParquetTable(Reader):
-    """Reader of a file that ``pyarrow.parquet.read_table`` reads whole when it is opened.
-
-    Args:
-        path: the file.
-        specs: arrays of a sample.
-        options: how it is read.
-
-    Raises:
-        DataError: no Parquet file, or its columns are not what ``specs`` say.
-    """
+    """Reader of a file that ``pyarrow.parquet.read_table`` reads whole at the open; see :class:`ParquetReader`."""
 
     num_samples: int
 
