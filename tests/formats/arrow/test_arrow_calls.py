@@ -45,6 +45,7 @@ content = {
 data = Dataset.from_dict(content, features=features)
 data.save_to_disk("saved", num_shards=2)
 data.shuffle(seed=1).save_to_disk("shuffled")
+Dataset.from_dict({"text": ["x" * (2000 + i % 5) for i in range(5000)], "label": range(5000)}).save_to_disk("pages")
 DatasetDict({"train": data.select(range(30)), "test": data.select(range(20))}).save_to_disk("splits")
 """
 READ = """
@@ -158,3 +159,56 @@ def test_the_system_calls_are_those_of_datasets(memory_map: str, folder: Path) -
     assert len(mapped) == (2 if memory_map == "true" else 0)
     reads = [name for calls in ours.values() for name, *_ in calls if name in READS]
     assert bool(reads) == (memory_map == "false")
+
+
+TOUCHED = """
+import ctypes, json, re, statistics
+def mappings():
+    for line in open("/proc/self/smaps"):
+        if (found := re.match("([0-9a-f]+)-([0-9a-f]+) ", line)) is not None:
+            low, high = (int(address, 16) for address in found.groups())
+            mapped = line.rstrip().endswith(".arrow")
+        elif mapped and line.startswith("Referenced:"):
+            yield low, high - low, int(line.split()[1])
+def touched(read):
+    # KiB of the pages that reading a row touches, of a mapping that is complete: the most frequent of several counts,
+    # because a page whose address the processor remembers is missed, and one that the kernel looks at counts, too.
+    usual = []
+    for row in (5, 1777, 3200, 4999, 4998):
+        counts = []
+        for _ in range(21):
+            for address, size, _ in list(mappings()):
+                ctypes.string_at(address, size)
+            with open("/proc/self/clear_refs", "w") as file:
+                file.write("1")
+            read(row)
+            counts += [referenced for _, _, referenced in mappings()]
+        usual.append(statistics.mode(counts))
+    return usual
+"""
+PLAIN_PAGES = f"""{TOUCHED}
+import datasets
+data = datasets.load_from_disk("pages")
+data[0]
+json.dump(touched(lambda row: data[row]), open("plain.json", "w"))
+"""
+OUR_PAGES = f"""{TOUCHED}
+from pathlib import Path
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.formats.core.inspection import inspect_path
+from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import read
+fmt = create(DatasetConfig(format="arrow", fields=list(inspect_path("pages").description.fields)), 1)
+reader = fmt.open(Path("pages/data-00000-of-00001.arrow"))
+json.dump(touched(lambda row: read(fmt, reader, [row])), open("ours.json", "w"))
+"""
+
+
+def test_the_same_pages_are_touched_as_by_datasets(folder: Path) -> None:
+    if not os.access("/proc/self/clear_refs", os.W_OK):
+        pytest.skip("the kernel does not tell which pages are touched")
+    python(PLAIN_PAGES, cwd=folder)
+    python(OUR_PAGES, cwd=folder)
+    plain, ours = (json.loads((folder / f"{side}.json").read_text()) for side in ("plain", "ours"))
+    assert ours == plain
+    assert all(0 < size < 64 for size in plain), "a row is a few pages"
