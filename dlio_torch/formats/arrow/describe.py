@@ -24,7 +24,7 @@ from dlio_torch.formats.core.column_description import (
 )
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription
-from dlio_torch.formats.core.table_errors import table_errors
+from dlio_torch.formats.core.table_errors import need_pyarrow, table_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,9 @@ def describe(path: Path) -> DataDescription:
 
     Raises:
         DataError: it cannot be read, or holds several data sets.
+        MissingPackageError: pyarrow is not installed.
     """
+    need_pyarrow("arrow", "pyarrow.ipc")
     files, shown = [path], None
     if path.is_dir():
         names = sorted(name for name in os.listdir(path) if name.endswith(".arrow"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from abc import abstractmethod
 from concurrent.futures import Executor
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.table_errors import need_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,13 +36,7 @@ class TableFormat(FieldFormat):
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
-        try:
-            importlib.import_module(self.library)
-        except ImportError as error:
-            raise MissingPackageError(
-                f"dataset.format={self.name} needs pyarrow, which is not installed",
-                hint=f"pip install 'dlio-torch[{self.name}]'",
-            ) from error
+        need_pyarrow(self.name, self.library)
 
     def layout_options(self) -> dict[str, Any]:
         return {key: value for key, value in super().layout_options().items() if key not in self.reading}

@@ -20,7 +20,7 @@ from dlio_torch.formats.core.column_description import (
 )
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription
-from dlio_torch.formats.core.table_errors import table_errors
+from dlio_torch.formats.core.table_errors import need_pyarrow, table_errors
 from dlio_torch.formats.parquet.footer import column_chunks
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def describe(path: Path) -> DataDescription:
 
     Raises:
         DataError: no Parquet file, or a damaged one.
+        MissingPackageError: pyarrow is not installed.
     """
+    need_pyarrow("parquet", "pyarrow.parquet")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset.manifest import Manifest, existing_manifest
 from dlio_torch.data.engines.registry import format_of
-from dlio_torch.errors import DataError, DlioError
+from dlio_torch.errors import DataError, DlioError, MissingPackageError
 from dlio_torch.formats.arrow.saved_folder import data_files
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.testing.contract import refusal
@@ -122,3 +123,10 @@ def test_the_file_container_is_an_option_that_inspection_sets(tmp_path: Path) ->
     fmt = format_of(config)
     for attempt in (lambda: fmt.inspect(path), lambda: fmt.open(path)):
         assert "is an Arrow IPC file, but dataset.arrow.ipc=stream; set dataset.arrow.ipc=file" in refusal(attempt)
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path / "a.arrow", 2)
+    monkeypatch.setitem(sys.modules, "pyarrow.ipc", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'dlio-torch\[arrow\]'"):
+        inspect_path(str(tmp_path / "a.arrow"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.parquet.describe import describe
 from dlio_torch.formats.parquet.format import ParquetFormat
@@ -136,3 +138,9 @@ def test_strings_beyond_32_bit_offsets_are_joined(tmp_path: Path) -> None:
     column = pa.chunked_array([["a", "bc"], [], ["", "def"]])
     rows = rows_of(column, spec, tmp_path, 0)
     assert [rows.cell(i).tobytes() for i in range(rows.count)] == [b"a", b"bc", b"", b"def"]
+
+
+def test_without_pyarrow_the_extra_is_named(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'dlio-torch\[parquet\]'"):
+        inspect_path(str(table))
