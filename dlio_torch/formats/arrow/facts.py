@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
 
 _CONTINUATION = b"\xff\xff\xff\xff"
+_FARTHEST_ROOT = 256  # bytes to the root table of the message
 _LARGEST_SCHEMA = 64 << 20  # bytes
 
 
@@ -51,9 +52,9 @@ class ArrowFacts(FormatFacts):
         yield f"{opener}(...)", f"pyarrow.ipc.{opener}(pyarrow.{source}).read_all()"
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """Whether the file begins with the continuation mark and the length of a schema message of the IPC stream."""
+        """Whether the file begins as an IPC stream: the continuation mark, the length of the schema message, its root."""
         length, table = (int.from_bytes(head[low : low + 4], "little") for low in (4, 8))
-        return head.startswith(_CONTINUATION) and 0 < table < length < _LARGEST_SCHEMA and length % 8 == 0
+        return head.startswith(_CONTINUATION) and 0 < table < _FARTHEST_ROOT and table < length < _LARGEST_SCHEMA
 
     def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
         """Whether the folder is a saved Hugging Face data set, several of them, or the cache of one."""

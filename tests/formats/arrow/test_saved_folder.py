@@ -125,6 +125,14 @@ def test_the_file_container_is_an_option_that_inspection_sets(tmp_path: Path) ->
         assert "is an Arrow IPC file, but dataset.arrow.ipc=stream; set dataset.arrow.ipc=file" in refusal(attempt)
 
 
+@pytest.mark.parametrize("ipc", ["stream", "file"])
+def test_files_are_recognised_by_their_first_bytes(ipc: str, tmp_path: Path) -> None:
+    stored(tmp_path / "nameless", 2, ipc=ipc)
+    assert inspect_path(str(tmp_path / "nameless")).format == "arrow"
+    (tmp_path / "numbers").write_bytes(b"\xff" * 64)
+    assert "is unknown" in refusal(lambda: inspect_path(str(tmp_path / "numbers")))
+
+
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(tmp_path / "a.arrow", 2)
     monkeypatch.setitem(sys.modules, "pyarrow.ipc", None)
