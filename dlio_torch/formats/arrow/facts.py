@@ -52,7 +52,7 @@ class ArrowFacts(FormatFacts):
         yield f"{opener}(...)", f"pyarrow.ipc.{opener}(pyarrow.{source}).read_all()"
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """Whether the file begins as an IPC stream: the continuation mark, the length of the schema message, its root."""
+        """Whether the file begins as an IPC stream: continuation mark, length of the schema message, its root table."""
         length, table = (int.from_bytes(head[low : low + 4], "little") for low in (4, 8))
         return head.startswith(_CONTINUATION) and 0 < table < _FARTHEST_ROOT and table < length < _LARGEST_SCHEMA
 
