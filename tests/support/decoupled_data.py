@@ -90,6 +90,24 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "png": (1, {"format": "png", "fields": PIXELS}),
     "jpeg, labels": (1, {"format": "jpeg", "fields": PIXELS, "num_subfolders": 3}),
     "jpeg, stored": (1, {"format": "jpeg", "fields": PIXELS, "image": ImageConfig(decode=False)}),
+    "imagefolder": (
+        1,
+        {
+            "format": "imagefolder",
+            "fields": [],
+            "num_subfolders": 3,
+            "image": ImageConfig(transform="random_resized_crop", size=9),
+        },
+    ),
+    "imagefolder, masks, any size": (
+        1,
+        {
+            "format": "imagefolder",
+            "fields": [],
+            "num_subfolders": 3,
+            "image": ImageConfig(masks="*_mask.png", width_mean=30),
+        },
+    ),
     "binary": (7, {"format": "indexed_binary", "fields": TOKENS}),
     "binary, rows": (7, {"format": "indexed_binary", "fields": ROWS}),
     "binary, no index": (7, {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(index=False)}),

@@ -32,6 +32,7 @@ BUILTIN: dict[str, str] = {
     "npy": "dlio_torch.formats.numpy.facts:NpyFacts",
     "jpeg": "dlio_torch.formats.image.facts:JpegFacts",
     "png": "dlio_torch.formats.image.facts:PngFacts",
+    "imagefolder": "dlio_torch.formats.image.facts:ImageFolderFacts",
     "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
     "arrow": "dlio_torch.formats.arrow.facts:ArrowFacts",
