@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,8 @@ def _of_files(path: str, listing: _Listing, format_name: str) -> Inspection:
 def _described(path: str, kind: FormatFacts, place: Path, files: int, others: Mapping[str, int]) -> Inspection:
     if kind.describe:
         describe = load_function(kind.name, kind.describe)
+        if kind.compares_files:
+            describe = partial(describe, single=files == 1)
         (description,) = inspect_files(describe, [place], apart=format_class(kind.name).may_crash)
     else:
         description = DataDescription(

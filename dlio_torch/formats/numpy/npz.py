@@ -43,13 +43,13 @@ from dlio_torch.formats.core.stacking import (
     agreed,
     check_range,
     ends_of,
-    is_stacked,
     put_sample,
     write_header,
 )
 from dlio_torch.formats.numpy.npz_layout import archive_layout
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.numpy.pickled import read_dictionary, write_dictionary
+from dlio_torch.formats.numpy.sample_layout import stacks_samples
 from dlio_torch.formats.numpy.zip_members import MEMBER, Member, find_member, members_of
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
@@ -73,7 +73,7 @@ class NpzFormat(FieldFormat):
         super().__init__(config, seed)
         options = self.options
         self._compressibility = options.compressibility
-        self._stacking = Stacking(is_stacked(config), options.sample_axis == "last")
+        self._stacking = Stacking(stacks_samples(config), options.sample_axis == "last")
         self._members = members_of(self._specs, options.pickled)
         if options.pickled and self._stacking.stacked:
             raise ConfigError(
@@ -98,7 +98,9 @@ class NpzFormat(FieldFormat):
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
-        del options["buffer_bytes"]  # belongs to reading: another value reads the same file
+        # They belong to reading, or to another format; or "stacked" says it.
+        for name in ("buffer_bytes", "samples_in_file", "field_suffixes"):
+            del options[name]
         return {**options, "stacked": self._stacking.stacked}
 
     def stored_bytes(self) -> float:
