@@ -69,6 +69,7 @@ class TestContract(FormatContract):
         "indexed": INDEXED,
         "unverified": replace(IMAGES, tfrecord=replace(IMAGES.tfrecord, verify_crc=False)),
         "gzip": GZIP,
+        "zlib": replace(ARRAYS, tfrecord=TfrecordConfig(compression="zlib", compressibility=0.5, transfer_size=700)),
         "gzip indexed": replace(IMAGES, tfrecord=TfrecordConfig(compression="gzip", index=True)),
     }
 
@@ -413,7 +414,7 @@ def test_a_compressed_file_is_recognised(tmp_path: Path) -> None:
     path = write(create(GZIP, 3), tmp_path / "file", 0, 1)
     assert "compression=gzip" in refusal(lambda: create(ARRAYS, 3).open(path))
     path = write(create(ARRAYS, 3), tmp_path / "file", 0, 1)
-    assert "is not a gzip file or is damaged" in refusal(lambda: create(GZIP, 3).open(path))
+    assert "is not a gzip or zlib file or is damaged" in refusal(lambda: create(GZIP, 3).open(path))
 
 
 def test_other_features_are_told(tmp_path: Path) -> None:
