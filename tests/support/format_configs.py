@@ -29,7 +29,8 @@ ANY = DatasetConfig(
 """Options that a built-in format can work with; a new format is tested with them as it is registered."""
 
 IMAGE = replace(ANY, samples_per_file=1, fields=[FieldConfig("image", "uint8", [16, 12, 3])])
-OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": replace(ANY, fields=ANY.fields[:1])}
+ARRAY = replace(ANY, fields=ANY.fields[:1])
+OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": ARRAY, "lmdb": ARRAY}
 """Options of formats that take no others."""
 
 ONE_SAMPLE = ("jpeg", "png")  # a file never holds more
