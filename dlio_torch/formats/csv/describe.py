@@ -104,6 +104,9 @@ def _table(path: Path, text: str, complete: bool) -> tuple[str, Rows]:
             continue
         if len(rows[0]) > (len(best[1][0]) if best[1] else 0):
             best = delimiter, rows
+    several = len(best[1][0]) > 1 if best[1] else False
+    if not several and any(mark in cell for row in best[1] for cell in row for mark in _DELIMITERS[:-1]):
+        best = ",", []
     if not best[1]:
         raise DataError(
             f"{path} holds no table: its rows have different numbers of columns, or there are none",
