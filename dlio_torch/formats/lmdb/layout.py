@@ -31,7 +31,7 @@ def file_layout(path: Path, options: LmdbConfig, specs: Sequence[ArraySpec]) -> 
         try:
             size = os.fstat(descriptor).st_size
             tree = TreePages(place, descriptor)
-            extents = {entry.key: (entry.offset, entry.size) for entry in tree.walk() if not entry.named_tree}
+            extents = {entry.key: (entry.offset, entry.size) for entry in tree.walk()}
         finally:
             os.close(descriptor)
     if options.key:
