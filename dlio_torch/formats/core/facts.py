@@ -91,8 +91,8 @@ class FormatFacts:
         describe: ``module:function`` that returns the ``DataDescription`` (``formats/core/data_description.py``) of a
             path: of one file, or of the folder that :meth:`recognises_folder` accepted.  It raises ``DataError`` for
             data that it cannot read.  Empty: files of this format cannot be described.
-        compares_files: that function takes the keyword ``single``: whether the path is all there is, or the first of
-            several files, among which it looks for what a single file does not state.
+        compares_files: that function takes the keyword ``files``, the sorted paths of all files of the data set, and
+            looks among them for what a single file does not state.
     """
 
     name: ClassVar[str]

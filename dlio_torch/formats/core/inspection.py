@@ -70,20 +70,19 @@ class _Listing:
     """Files below a folder.
 
     Attributes:
-        first: alphabetically first file of each suffix.
+        files: the files of each suffix.
         counts: files of each suffix.
         data_sets: folders that are data sets by themselves, with their formats.
     """
 
-    first: dict[str, Path] = field(default_factory=dict)
+    files: dict[str, list[Path]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     data_sets: list[tuple[Path, FormatFacts]] = field(default_factory=list)
 
     def add(self, path: Path) -> None:
         suffix = path.suffix.lower()
         self.counts[suffix] += 1
-        if suffix not in self.first or path < self.first[suffix]:
-            self.first[suffix] = path
+        self.files.setdefault(suffix, []).append(path)
 
 
 def inspect_path(path: str, format_name: str = "") -> Inspection:
@@ -108,14 +107,14 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
         if place.is_dir():
             kind = facts(format_name) if format_name else recognised_folder(place)
             if kind is not None and (not format_name or kind.recognises_folder(place, sorted(os.listdir(place)))):
-                return _described(path, kind, place, 1, {})
+                return _described(path, kind, [place], 1, {})
             return _of_files(path, _below(place), format_name)
         if not place.is_file():
             raise DataError(f"{path} is neither a file nor a folder", hint="give the path of a file or a folder")
         kind = facts(format_name) if format_name else recognised_file(place)
         if kind is None:
             raise _unknown(path, place)
-        return _described(path, kind, place, 1, {})
+        return _described(path, kind, [place], 1, {})
 
 
 def _of_files(path: str, listing: _Listing, format_name: str) -> Inspection:
@@ -128,35 +127,39 @@ def _of_files(path: str, listing: _Listing, format_name: str) -> Inspection:
                 hint=f"name one of them, for example {folder}",
             )
     kinds: Counter[str] = Counter(kind.name for _, kind in listing.data_sets)
-    first: dict[str, Path] = {}
+    places: dict[str, list[Path]] = {}
     for folder, kind in listing.data_sets:
-        first.setdefault(kind.name, folder)
+        places.setdefault(kind.name, []).append(folder)
     others = dict(listing.counts)
     for suffix, count in listing.counts.most_common(_MOST_KINDS):
-        file = listing.first[suffix]
+        file = min(listing.files[suffix])
         kind_of_file = recognised_file(file) if file.is_file() else None
         if format_name and kind_of_file is None and not kinds:
             kind_of_file = facts(format_name)
         if kind_of_file is not None and format_name in ("", kind_of_file.name):
             kinds[kind_of_file.name] += count
-            first[kind_of_file.name] = min(first.get(kind_of_file.name, file), file)
+            places.setdefault(kind_of_file.name, []).extend(listing.files[suffix])
             del others[suffix]
     if not kinds:
         if not listing.counts:
             raise DataError(f"{path} contains no files", hint="give the path of a file or a folder of data")
-        raise _unknown(path, listing.first[listing.counts.most_common(1)[0][0]])
+        raise _unknown(path, min(listing.files[listing.counts.most_common(1)[0][0]]))
     name, files = kinds.most_common(1)[0]
     for other, count in kinds.items():
         if other != name:
             others[f"format {other}"] = count
-    return _described(path, facts(name), first[name], files, others)
+    return _described(path, facts(name), sorted(places[name]), files, others)
 
 
-def _described(path: str, kind: FormatFacts, place: Path, files: int, others: Mapping[str, int]) -> Inspection:
+def _described(
+    path: str, kind: FormatFacts, places: Sequence[Path], files: int, others: Mapping[str, int]
+) -> Inspection:
+    """Describes the first of sorted files, or data sets that are folders."""
+    place = places[0]
     if kind.describe:
         describe = load_function(kind.name, kind.describe)
         if kind.compares_files:
-            describe = partial(describe, single=files == 1)
+            describe = partial(describe, files=places)
         (description,) = inspect_files(describe, [place], apart=format_class(kind.name).may_crash)
     else:
         description = DataDescription(

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription
-from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.numpy.file_groups import FileGroups, groups_of
 from dlio_torch.formats.numpy.interpretation import of_a_file, of_files
 from dlio_torch.formats.numpy.stored_arrays import ArrayHeader, headers_of_archive, headers_of_array, in_all
 from dlio_torch.units import counted
 
 _COMPARED = 32
-_MOST_NAMES = 100_000
 _SHOWN = 3
-_ARRAY, _ARCHIVE = ".npy", ".npz"
+_ARRAY = ".npy"
 ArrayHeaders = Mapping[str, ArrayHeader]
 
 
-def describe_array(path: Path, *, single: bool = False) -> DataDescription:
+def describe_array(path: Path, *, files: Sequence[Path]) -> DataDescription:
     """Describes single-array files.
 
     Args:
-        path: a file.
-        single: it is all there is; else files beside it belong to the same data set.
+        path: the first file.
+        files: all of them, sorted.
 
     Raises:
         DataError: it is no array that can be read.
     """
-    if single:
-        return _description(path, {path: headers_of_array(path)}, {}, single=True)
-    places = _siblings(path, _ARRAY)
-    groups = groups_of([place.name.removesuffix(_ARRAY) for place in places])
-    fields = None if groups is None else _fields_of(path.parent, groups)
+    stems = [str(place).removesuffix(_ARRAY) for place in files if place.suffix == _ARRAY]
+    groups = groups_of(stems) if len(stems) == len(files) else None
+    fields = None if groups is None else _fields_of(groups)
     if groups is None or fields is None:
-        return _description(path, _headers(places, headers_of_array), {}, single=len(places) == 1)
+        return _description(path, _headers(files, headers_of_array), {}, single=len(files) == 1)
     options: dict[str, Any] = {}
     plain = all(suffix == f"_{name}" for name, suffix in groups.suffixes.items())
     if not plain:
@@ -50,34 +44,25 @@ def describe_array(path: Path, *, single: bool = False) -> DataDescription:
         more = " ..." if len(groups.missing) > _SHOWN else ""
         notes.append(
             f"{counted(len(groups.missing), 'file')} missing beside files of the same samples: "
-            + ", ".join(f"{name}.npy" for name in groups.missing[:_SHOWN])
+            + ", ".join(f"{name}{_ARRAY}" for name in groups.missing[:_SHOWN])
             + more
         )
     return _description(path, fields, options, single=len(groups.complete) == 1, notes=notes)
 
 
-def describe_archive(path: Path, *, single: bool = False) -> DataDescription:
+def describe_archive(path: Path, *, files: Sequence[Path]) -> DataDescription:
     """Describes archives of arrays.
 
     Args:
-        path: a file.
-        single: it is all there is; else files beside it belong to the same data set.
+        path: the first file.
+        files: all of them, sorted.
 
     Raises:
         DataError: it holds no array that can be read.
     """
-    places = [path] if single else _siblings(path, _ARCHIVE)
-    files = _headers(places, headers_of_archive)
-    options = {"compressed": True} if any(header.compression for header in files[places[0]].values()) else {}
-    return _description(path, files, options, single=len(places) == 1)
-
-
-def _siblings(path: Path, suffix: str) -> list[Path]:
-    """The file and others of its folder with the same suffix, ``path`` first."""
-    with os_errors(path.parent), os.scandir(path.parent) as entries:
-        names = sorted(entry.name for entry in islice(entries, _MOST_NAMES) if entry.name.lower().endswith(suffix))
-    others = [path.parent / name for name in names if name != path.name and not name.startswith(".")]
-    return [path, *others]
+    headers = _headers(files, headers_of_archive)
+    options = {"compressed": True} if any(header.compression for header in headers[path].values()) else {}
+    return _description(path, headers, options, single=len(files) == 1)
 
 
 def _spread(places: Sequence[Any]) -> list[Any]:
@@ -90,7 +75,7 @@ def _headers(places: Sequence[Path], read: Callable[[Path], dict[str, ArrayHeade
     return {place: read(place) for place in _spread(places)}
 
 
-def _fields_of(folder: Path, groups: FileGroups) -> dict[Path, ArrayHeaders] | None:
+def _fields_of(groups: FileGroups) -> dict[Path, ArrayHeaders] | None:
     """Headers of the files of each sample, by the first of them; ``None`` if they are not arrays of one sample.
 
     The files of a single stem are fields of the same samples only where their first axes agree, and their types or
@@ -98,10 +83,10 @@ def _fields_of(folder: Path, groups: FileGroups) -> dict[Path, ArrayHeaders] | N
     """
     files: dict[Path, ArrayHeaders] = {}
     for stem in _spread(groups.complete):
-        places = {name: folder / f"{stem}{suffix}{_ARRAY}" for name, suffix in groups.suffixes.items()}
+        places = {name: Path(f"{stem}{suffix}{_ARRAY}") for name, suffix in groups.suffixes.items()}
         files[next(iter(places.values()))] = {name: headers_of_array(place)["data"] for name, place in places.items()}
-    if len(groups.complete) > 1:
-        return files
+    if len(groups.complete) > 1:  # such as x_train.npy and y_train.npy, whose last words name no fields
+        return None if any(in_all(files).values()) else files
     headers = list(next(iter(files.values())).values())
     rows = {header.shape[:1] for header in headers}
     kinds = {(header.dtype, header.shape[1:]) for header in headers}
@@ -116,7 +101,10 @@ def _description(
     readable = [name for name, problem in problems.items() if not problem]
     if not readable:
         reasons = "; ".join(f"{name}: {problem}" for name, problem in problems.items()) or "it is empty"
-        raise DataError(f"{path} holds no array that can be read: {reasons}", hint="store plain arrays of numbers")
+        pattern = "" if single else f", or name files of one kind by a pattern, such as dataset.path='{path.parent}/x*'"
+        raise DataError(
+            f"{path} holds no array that can be read: {reasons}", hint=f"store plain arrays of numbers{pattern}"
+        )
     meaning = of_a_file({name: first[name] for name in readable}) if single else of_files(files, readable)
     problems.update(meaning.left_out)
     further = list(notes)

@@ -18,7 +18,7 @@ class FileGroups:
     Attributes:
         suffixes: end of the name of each field's file, without ``.npy``, by the field's name; sorted.
         complete: stems that have a file of each field; sorted.
-        missing: names of the files that other fields of the same stem have.
+        missing: paths of the files that other fields of the same stem have.
     """
 
     suffixes: Mapping[str, str]
@@ -30,7 +30,7 @@ def groups_of(names: Sequence[str]) -> FileGroups | None:
     """Groups files by the last word of their names.
 
     Args:
-        names: of the ``.npy`` files of a folder, without this suffix.
+        names: paths of ``.npy`` files, without this suffix.
 
     Returns:
         ``None`` if the names do not pair up: words are few, most stems have all of them, and none is without.

@@ -156,4 +156,6 @@ def in_all(files: Mapping[Path, Mapping[str, ArrayHeader]]) -> dict[str, str]:
                 problems[name] = f"is missing in {path.name}"
             elif other.problem or other.dtype != header.dtype:
                 problems[name] = f"is {other.dtype} in {path.name}" if not other.problem else other.problem
+            elif len(other.shape) != len(header.shape):
+                problems[name] = f"has {len(other.shape)} axes in {path.name}, and {len(header.shape)} in others"
     return problems

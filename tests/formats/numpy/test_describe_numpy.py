@@ -134,6 +134,21 @@ def test_files_that_do_not_tell_are_asked_for(tmp_path: Path) -> None:
     assert [int(sample["data"][0]) for sample in samples] == [0] * 5 + [1] * 5 + [2] * 5
 
 
+def test_files_of_different_kinds_are_no_samples(tmp_path: Path) -> None:
+    for split, count in (("train", 9), ("test", 4)):
+        np.save(tmp_path / f"x_{split}.npy", np.zeros((count, 2, 2), np.uint8))
+        np.save(tmp_path / f"y_{split}.npy", np.zeros(count, np.int64))
+    with pytest.raises(DataError, match=r"data: is int64 in y_test\.npy.*by a pattern"):
+        inspect_path(str(tmp_path))
+    assert len(read_existing(tmp_path / "x_train.npy")) == 9
+    assert len(read_existing(tmp_path / "x_*.npy", "dataset.npz.samples_in_file=one")) == 2
+    np.save(tmp_path / "other.npy", np.zeros(3, np.uint8))
+    for name in ("y_train", "y_test"):
+        (tmp_path / f"{name}.npy").unlink()
+    with pytest.raises(DataError, match=r"has 3 axes in x_test\.npy, and 1 in others"):
+        inspect_path(str(tmp_path))
+
+
 def test_files_that_tell_that_they_are_samples(tmp_path: Path) -> None:
     for number in range(3):
         np.savez(tmp_path / f"{number}.npz", x=np.zeros((number + 1, 2)), label=np.int64(number))
