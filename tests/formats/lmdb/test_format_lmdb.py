@@ -103,8 +103,9 @@ def test_a_deep_tree(tmp_path: Path) -> None:
         assert content[low : low + 1200] == fmt.expected(row)["a"].tobytes()
 
 
-def test_an_environment_is_open_once_and_again_in_a_fork(tmp_path: Path) -> None:
-    fmt = create(config(IMAGE), SEED)
+@pytest.mark.parametrize("lock", [False, True])
+def test_an_environment_is_open_once_and_again_in_a_fork(lock: bool, tmp_path: Path) -> None:
+    fmt = create(config(IMAGE, lock=lock), SEED)
     path = write(fmt, tmp_path / "a.lmdb", 0, 8)
     first, second = fmt.open(path), fmt.open(path)
     first.close()
