@@ -73,4 +73,5 @@ def test_one_command(
         recipe = tmp_path / "mine.yaml"
         assert cli.main(["inspect", str(path), "--output", str(recipe)]) == 0
         assert "samples" in capsys.readouterr().out
-        assert cli.main([f"recipe={recipe}", "--dry-run", f"output.dir={tmp_path / 'other'}"]) == 0
+        options[0] = f"output.dir={tmp_path / 'other'}"
+        assert cli.main([f"recipe={recipe}", "--dry-run", *options]) == 0
