@@ -69,7 +69,7 @@ def describe(path: Path) -> DataDescription:
     return DataDescription(
         fields=tuple(_fields([columns[number] for number in readable])),
         options=options,
-        arrays=tuple(StoredArray(column.name, column.dtype, note=column.problem) for column in columns),
+        arrays=tuple(_listed(columns)),
         notes=tuple(notes),
         questions=questions,
         details={"columns": len(columns), "header": "yes" if names is not None else "no"},
@@ -193,20 +193,36 @@ def _is_truth(cells: Sequence[str]) -> bool:
     return all(cell.lower() in _TRUTH for cell in cells)
 
 
-def _fields(columns: Sequence[TextColumn]) -> list[FieldConfig]:
-    """A field for each column; of many columns, a field for each run of equal types."""
-    used: set[str] = set()
-    if len(columns) <= _MOST_SCALARS:
-        return [FieldConfig(field_name(column.name, used), column.dtype, []) for column in columns]
+def _runs(columns: Sequence[TextColumn]) -> list[list[TextColumn]]:
+    """Single columns; of many, neighbours that are alike together."""
     runs: list[list[TextColumn]] = []
     for column in columns:
-        if runs and runs[-1][-1].dtype == column.dtype:
+        last = runs[-1][-1] if runs and len(columns) > _MOST_SCALARS else None
+        if last is not None and (last.dtype, last.problem) == (column.dtype, column.problem):
             runs[-1].append(column)
         else:
             runs.append([column])
+    return runs
+
+
+def _listed(columns: Sequence[TextColumn]) -> list[StoredArray]:
+    return [
+        StoredArray(
+            run[0].name if len(run) == 1 else f"{run[0].name} to {run[-1].name}",
+            run[0].dtype,
+            (len(run),) if len(run) > 1 else None,
+            note=run[0].problem,
+        )
+        for run in _runs(columns)
+    ]
+
+
+def _fields(columns: Sequence[TextColumn]) -> list[FieldConfig]:
+    """A field for each column; of many columns, a field for each run of equal types."""
+    used: set[str] = set()
     return [
         FieldConfig(field_name(run[0].name, used), run[0].dtype, [])
         if len(run) == 1
         else FieldConfig(field_name("data", used), run[0].dtype, [len(run)])
-        for run in runs
+        for run in _runs(columns)
     ]

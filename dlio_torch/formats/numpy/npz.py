@@ -50,7 +50,7 @@ from dlio_torch.formats.numpy.npz_layout import archive_layout
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.numpy.pickled import read_dictionary, write_dictionary
 from dlio_torch.formats.numpy.sample_layout import stacks_samples
-from dlio_torch.formats.numpy.zip_members import MEMBER, Member, find_member, members_of
+from dlio_torch.formats.numpy.zip_members import Member, find_member, members_of, new_member
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _ENTRY_BYTES = 46 + 30 + 20  # of the central directory, of the local header, of its 64-bit sizes
@@ -128,14 +128,14 @@ class NpzFormat(FieldFormat):
         with zipfile.ZipFile(path, "w", compression) as archive:
             for part in self._members:
                 if part.pickled:
-                    with _new_member(archive, part.name) as member:
+                    with new_member(archive, part.name) as member:
                         write_dictionary(member, self._dictionary(part, first_sample))
                     continue
                 number = part.fields[0]
                 spec = self._specs[number]
                 rows = self.rows(number, first_sample, num_samples)
                 shape = self._stacking.shape(spec, num_samples, int(rows.sum()))
-                with _new_member(archive, spec.name) as member:
+                with new_member(archive, spec.name) as member:
                     write_header(member, spec.dtype, shape)
                     if self._stacking.last:
                         blocks = list(self.blocks(number, first_sample, num_samples, pool))
@@ -144,7 +144,7 @@ class NpzFormat(FieldFormat):
                     else:
                         self.write_pieces(member, number, first_sample, num_samples, pool)
                 if spec.variable and self._stacking.stacked:
-                    with _new_member(archive, spec.name + LENGTHS_SUFFIX) as member:
+                    with new_member(archive, spec.name + LENGTHS_SUFFIX) as member:
                         write_header(member, rows.dtype, rows.shape)
                         member.write(rows.view(np.uint8).data)
 
@@ -203,13 +203,6 @@ class NpzFormat(FieldFormat):
         if self._stacking.stacked:
             return _stacked(path, self._specs, self._stacking, archive, recorder)
         return _SampleReader(path, self._specs, self._members, archive)
-
-
-def _new_member(archive: zipfile.ZipFile, name: str) -> Any:
-    """Opens a member as ``numpy.savez`` does, with a fixed date so that equal content gives equal bytes."""
-    info = zipfile.ZipInfo(name + MEMBER)
-    info.compress_type = archive.compression
-    return archive.open(info, "w", force_zip64=True)
 
 
 class _Archive:
