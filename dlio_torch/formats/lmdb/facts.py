@@ -38,7 +38,9 @@ class LmdbFacts(FormatFacts):
         return tuple(Unused(self.key(name), _UNUSED) for name in ("readahead", "lock", "max_readers"))
 
     def maps_files(self, config: Config) -> bool:
-        return True
+        from dlio_torch.config.extensions import engine_facts  # which imports the facts of formats
+
+        return config.access.io == "posix" and not engine_facts(config).reads_ranges
 
     def axes(self, config: Config) -> Iterator[Axis]:
         yield self.key("readahead"), ("false", "true")

@@ -18,7 +18,7 @@ import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.formats.core.array_format import FieldFormat
-from dlio_torch.formats.core.format import FileInfo
+from dlio_torch.formats.core.format import FileInfo, MpiIo
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.lmdb.entry_keys import check_keys, entry_key
@@ -49,6 +49,7 @@ class LmdbFormat(FieldFormat):
     has_layout: ClassVar[bool] = True
     in_folders: ClassVar[bool] = True
     may_crash: ClassVar[bool] = True
+    mpi_io: ClassVar[MpiIo] = "extents"
     writes_at_once: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:

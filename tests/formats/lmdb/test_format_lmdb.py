@@ -18,7 +18,7 @@ from data_files import config_of, make
 from decoupled_data import assert_same, decoupled, faithful
 from straced import needs_strace, straced
 
-from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
+from dlio_torch.config.schema import AccessConfig, Config, DatasetConfig, FieldConfig, LoaderConfig
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
@@ -182,6 +182,8 @@ def test_readahead_is_what_the_kernel_is_told(readahead: bool, tmp_path: Path, m
 def test_the_file_is_mapped_for_reports_and_storages() -> None:
     about = facts("lmdb")
     assert about.maps_files(Config())
+    assert not about.maps_files(Config(loader=LoaderConfig(engine="decoupled")))
+    assert not about.maps_files(Config(access=AccessConfig(io="collective")))
     assert [title for title, _ in about.calls(Config())] == ["lmdb.open(...)"]
 
 
