@@ -33,8 +33,8 @@ from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.csv.layout import parsed
 from dlio_torch.formats.csv.options import CsvConfig
+from dlio_torch.formats.csv.parsed_rows import columns_of, concatenated
 from dlio_torch.formats.csv.reader import CsvReader, parse
-from dlio_torch.formats.csv.table import columns_of, concatenated
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _WIDTHS = (3, 16)  # "d.d" to 15 digits: what every correct parser turns into the same float64

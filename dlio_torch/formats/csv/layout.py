@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.csv.options import CsvConfig
-from dlio_torch.formats.csv.table import Table
+from dlio_torch.formats.csv.parsed_rows import Table
 
 
 def pyarrow_csv() -> Any:

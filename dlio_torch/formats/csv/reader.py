@@ -22,7 +22,15 @@ from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.csv.mapped import parse_parts, parts_of
 from dlio_torch.formats.csv.options import CsvConfig
-from dlio_torch.formats.csv.table import NOT_THE_FIELDS, Table, columns_of, concatenated, rows_of, selected, table_of
+from dlio_torch.formats.csv.parsed_rows import (
+    NOT_THE_FIELDS,
+    Table,
+    columns_of,
+    concatenated,
+    rows_of,
+    selected,
+    table_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
