@@ -37,6 +37,8 @@ OTHERS = {
     "imagefolder": replace(IMAGE, fields=[], image=FOLDER),
     "indexed_binary": replace(ANY, fields=ANY.fields[:1]),
 }
+ARRAY = replace(ANY, fields=ANY.fields[:1])
+OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": ARRAY, "lmdb": ARRAY}
 """Options of formats that take no others."""
 
 ONE_SAMPLE = ("jpeg", "png", "imagefolder")  # a file never holds more

@@ -95,6 +95,8 @@ class FormatFacts:
             data that it cannot read.  Empty: files of this format cannot be described.
         described_as: name of the format that reads existing files of this kind, unless ``dataset.format`` names this
             one; empty: this format.
+        compares_files: that function takes the keyword ``files``, the sorted paths of all files of the data set, and
+            looks among them for what a single file does not state.
     """
 
     name: ClassVar[str]
@@ -114,6 +116,7 @@ class FormatFacts:
     content: ClassVar[str] = ""
     describe: ClassVar[str] = ""
     described_as: ClassVar[str] = ""
+    compares_files: ClassVar[bool] = False
 
     # --- its options ---
 
