@@ -27,7 +27,7 @@ from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.codecs import decoded, fletcher32
-from dlio_torch.formats.hdf5.layout_chunks import runs_of
+from dlio_torch.formats.core.layout_chunks import runs_of
 from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.native.extents import ExtentError, Mover, NativeMover, PythonMover, open_mover
 
