@@ -83,7 +83,7 @@ def open_group(path: Path, options: ZarrConfig) -> zarr.Group:
     """Opens a store that is a group, as by ``zarr.open_group(path, mode="r")``."""
     import zarr
 
-    zarr.config.set(settings(options))
+    _use(options)
     return zarr.open_group(str(path), mode="r")
 
 
@@ -91,8 +91,17 @@ def open_array(path: Path, options: ZarrConfig) -> zarr.Array[Any]:
     """Opens a store that is an array, as by ``zarr.open_array(path, mode="r")``."""
     import zarr
 
-    zarr.config.set(settings(options))
+    _use(options)
     return zarr.open_array(str(path), mode="r")
+
+
+def _use(options: ZarrConfig) -> None:
+    """Set what zarr-python shall use, unless it does: a lock that is held at a fork would never be free again."""
+    import zarr
+
+    wanted = settings(options)
+    if any(zarr.config.get(key) != value for key, value in wanted.items()):
+        zarr.config.set(wanted)
 
 
 def member(group: zarr.Group, name: str, path: Path) -> zarr.Array[Any]:
