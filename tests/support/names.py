@@ -92,7 +92,19 @@ CLASS_FAMILIES = {"_SampleReader": "Reader"}
 MODULE_FAMILIES = {
     "*": {"__init__", "base", "registry"},  # the contract of a package, and the list of its implementations
     "formats/*": {
-        *("array_format", "content", "facts", "file", "format", "index", "layout", "mpi_file", "options", "reader"),
+        *(
+            "array_format",
+            "content",
+            "describe",
+            "facts",
+            "file",
+            "format",
+            "index",
+            "layout",
+            "mpi_file",
+            "options",
+            "reader",
+        ),
         *("stream", "writer"),
     },
     "data/engines": {"facts"},

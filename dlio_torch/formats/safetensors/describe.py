@@ -9,7 +9,7 @@ from typing import Any
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion, StoredArray
-from dlio_torch.formats.safetensors.header import STAND_INS, Entry, read_header
+from dlio_torch.formats.safetensors.header import STAND_INS, StoredTensor, read_header
 from dlio_torch.units import counted
 
 _MOST_SHOWN = 4
@@ -52,7 +52,7 @@ def describe(path: Path) -> DataDescription:
     return DataDescription(fields, {}, rows, arrays, tuple(notes), (question,), details)
 
 
-def _stored(name: str, entry: Entry) -> StoredArray:
+def _stored(name: str, entry: StoredTensor) -> StoredArray:
     note = ""
     if entry.read_as is None:
         note = f"element type {entry.dtype} cannot be read into tensors"
@@ -61,12 +61,12 @@ def _stored(name: str, entry: Entry) -> StoredArray:
     return StoredArray(name, entry.dtype, entry.shape, stored_bytes=entry.end - entry.begin, note=note)
 
 
-def _field(name: str, shape: tuple[int, ...], entry: Entry) -> FieldConfig:
+def _field(name: str, shape: tuple[int, ...], entry: StoredTensor) -> FieldConfig:
     assert entry.read_as is not None
     return FieldConfig(name, entry.read_as.name, list(shape))
 
 
-def _lacking(entries: Mapping[str, Entry]) -> list[str]:
+def _lacking(entries: Mapping[str, StoredTensor]) -> list[str]:
     """Notes on arrays whose element type NumPy lacks."""
     notes = []
     for stored, dtype in STAND_INS.items():

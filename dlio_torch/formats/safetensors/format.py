@@ -26,7 +26,7 @@ from dlio_torch.formats.core.stacking import Stacking
 from dlio_torch.formats.safetensors.facts import LENGTH
 from dlio_torch.formats.safetensors.layout import file_layout
 from dlio_torch.formats.safetensors.options import SafetensorsConfig
-from dlio_torch.formats.safetensors.reader import RowsReader, SampleReader, check_backend
+from dlio_torch.formats.safetensors.reader import LoadedReader, RowsReader, check_backend
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _ALIGNMENT = 8  # of the header
@@ -98,7 +98,7 @@ class SafetensorsFormat(FieldFormat):
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         if self._stacking.stacked:
             return RowsReader(path, self._specs, self.options)
-        return SampleReader(path, self._specs, self.options)
+        return LoadedReader(path, self._specs, self.options)
 
     def layout(self, path: Path) -> FileLayout:
         return file_layout(path, self._specs, rows=self._stacking.stacked)

@@ -15,7 +15,7 @@ from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.safetensors.facts import LENGTH, MOST_HEADER
 
 METADATA = "__metadata__"
-"""Entry of the header with free texts."""
+"""Name of the entry of a header that holds free texts."""
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -38,7 +38,7 @@ _HINT = "the file is damaged or of another format; replace it or correct dataset
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredTensor:
     """An array of a file.
 
     Attributes:
@@ -59,7 +59,7 @@ class Entry:
         return DTYPES.get(self.dtype, STAND_INS.get(self.dtype))
 
 
-def read_header(path: Path) -> tuple[dict[str, Entry], dict[str, str]]:
+def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """Reads the header of a file; returns its arrays by name, in the order of their bytes, and the free texts.
 
     Raises:
@@ -81,9 +81,9 @@ def read_header(path: Path) -> tuple[dict[str, Entry], dict[str, str]]:
     return dict(sorted(entries.items(), key=lambda item: (item[1].begin, item[0]))), texts
 
 
-def _entry(value: dict[str, Any], base: int, size: int) -> Entry:
+def _entry(value: dict[str, Any], base: int, size: int) -> StoredTensor:
     begin, end = (base + int(place) for place in value["data_offsets"])
-    entry = Entry(str(value["dtype"]), tuple(int(length) for length in value["shape"]), begin, end)
+    entry = StoredTensor(str(value["dtype"]), tuple(int(length) for length in value["shape"]), begin, end)
     dtype = entry.read_as
     if not base <= begin <= end <= size or any(length < 0 for length in entry.shape):
         raise ValueError(f"an array lies at bytes {begin} to {end} of {size}")

@@ -10,7 +10,7 @@ from dlio_torch.config.opt import opt
 
 @dataclass(frozen=True)
 class SafetensorsConfig:
-    """What a sample is in a safetensors file, and how the library reads it."""
+    """The samples of a safetensors file, and the calls that read them."""
 
     samples: Literal["rows", "file"] = opt(
         "rows",

@@ -113,7 +113,7 @@ class RowsReader(Reader):
         self._file = None
 
 
-class SampleReader(Reader):
+class LoadedReader(Reader):
     """Reader of a file that is one sample; each use loads it, as by ``load_file(path)``.
 
     Args:

@@ -21,7 +21,7 @@ from dlio_torch.formats.core.data_description import DataDescription, OpenQuesti
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.zarr.facts import METADATA
 from dlio_torch.formats.zarr.reader import EXTENT, codec_names
-from dlio_torch.formats.zarr.store import DAMAGE, need_zarr, reading
+from dlio_torch.formats.zarr.zarr_library import DAMAGE, need_zarr, reading
 from dlio_torch.units import counted
 
 _ROOT = "data"  # name of the field of a store that is one array
@@ -29,18 +29,20 @@ _CONSOLIDATED = ".zmetadata"
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Member:
     """An array of the store.
 
     Attributes:
         stored: as it is listed.
         dims: names of its axes; empty: they have none.
         nbytes: of all its elements.
+        shards: shape of a shard; ``None``: each chunk is a file.
     """
 
     stored: StoredArray
     dims: tuple[str | None, ...] = ()
     nbytes: int = 0
+    shards: tuple[int, ...] | None = None
 
     @property
     def rows(self) -> int:
@@ -64,10 +66,10 @@ def describe(path: Path) -> DataDescription:
         if not any((path / name).is_file() for name in METADATA):
             raise FileNotFoundError(path)
         nodes = list(islice(_nodes(path, ""), MOST))
-        found = [_array(path, name) for name, is_array in nodes if is_array]
-    if not found:
+        arrays = [_array(path, name) for name, is_array in nodes if is_array]
+    if not arrays:
         raise DataError(f"{path} is a Zarr store without arrays", hint="give the path of a store with arrays")
-    return _description(path, found, is_root=nodes[0] == ("", True), complete=len(nodes) < MOST)
+    return _description(path, arrays, is_root=nodes[0] == ("", True), complete=len(nodes) < MOST)
 
 
 def _nodes(folder: Path, name: str) -> Iterator[tuple[str, bool]]:
@@ -95,7 +97,7 @@ def _kind(folder: Path) -> str | None:
     return "group" if group.is_file() else None
 
 
-def _array(path: Path, name: str) -> _Found:
+def _array(path: Path, name: str) -> _Member:
     """The array ``name`` of a store; one that zarr-python cannot open has a note."""
     import zarr
 
@@ -104,7 +106,7 @@ def _array(path: Path, name: str) -> _Found:
         dtype = np.dtype(array.dtype)
     except DAMAGE as error:
         reason = " ".join(str(error).split())[:200]
-        return _Found(StoredArray(name or _ROOT, "unknown", note=f"zarr-python cannot open it: {reason}"))
+        return _Member(StoredArray(name or _ROOT, "unknown", note=f"zarr-python cannot open it: {reason}"))
     native = dtype.newbyteorder("=").name
     note = ""
     if native not in DTYPES:
@@ -117,7 +119,7 @@ def _array(path: Path, name: str) -> _Found:
         name or _ROOT, native if native in DTYPES else str(dtype), array.shape, array.chunks,
         "+".join(codec_names(array)), note=note,
     )  # fmt: skip
-    return _Found(stored, _dims(array), array.nbytes if not note else 0)
+    return _Member(stored, _dims(array), array.nbytes if not note else 0, array.shards)
 
 
 def _words(dtype: np.dtype[Any]) -> str:
@@ -134,14 +136,14 @@ def _dims(array: Any) -> tuple[str | None, ...]:
     return tuple(named) if isinstance(named, list | tuple) and len(named) == array.ndim else ()
 
 
-def _description(path: Path, found: list[_Found], *, is_root: bool, complete: bool) -> DataDescription:
-    names = {array.stored.name: array for array in found}
+def _description(path: Path, arrays: list[_Member], *, is_root: bool, complete: bool) -> DataDescription:
+    names = {array.stored.name: array for array in arrays}
     tables = {name for name in names if _is_table(names, name)}
     ragged = {name.removesuffix(EXTENTS_SUFFIX) for name in tables}
-    plain = [array for array in found if array.rows > 0 and array.stored.name not in tables | ragged]
+    plain = [array for array in arrays if array.rows > 0 and array.stored.name not in tables | ragged]
     candidates = plain or [names[name] for name in sorted(tables)]
     largest = max(candidates, key=lambda array: array.nbytes, default=None)
-    listed = tuple(array.stored for array in found)
+    listed = tuple(array.stored for array in arrays)
     if largest is None:
         question = OpenQuestion(
             "no array of this store can be read as samples along its first axis",
@@ -151,18 +153,19 @@ def _description(path: Path, found: list[_Found], *, is_root: bool, complete: bo
     samples, axis = largest.rows, largest.dims[:1]
     taken = {a.stored.name for a in plain if a.rows == samples and (not a.dims or not axis or a.dims[:1] == axis)}
     taken |= {name for name in ragged if names[name + EXTENTS_SUFFIX].rows == samples}
-    left_out = [a for a in found if a.rows > 0 and a.stored.name not in taken | tables]
+    left_out = [a for a in arrays if a.rows > 0 and a.stored.name not in taken | tables]
     notes = [_basis(largest, taken)]
     notes += [f"{a.stored.name} {list(a.stored.shape or ())} is left out: {_reason(a, samples)}" for a in left_out]
+    notes += [f"{a.stored.name} lies in shards of {list(a.shards)}" for a in arrays if a.shards]
     notes += [] if complete else [f"only the first {MOST} nodes of the store were looked at"]
     fields = tuple(_field(names, name) for name in names if name in taken)
     return DataDescription(
         fields, {"root": "array"} if is_root else {}, samples, listed, tuple(notes),
-        details={"consolidated": _is_consolidated(path)},
+        details={"consolidated": True} if _is_consolidated(path) else {},
     )  # fmt: skip
 
 
-def _is_table(names: dict[str, _Found], name: str) -> bool:
+def _is_table(names: dict[str, _Member], name: str) -> bool:
     """Whether an array is the table of extents of a variable-length array beside it."""
     shape, dtype = names[name].stored.shape, names[name].stored.dtype
     return (
@@ -174,8 +177,8 @@ def _is_table(names: dict[str, _Found], name: str) -> bool:
     )
 
 
-def _basis(largest: _Found, taken: set[str]) -> str:
-    """What was taken for the axis of samples."""
+def _basis(largest: _Member, taken: set[str]) -> str:
+    """The note that names the axis of samples."""
     named = f" ({largest.dims[0]})" if largest.dims and largest.dims[0] else ""
     return (
         f"samples are the first axis{named} of {counted(len(taken), 'array')}: the largest, {largest.stored.name}, "
@@ -183,13 +186,13 @@ def _basis(largest: _Found, taken: set[str]) -> str:
     )
 
 
-def _reason(array: _Found, samples: int) -> str:
+def _reason(array: _Member, samples: int) -> str:
     if array.rows != samples:
         return f"its first axis has {array.rows} rows, not {samples}"
     return f"its first axis is {array.dims[0] if array.dims else 'another'}"
 
 
-def _field(names: dict[str, _Found], name: str) -> FieldConfig:
+def _field(names: dict[str, _Member], name: str) -> FieldConfig:
     stored = names[name].stored
     shape = stored.shape or ()
     table = names.get(name + EXTENTS_SUFFIX)

@@ -31,7 +31,7 @@ from dlio_torch.formats.zarr.facts import METADATA
 from dlio_torch.formats.zarr.layout import store_layout
 from dlio_torch.formats.zarr.options import ZarrConfig
 from dlio_torch.formats.zarr.reader import EXTENT, ZarrReader
-from dlio_torch.formats.zarr.store import need_zarr
+from dlio_torch.formats.zarr.zarr_library import need_zarr
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import literal
 
@@ -87,8 +87,8 @@ class ZarrFormat(FieldFormat):
         return any((path / name).is_file() for name in METADATA)
 
     def files(self, path: Path) -> list[Path]:
-        found = sorted(Path(parent, name) for parent, _, names in os.walk(path) for name in names)
-        return found or [path / METADATA[0]]
+        inside = sorted(Path(parent, name) for parent, _, names in os.walk(path) for name in names)
+        return inside or [path / METADATA[0]]
 
     def stored_size(self, path: str) -> int | None:
         if not self.is_there(Path(path)):
@@ -219,12 +219,12 @@ class ZarrFormat(FieldFormat):
         array[...] = content
         return float((array.nbytes_stored() - metadata) / content.nbytes)
 
-    def _in_memory(self, name: str, *what: Any) -> zarr.Array[Any]:
+    def _in_memory(self, name: str, *arguments: Any) -> zarr.Array[Any]:
         """An array like one of a store, which is not written to a file; arguments are those of ``_create``."""
         from zarr.storage import MemoryStore
 
         memory: Any = MemoryStore
-        return self._create(memory(), name, *what)
+        return self._create(memory(), name, *arguments)
 
     # --- reading ---
 
@@ -243,7 +243,7 @@ class ZarrFormat(FieldFormat):
 
 
 def in_bands(blocks: Iterator[npt.NDArray[Any]], rows: int) -> Iterator[npt.NDArray[Any]]:
-    """Cuts blocks of rows anew, into blocks of ``rows`` rows each; the last one may have fewer."""
+    """Cuts blocks of rows into blocks of ``rows`` rows each; the last one may have fewer."""
     waiting: list[npt.NDArray[Any]] = []
     present = 0
     for block in blocks:

@@ -21,7 +21,7 @@ from dlio_torch.formats.core.layout_chunks import Chunked, ChunkTable
 from dlio_torch.formats.zarr.facts import METADATA
 from dlio_torch.formats.zarr.options import ZarrConfig
 from dlio_torch.formats.zarr.reader import ZarrReader
-from dlio_torch.formats.zarr.store import reading
+from dlio_torch.formats.zarr.zarr_library import reading
 
 if TYPE_CHECKING:
     import zarr

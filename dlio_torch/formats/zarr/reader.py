@@ -15,7 +15,7 @@ from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import agreed, check_range
 from dlio_torch.formats.zarr.options import ZarrConfig
-from dlio_torch.formats.zarr.store import check_array, member, open_array, open_group, reading
+from dlio_torch.formats.zarr.zarr_library import check_array, member, open_array, open_group, reading
 
 if TYPE_CHECKING:
     import zarr
@@ -55,7 +55,7 @@ class ZarrReader(Reader):
                 self.num_samples = self._table_or_array(specs[0]).shape[0]
 
     def _open(self) -> None:
-        """Open the store anew."""
+        """Open the store."""
         if self._options.root == "group":
             self._group = open_group(self._path, self._options)
 

@@ -64,9 +64,8 @@ def _refusal(path: Path, error: Exception) -> DataError:
     if path.is_file():
         with open(path, "rb") as file:
             zipped = file.read(len(_ZIP)) == _ZIP
-        what = "a zip store" if zipped else "a file"
         return DataError(
-            f"{path} is {what}; dataset.format=zarr reads stores that are folders",
+            f"{path} is {'a zip store' if zipped else 'a file'}; dataset.format=zarr reads stores that are folders",
             hint="unpack the zip store into a folder" if zipped else "correct dataset.path or dataset.format",
         )
     if path.is_dir() and not any((path / name).is_file() for name in METADATA):
