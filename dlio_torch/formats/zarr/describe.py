@@ -21,7 +21,7 @@ from dlio_torch.formats.core.data_description import DataDescription, OpenQuesti
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.zarr.facts import METADATA
 from dlio_torch.formats.zarr.reader import EXTENT, codec_names
-from dlio_torch.formats.zarr.zarr_library import DAMAGE, need_zarr, reading
+from dlio_torch.formats.zarr.zarr_library import DAMAGE, native, need_zarr, reading
 from dlio_torch.units import counted
 
 _ROOT = "data"  # name of the field of a store that is one array
@@ -107,16 +107,16 @@ def _array(path: Path, name: str) -> _Member:
     except DAMAGE as error:
         reason = " ".join(str(error).split())[:200]
         return _Member(StoredArray(name or _ROOT, "unknown", note=f"zarr-python cannot open it: {reason}"))
-    native = dtype.newbyteorder("=").name
+    kind = native(dtype).name
     note = ""
-    if native not in DTYPES:
+    if kind not in DTYPES:
         note = f"{_words(dtype)} cannot be read into tensors"
     elif not array.shape:
         note = "a scalar, not an array of samples"
     elif 0 in array.shape:
         note = "it is empty"
     stored = StoredArray(
-        name or _ROOT, native if native in DTYPES else str(dtype), array.shape, array.chunks,
+        name or _ROOT, kind if kind in DTYPES else str(dtype), array.shape, array.chunks,
         "+".join(codec_names(array)), note=note,
     )  # fmt: skip
     return _Member(stored, _dims(array), array.nbytes if not note else 0, array.shards)

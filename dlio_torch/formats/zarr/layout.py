@@ -21,7 +21,7 @@ from dlio_torch.formats.core.layout_chunks import Chunked, ChunkTable
 from dlio_torch.formats.zarr.facts import METADATA
 from dlio_torch.formats.zarr.options import ZarrConfig
 from dlio_torch.formats.zarr.reader import ZarrReader
-from dlio_torch.formats.zarr.zarr_library import reading
+from dlio_torch.formats.zarr.zarr_library import native, reading
 
 if TYPE_CHECKING:
     import zarr
@@ -107,9 +107,7 @@ def chunk_table(array: zarr.Array[Any], name: str, path: Path) -> ChunkTable:
     else:  # never written: all elements have the fill value
         folder = path / array.path
         file = next((folder / metadata for metadata in METADATA if (folder / metadata).is_file()), folder)
-    fill = np.asarray(array.fill_value if array.fill_value is not None else 0).astype(
-        np.dtype(array.dtype).newbyteorder("=")
-    )
+    fill = np.asarray(array.fill_value if array.fill_value is not None else 0).astype(native(np.dtype(array.dtype)))
     return ChunkTable(
         file, name, shape, stored.chunk, itemsize, offsets, sizes, np.zeros(len(offsets), np.int64), stored.filters,
         fill.tobytes(),

@@ -134,13 +134,18 @@ def check_array(
         DataError: it is of another type or shape.
     """
     stored = np.dtype(array.dtype)
-    if stored.newbyteorder("=") != dtype or array.shape[1:] != tuple(row_shape) or not array.shape:
+    if native(stored) != dtype or array.shape[1:] != tuple(row_shape) or not array.shape:
         wanted = ", ".join(["rows", *map(str, row_shape)])
         raise DataError(
             f"{path}: array {name} is {stored}{list(array.shape)}, but dataset.fields expect {dtype}[{wanted}]",
             hint="correct dataset.fields",
         )
     return array
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The element type in this machine's byte order."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")  # strings of variable length have no order
 
 
 def _names(path: Path) -> list[str]:
