@@ -30,7 +30,6 @@ class SafetensorsFacts(FormatFacts):
     name: ClassVar[str] = "safetensors"
     format: ClassVar[str] = "dlio_torch.formats.safetensors.format:SafetensorsFormat"
     options: ClassVar[type | None] = SafetensorsConfig
-    unmapped: ClassVar[tuple[str, Any] | None] = ("backend", "pread")
     suffixes: ClassVar[tuple[str, ...]] = (".safetensors",)
     content: ClassVar[str] = "dlio_torch.formats.safetensors.describe:read_content"
     describe: ClassVar[str] = "dlio_torch.formats.safetensors.describe:describe"
@@ -58,8 +57,13 @@ class SafetensorsFacts(FormatFacts):
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return tuple(Unused(self.key(option), _NO_CALLS) for option in ("framework", "backend", "reopen"))
 
+    def maps_files(self, config: Config) -> bool:
+        # With pread, too, the library maps a file, but touches no more of the mapping than the header.
+        return config.dataset.of(SafetensorsConfig).backend == "mmap"
+
     def axes(self, config: Config) -> Iterator[Axis]:
-        yield self.key("backend"), ("mmap", "pread")
+        if config.dataset.of(SafetensorsConfig).samples == "file":  # of rows, pread reads the whole array for each
+            yield self.key("backend"), ("mmap", "pread")
 
     def calls(self, config: Config) -> Iterator[Call]:
         options = config.dataset.of(SafetensorsConfig)

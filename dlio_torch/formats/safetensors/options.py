@@ -21,7 +21,8 @@ class SafetensorsConfig:
         "pt", "arrays are read as tensors (pt) or as NumPy arrays (np), which have no bfloat16 and no float8"
     )
     backend: Literal["mmap", "pread"] = opt(
-        "mmap", "mmap: the library maps the file; pread: it reads arrays by pread, since safetensors 0.8"
+        "mmap",
+        "mmap: the library maps the file; pread: it reads arrays by pread, always whole ones (since safetensors 0.8)",
     )
     reopen: Literal["none", "file"] = opt(
         "none", "none: a file of many samples stays open; file: it is opened for each read, with its header"
