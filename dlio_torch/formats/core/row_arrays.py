@@ -77,8 +77,8 @@ def described_by_rows(
 def _is_table(names: Mapping[str, RowArray], name: str) -> bool:
     """Whether an array is the table of extents of a variable-length array beside it."""
     shape, dtype = names[name].stored.shape, names[name].stored.dtype
-    beside = names.get(name.removesuffix(EXTENTS_SUFFIX))
-    is_named = name.endswith(EXTENTS_SUFFIX) and beside is not None and beside.rows >= 0
+    array = names.get(name.removesuffix(EXTENTS_SUFFIX))
+    is_named = name.endswith(EXTENTS_SUFFIX) and array is not None and array.rows >= 0
     return is_named and dtype == _TABLE and shape is not None and shape[1:] == (2,)
 
 

@@ -1,4 +1,4 @@
-"""zarr-python reads in threads of its own: they must survive a fork, several readers, and the settings of each store."""
+"""zarr-python reads in threads of its own, which must survive forks and several readers."""
 
 from __future__ import annotations
 
