@@ -27,7 +27,7 @@ from typing import Literal
 from dlio_torch.config import resources
 from dlio_torch.config.adjustments import adjust_loader
 from dlio_torch.config.arguments import split_argument
-from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, add_fragment, remarks_on, scale_of
+from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, remarks_on, scale_of
 from dlio_torch.config.fields import groups, leaves, lookup, nearest
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
 from dlio_torch.config.recipe_blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
@@ -97,15 +97,18 @@ def compose(
     picks = {key: value for key, value in arguments if key in groups() and not value.lstrip().startswith("{")}
     stack = Stack()
     resolved = _flag(document)
+    defaults = {} if resolved else _defaults(document)
+    choices = {group: choice for group, (choice, _) in defaults.items()} | picks
+    fragments = Fragments(stack, document, arguments, places, choices)
     scale_name = ""
     if resolved:
         _refuse_rescaling(document, arguments)
         stack.add(_recipe_keys(document), document.location_of, literal=True)
     else:
-        scale_name = _layers(stack, document, arguments, picks, places)
+        scale_name = _layers(fragments, defaults, picks)
     for group, choice in picks.items():
         if group != "scale":
-            add_fragment(stack, group, choice, COMMAND_LINE, document, arguments, places)
+            fragments.add(group, choice, COMMAND_LINE)
     for key, value in arguments:
         if key == "scale.name":
             raise ConfigError(
@@ -153,18 +156,18 @@ def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, D
     return places.recipe(names[-1], COMMAND_LINE)
 
 
-def _layers(
-    stack: Stack,
-    document: Document,
-    arguments: list[tuple[str, str]],
-    picks: Mapping[str, str],
-    places: Resources,
-) -> str:
-    """Adds all layers of settings below the command line; returns the name of the scale."""
-    defaults = _defaults(document)
+def _layers(fragments: Fragments, defaults: Mapping[str, tuple[str, str]], picks: Mapping[str, str]) -> str:
+    """Adds all layers of settings below the command line; returns the name of the scale.
+
+    Args:
+        fragments: adds the fragments; holds the recipe and the command line.
+        defaults: the recipe's ``defaults:``, see :func:`_defaults`.
+        picks: choices of the command line.
+    """
+    stack, document, arguments = fragments.stack, fragments.document, list(fragments.arguments)
     for group, (choice, source) in defaults.items():
         if group not in picks and group != "scale":
-            add_fragment(stack, group, choice, source, document, arguments, places)
+            fragments.add(group, choice, source)
     recipe_keys = _recipe_keys(document)
     if "scale" in recipe_keys:
         raise ConfigError(
@@ -177,12 +180,12 @@ def _layers(
         )
     stack.add(recipe_keys, document.location_of)
     add_accelerator(stack, *_accelerator(recipe_keys, document, arguments), document)
-    name, source = defaults.get("scale", (scale_of(arguments, document), "default"))
+    name, source = defaults.get("scale") or (scale_of(arguments, document), "default")
     if "scale" in picks:
         name, source = picks["scale"], COMMAND_LINE
-    fragment = places.fragment("scale", name, source)
+    fragment = fragments.places.fragment("scale", name, source)
     stack.add(fragment.tree, fragment.location_of, prefix=("scale",))
-    add_scale(stack, name, document, places)
+    add_scale(stack, name, document, fragments.places)
     stack.add({"name": name}, lambda _: source, prefix=("scale",))
     return name
 

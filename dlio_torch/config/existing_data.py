@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from dlio_torch.config.arguments import Argument
 from dlio_torch.config.convert import as_text
-from dlio_torch.config.extensions import inspected
+from dlio_torch.config.extensions import DEFAULT, format_choices, inspected
 from dlio_torch.config.layers import COMMAND_LINE, Stack
 from dlio_torch.config.resources import Resources, is_path
 from dlio_torch.config.schema import Config
 from dlio_torch.config.yamlfile import Document
+from dlio_torch.config.yamlfile import Path as TreePath
 from dlio_torch.errors import ConfigError
 from dlio_torch.units import counted
 
@@ -24,8 +29,8 @@ AS_WRITTEN = "as_written"
 CUSTOM = "custom"
 """Recipe of ``dataset.path=`` without ``recipe=``."""
 AUTO = "auto"
-"""Choice of ``dataset`` that takes the options from the files."""
-PATH, _FORMAT = "dataset.path", "dataset.format"
+"""Choice of ``dataset`` that takes the options from the files, and of other groups that suits the format."""
+PATH, _FORMAT, _DATASET = "dataset.path", "dataset.format", "dataset"
 NOTHING = ("", "null")
 """Values of ``dataset.path`` that mean generated data."""
 
@@ -51,42 +56,98 @@ def data_path(arguments: Sequence[Argument], document: Document | None) -> str |
     return value if isinstance(value, str) and value not in (*NOTHING, "???") else None
 
 
-def add_fragment(
-    stack: Stack,
-    group: str,
-    choice: str,
-    source: str,
-    document: Document,
-    arguments: Sequence[Argument],
-    places: Resources,
-) -> None:
-    """Adds a fragment; for ``dataset=auto`` the options that the inspection of ``dataset.path`` gives.
+@dataclass
+class Fragments:
+    """Adds fragments of ``conf/`` to the layers of an experiment; the choice ``auto`` is derived from the data.
 
-    Raises:
-        ConfigError: there is no such fragment, or its format is not that of the command line.
-        DataError: the data cannot be inspected.
+    Attributes:
+        stack: takes the settings.
+        document: the recipe.
+        arguments: keys and values of the command line.
+        places: holds the fragments.
+        choices: choice of each group, those of the command line before those of the recipe.
     """
-    fragment = places.fragment(group, choice, source)
-    if group == "dataset":
-        format_name = next((value for key, value in reversed(arguments) if key == _FORMAT), "")
-        if choice == AUTO:
-            path = data_path(arguments, document)
-            if path is None:
-                raise ConfigError(
-                    f"dataset=auto ({source}): the format is read from your files, and dataset.path is not set",
-                    hint="add dataset.path=<file or folder>",
-                )
-            tree, questions = inspected(path, format_name)
-            _refuse_open_questions(questions, path, arguments)
-            stack.add(as_text(tree), lambda _: f"inspection of {path}", prefix=(group,))
+
+    stack: Stack
+    document: Document
+    arguments: Sequence[Argument]
+    places: Resources
+    choices: Mapping[str, str]
+
+    def add(self, group: str, choice: str, source: str) -> None:
+        """Adds a fragment.
+
+        For ``dataset=auto`` these are the options that the inspection of ``dataset.path`` gives; for ``auto`` of
+        another group, the choice that the format of the data names, else the fragment ``auto`` itself.
+
+        Raises:
+            ConfigError: there is no such fragment, or its format is not that of the command line.
+            DataError: the data cannot be inspected.
+        """
+        fragment = self.places.fragment(group, choice, source)
+        if group == _DATASET and choice == AUTO:
+            tree, questions = self._inspection
+            _refuse_open_questions(questions, self._path, self.arguments)
+            self.stack.add(as_text(copy.deepcopy(tree)), self._inspected, prefix=(group,))
             return
-        elif source == COMMAND_LINE and format_name and format_name != fragment.tree.get("format", format_name):
+        if group == _DATASET and source == COMMAND_LINE:
+            self._refuse_two_formats(choice, fragment)
+        elif choice == AUTO and (suited := format_choices(self._format_name()).get(group)) is not None:
+            fragment = self.places.fragment(group, suited, source)
+            if self.choices.get(_DATASET) == AUTO:
+                self.stack.add(fragment.tree, self._inspected, prefix=(group,))
+                return
+        self.stack.add(fragment.tree, fragment.location_of, prefix=(group,))
+
+    @cached_property
+    def _path(self) -> str:
+        """Value of ``dataset.path``."""
+        path = data_path(self.arguments, self.document)
+        if path is None:
+            source = COMMAND_LINE if (_DATASET, AUTO) in self.arguments else self.document.label
             raise ConfigError(
-                f"{_FORMAT}={format_name} (command line): contradicts dataset={choice}, whose format is "
-                f"{fragment.tree['format']}",
-                hint=f"keep one: dataset={format_name}" if format_name in places.choices(group) else "keep one",
+                f"dataset=auto ({source}): the format is read from your files, and dataset.path is not set",
+                hint="add dataset.path=<file or folder>",
             )
-    stack.add(fragment.tree, fragment.location_of, prefix=(group,))
+        return path
+
+    @cached_property
+    def _inspection(self) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """The options that read the data, and their open questions."""
+        return inspected(self._path, self._given_format)
+
+    def _inspected(self, path: TreePath) -> str:
+        """Source of the settings that the inspection gives."""
+        return f"inspection of {self._path}"
+
+    @property
+    def _given_format(self) -> str:
+        """Value of ``dataset.format`` on the command line; empty: none."""
+        return next((value for key, value in reversed(self.arguments) if key == _FORMAT), "")
+
+    def _format_name(self) -> str:
+        """The format of the data, before all settings are merged."""
+        choice = self.choices.get(_DATASET, "")
+        written = self.document.tree.get(_DATASET)
+        if self._given_format:
+            return self._given_format
+        if isinstance(written, dict) and _DATASET not in dict(self.arguments) and "format" in written:
+            return str(written["format"])
+        if choice == AUTO:
+            return str(self._inspection[0]["format"])
+        tree = self.places.fragment(_DATASET, choice, "").tree if choice else {}
+        return str(tree.get("format", DEFAULT))
+
+    def _refuse_two_formats(self, choice: str, fragment: Document) -> None:
+        """Raise unless the format of a fragment of ``dataset`` is the one that the command line gives."""
+        name = self._given_format
+        if name and name != fragment.tree.get("format", name):
+            known = self.places.choices(_DATASET)
+            raise ConfigError(
+                f"{_FORMAT}={name} (command line): contradicts dataset={choice}, whose format is "
+                f"{fragment.tree['format']}",
+                hint=f"keep one: dataset={name}" if name in known else "keep one",
+            )
 
 
 def _refuse_open_questions(questions: Sequence[tuple[str, str]], path: str, arguments: Sequence[Argument]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.data.engines import registry as engines
@@ -22,6 +23,7 @@ __all__ = [
     "all_engines",
     "all_facts",
     "engine_facts",
+    "format_choices",
     "format_facts",
     "inspected",
     "no_local_path",
@@ -66,6 +68,15 @@ def inspected(path: str, format_name: str) -> tuple[dict[str, Any], list[tuple[s
     inspection = inspect_path(path, format_name)
     questions = [(question.problem, question.setting) for question in inspection.description.questions]
     return inspection.settings(), questions
+
+
+def format_choices(name: str) -> Mapping[str, str]:
+    """Returns the choices of groups of ``conf/`` with which the users of a format read it.
+
+    Raises:
+        ConfigError: no such format.
+    """
+    return formats.facts(name).choices
 
 
 def engine_facts(config: Config) -> EngineFacts:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from optional_parts import formats
+from overrides import overridden
 from ranks import clean_environ, run_ranks
 
 from dlio_torch import cli
@@ -101,9 +102,9 @@ def test_checksums_of_other_files_do_not_stay(tmp_path: Path) -> None:
     words = ["generate", "recipe=minimal", *SMALL, "dataset.fields.0.shape=[8]", f"dataset.root={tmp_path}"]
     assert cli.main(words) == 0
     [listed] = tmp_path.rglob(CHECKSUMS)
-    assert cli.main([*words, "generate.checksum=false"]) == 0
+    assert cli.main(overridden(*words, "generate.checksum=false")) == 0
     assert listed.exists(), "nothing was written"
-    assert cli.main([*words, "generate.checksum=false", "generate.overwrite=true"]) == 0
+    assert cli.main(overridden(*words, "generate.checksum=false", "generate.overwrite=true")) == 0
     assert not listed.exists()
 
 

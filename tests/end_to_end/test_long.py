@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from overrides import overridden
 from ranks import clean_environ
 
 from dlio_torch import cli
@@ -85,7 +86,7 @@ def test_descriptors_and_threads_are_those_of_the_first_epochs(
     looks = Looks()
     monkeypatch.setattr(trainer, "batch_bytes", looks)
     places = [f"dataset.root={tmp_path}/data", f"output.dir={tmp_path}/run"]
-    assert cli.main([*SMALL, *more, *places, f"train.epochs={epochs}"]) == 0
+    assert cli.main(overridden(*SMALL, *more, *places, f"train.epochs={epochs}")) == 0
     assert len(looks.found) == epochs
     # Readers may be ahead by a file or two when the trainer looks, and a thread may be about to end; what is left of
     # an epoch adds up.

@@ -16,6 +16,7 @@ from typing import Any, get_args, get_type_hints
 import h5py
 import numpy as np
 import pytest
+from overrides import overridden
 from ranks import Ended, run_ranks
 
 from dlio_torch import cli
@@ -168,7 +169,7 @@ def test_bytes_of_uneven_samples_are_their_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     uneven = ["dataset.fields.0.length_mean=5", "dataset.fields.0.length_stdev=3", "dataset.num_files=1"]
-    arguments = [*OPTIONS, *uneven, "access=sequential", "train.epochs=1", "train.batch_size=4"]
+    arguments = overridden(*OPTIONS, *uneven, "access=sequential", "train.epochs=1", "train.batch_size=4")
     assert cli.main([*arguments, "output.dir=run"]) == 0, capsys.readouterr().err
     config = compose(arguments).config
     fmt = registry.create(config.dataset, config.seed)
@@ -231,7 +232,7 @@ def test_a_file_is_opened_once_by_each_thread(done: Done) -> None:
 # Workers were started again inside the timed epoch: 28 to 56 samples/s where 850 to 1,040 were possible.
 @pytest.mark.parametrize("persistent", [True, False])
 def test_workers_that_persist_are_started_once(persistent: bool, tmp_path: Path) -> None:
-    arguments = [*OPTIONS, "dataset.num_files=2", "train.epochs=3", "loader.num_workers=1", "output.dir=run"]
+    arguments = overridden(*OPTIONS, "dataset.num_files=2", "train.epochs=3", "loader.num_workers=1", "output.dir=run")
     keep = f"loader.persistent_workers={str(persistent).lower()}"
     ended = run_ranks("single", 1, ["-m", "dlio_torch", *arguments, keep], cwd=tmp_path)[0]
     assert ended.exit_code == 0, ended.stderr
@@ -278,7 +279,7 @@ def test_a_corrupt_file_is_named(
     loader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    small = [*OPTIONS, "dataset.num_files=3", "access=sequential"]
+    small = overridden(*OPTIONS, "dataset.num_files=3", "access=sequential")
     assert cli.main(["generate", *small]) == 0
     broken = next(tmp_path.glob("data/*/train/train_0000001.h5"))
     broken.write_bytes(broken.read_bytes()[:1000])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from overrides import overridden
 from ranks import clean_environ, run_ranks
 from real_data import real_input
 from strace import OPENS, READS, WRITES, Call, need_strace, parse, trace
@@ -157,7 +158,7 @@ LIMITS = {
 def test_a_rank_is_near_the_ranks_of_the_real_run(tmp_path: Path) -> None:
     log = real_input("cosmic_tagger_8ranks.darshan")
     options = ("scale.max_samples=200", "scale.max_steps=100", "trace.posix=true", "output.dir=run")
-    run = run_ranks("single", 1, ["-m", "dlio_torch", *ARGUMENTS, *options], cwd=tmp_path)[0]
+    run = run_ranks("single", 1, ["-m", "dlio_torch", *overridden(*ARGUMENTS, *options)], cwd=tmp_path)[0]
     assert run.exit_code == 0, run.stderr
     compared = compare(
         open_recording(log),

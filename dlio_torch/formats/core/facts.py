@@ -85,6 +85,8 @@ class FormatFacts:
         unmapped: option that maps files into memory, and its value that does not; ``None``: files are never mapped.
         magics: first bytes of a file, one of them.
         suffixes: ends of file names that belong to the format, lower case.
+        choices: choices in groups of ``conf/`` with which its users read it, such as ``{"access": "stream"}``; they
+            take the place of the choice ``auto``.
         content: ``module:function`` that adds what a file holds to a dictionary of JSON-able values, from headers and
             framing; called with the path of a file that is not to be trusted, and the dictionary, which has ``path``,
             ``bytes`` and ``format``.  What it added before an error stays.
@@ -106,6 +108,7 @@ class FormatFacts:
     unmapped: ClassVar[tuple[str, Any] | None] = None
     magics: ClassVar[tuple[bytes, ...]] = ()
     suffixes: ClassVar[tuple[str, ...]] = ()
+    choices: ClassVar[Mapping[str, str]] = {}
     content: ClassVar[str] = ""
     describe: ClassVar[str] = ""
 

@@ -36,6 +36,7 @@ BUILTIN: dict[str, str] = {
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
     "zarr": "dlio_torch.formats.zarr.facts:ZarrFacts",
     "safetensors": "dlio_torch.formats.safetensors.facts:SafetensorsFacts",
+    "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
     "adios2": "dlio_torch.formats.adios2.facts:Adios2Facts",
     "netcdf": "dlio_torch.formats.netcdf.facts:NetcdfFacts",
     "netcdf_cf": "dlio_torch.formats.netcdf.facts:NetcdfCfFacts",
