@@ -124,6 +124,11 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
             "zarr": ZarrConfig(chunk_bytes=64, shard_bytes=1 << 20, compression="zstd"),
         },
     ),
+    "zarr, chunks": (7, {"format": "zarr", "fields": FIXED, "zarr": ZarrConfig(chunk_bytes=120)}),
+    "zarr, shards": (
+        7,
+        {"format": "zarr", "fields": LARGER, "zarr": ZarrConfig(3001, shard_bytes=18000, compression="zstd")},
+    ),
     "zarr, gzip": (7, {"format": "zarr", "fields": BIG, "zarr": ZarrConfig(compression="gzip")}),
     "safetensors": (7, {"format": "safetensors", "fields": FIXED}),
     "safetensors, one a file": (

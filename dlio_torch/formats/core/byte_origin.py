@@ -10,6 +10,7 @@ import numpy as np
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.layout import Chunks, Extents, FileLayout
+from dlio_torch.formats.core.layout_parts import PartedLayout
 
 
 def locate_byte(fmt: Format, path: Path, row: int, array: str, byte: int) -> str | None:
@@ -47,6 +48,9 @@ def _of(layout: FileLayout, path: Path, row: int, array: str, byte: int) -> str 
         record = layout.records.plan(rows, np.zeros_like(layout.records.sizes(rows)))
         return f"in the record of {record.spans[0]} bytes at byte {record.offsets[0]} of {layout.records.path.name}"
     stored = layout.arrays[array]
+    if isinstance(stored, PartedLayout):
+        stored, first = stored.part(int(stored.part_of(rows)[0]))
+        rows = rows - first
     name = _name(stored.path, path)
     plan = stored.plan(rows, np.zeros(1, np.int64))
     if isinstance(plan, Extents):

@@ -1,4 +1,4 @@
-"""Layout of a Zarr store whose arrays lie in one file each: in one chunk, or in one shard of several chunks."""
+"""Layout of a Zarr store whose files, chunks or shards of several chunks, hold whole samples."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from dlio_torch.formats.core.codecs import CRC32C, DEFLATE, GZIP_FILE, TURNED, Z
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints
 from dlio_torch.formats.core.layout_chunks import Chunked, ChunkTable
+from dlio_torch.formats.core.layout_parts import PartedLayout
+from dlio_torch.formats.core.layout_rows import RowExtents
 from dlio_torch.formats.zarr.facts import METADATA
 from dlio_torch.formats.zarr.options import ZarrConfig
 from dlio_torch.formats.zarr.reader import ZarrReader
@@ -52,6 +54,31 @@ class _Stored:
     at_end: bool = True
 
 
+class ChunkFiles(PartedLayout):
+    """Layout of an array of fixed-length samples in many files, each a chunk or a shard of whole samples.
+
+    Args:
+        array: the array; only its metadata are used.
+        name: its name, for messages.
+        path: of the store.
+        stored: the way in which it is stored.
+    """
+
+    def __init__(self, array: zarr.Array[Any], name: str, path: Path, stored: _Stored) -> None:
+        self.path = path
+        self._array, self._name, self._stored = array, name, stored
+        self._bytes = math.prod(array.shape[1:]) * np.dtype(array.dtype).itemsize
+
+    def sizes(self, rows: Ints) -> Ints:
+        return np.full(len(rows), self._bytes, np.int64)
+
+    def part_of(self, rows: Ints) -> Ints:
+        return rows // self._stored.outer[0]
+
+    def part(self, number: int) -> tuple[ArrayLayout, int]:
+        return Chunked(_table(self._array, self._name, self.path, self._stored, number)), number * self._stored.outer[0]
+
+
 def store_layout(path: Path, specs: Sequence[ArraySpec], options: ZarrConfig) -> FileLayout:
     """The layout of a store.
 
@@ -66,32 +93,43 @@ def store_layout(path: Path, specs: Sequence[ArraySpec], options: ZarrConfig) ->
     layouts: dict[str, ArrayLayout] = {}
     with closing(ZarrReader(path, specs, options)) as reader, reading(path):
         for spec in specs:
-            table = chunk_table(reader.array(spec), spec.name, path)
-            layouts[spec.name] = Chunked(table, reader.extents(spec) if spec.variable else None)
+            extents = reader.extents(spec) if spec.variable else None
+            layouts[spec.name] = _array_layout(reader.array(spec), spec.name, path, extents)
         return FileLayout(reader.num_samples, layouts)
 
 
-def chunk_table(array: zarr.Array[Any], name: str, path: Path) -> ChunkTable:
-    """The chunks of an array and their places in its only file.
+def _array_layout(array: zarr.Array[Any], name: str, path: Path, extents: RowExtents | None) -> ArrayLayout:
+    """The layout of an open array; of a variable-length one with the rows of each sample."""
+    stored = _stored(array, name, path)
+    files = [-(-length // part) for length, part in zip(array.shape, stored.outer, strict=True)]
+    if math.prod(files) == 1:
+        return Chunked(_table(array, name, path, stored, 0), extents)
+    if math.prod(files[1:]) > 1 or extents is not None:
+        cut = "that are cut along other axes than the first" if math.prod(files[1:]) > 1 else "and has variable lengths"
+        raise DataError(
+            f"{path}: array {name} lies in {math.prod(files)} files, a chunk or shard each, {cut}",
+            hint=f"{_OTHER_WAY}, or store whole samples in each file (dataset.zarr.shard_bytes)",
+        )
+    return ChunkFiles(array, name, path, stored)
+
+
+def _table(array: zarr.Array[Any], name: str, path: Path, stored: _Stored, number: int) -> ChunkTable:
+    """The chunks of an array in one of its files, and their places there.
 
     Args:
         array: open.
         name: its name, for messages.
         path: of the store.
+        stored: the way in which it is stored; a file holds whole rows.
+        number: of the file along the first axis.
 
     Raises:
-        DataError: it lies in several files, is damaged, or is stored in a way that only zarr-python reads.
+        DataError: the file is damaged.
     """
-    stored = _stored(array, name, path)
-    shape, itemsize = array.shape, np.dtype(array.dtype).itemsize
-    files = math.prod(-(-length // part) for length, part in zip(shape, stored.outer, strict=True))
-    if files != 1:
-        raise DataError(
-            f"{path}: array {name} lies in {files} files, a chunk or shard each; the decoupled engine reads arrays "
-            "in one file",
-            hint=f"{_OTHER_WAY}, or store each array as one shard (dataset.zarr.shard_bytes)",
-        )
-    file = path / array.path / array.metadata.encode_chunk_key((0,) * array.ndim)
+    itemsize = np.dtype(array.dtype).itemsize
+    rows = min(stored.outer[0], array.shape[0] - number * stored.outer[0])
+    shape = (rows, *array.shape[1:])
+    file = path / array.path / array.metadata.encode_chunk_key((number, *(0 for _ in shape[1:])))
     grid = tuple(-(-length // part) for length, part in zip(shape, stored.chunk, strict=True))
     missing: Ints = np.full(math.prod(grid), -1, np.int64)
     offsets, sizes = missing, np.zeros(len(missing), np.int64)

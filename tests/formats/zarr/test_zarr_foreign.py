@@ -192,7 +192,7 @@ def test_what_is_no_store_is_refused_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "word"),
     [
-        ({"chunks": (2, 4)}, "lies in 2 files"),
+        ({"chunks": (4, 2)}, "lies in 2 files"),
         ({"chunks": (4, 4), "compressors": zarr.codecs.BloscCodec()}, "codec blosc"),
         ({"chunks": (4, 4), "filters": zarr.codecs.TransposeCodec(order=(1, 0))}, "codec transpose"),
         ({"chunks": (4, 4), "zarr_format": 2, "order": "F"}, "Fortran"),
