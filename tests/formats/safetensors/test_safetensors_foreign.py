@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import sys
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from straced import needs_strace
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.errors import ConfigError, DataError, DlioError, MissingPackageError
 from dlio_torch.formats.core.batch import Batch, BatchBuffer
 from dlio_torch.formats.core.inspection import answered, inspect_path
 from dlio_torch.formats.core.registry import create
@@ -207,3 +209,14 @@ def test_the_layout_gives_the_bytes(tmp_path: Path) -> None:
     plan: Any = fmt.layout(path).arrays["emb"].plan(np.arange(5), np.arange(5) * 6)
     content = b"".join(path.read_bytes()[o : o + n] for o, n in zip(plan.offsets, plan.lengths, strict=True))
     assert content == tensor.view(torch.uint8).numpy().tobytes()
+
+
+def test_a_missing_library_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safetensors.__version__", "0.7.0")
+    config = DatasetConfig(format="safetensors", fields=[FieldConfig("x")])
+    with pytest.raises(DlioError, match=r"0\.8 or newer"):
+        create(replace(config, safetensors=SafetensorsConfig(backend="pread")), 1)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(MissingPackageError, match="not installed") as error:
+        create(config, 1)
+    assert error.value.hint == "pip install 'dlio-torch[safetensors]'"

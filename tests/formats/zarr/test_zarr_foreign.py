@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.core.batch import BatchBuffer, samples_of
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.inspection import inspect_path
@@ -227,3 +228,19 @@ def test_the_description_survives_json(tmp_path: Path) -> None:
     assert json.dumps(dict(described(tmp_path / "store").details)) == "{}"
     with pytest.raises(DataError, match="not a Zarr store"):
         describe(tmp_path)
+
+
+@pytest.mark.parametrize(("module", "word"), [(None, "not installed"), ("2.18.0", "zarr 2.18.0 is installed")])
+def test_a_missing_library_is_told_in_one_line(
+    module: str | None, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zarr.create_array(str(tmp_path / "store"), data=IMAGES)
+    if module is None:
+        monkeypatch.setitem(sys.modules, "zarr", None)
+    else:
+        monkeypatch.setattr(zarr, "__version__", module)
+    config = DatasetConfig(format="zarr", fields=[FieldConfig("x")])
+    for attempt in (lambda: create(config, 1), lambda: describe(tmp_path / "store")):
+        with pytest.raises(MissingPackageError, match=word) as error:
+            attempt()
+        assert error.value.hint == "pip install 'dlio-torch[zarr]'"
