@@ -36,6 +36,8 @@ BUILTIN: dict[str, str] = {
     "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
     "arrow": "dlio_torch.formats.arrow.facts:ArrowFacts",
+    "zarr": "dlio_torch.formats.zarr.facts:ZarrFacts",
+    "safetensors": "dlio_torch.formats.safetensors.facts:SafetensorsFacts",
     "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
     "adios2": "dlio_torch.formats.adios2.facts:Adios2Facts",
     "netcdf": "dlio_torch.formats.netcdf.facts:NetcdfFacts",
