@@ -5,7 +5,6 @@ Only headers are read, of one file of each kind.  Libraries that may crash on a 
 
 from __future__ import annotations
 
-import glob
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ import yaml
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
+from dlio_torch.files.path_pattern import matching
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion
 from dlio_torch.formats.core.data_listing import DataListing, files_below, files_listed
 from dlio_torch.formats.core.facts import FormatFacts
@@ -89,7 +89,7 @@ def set_option(tree: dict[str, Any], key: str, value: str) -> None:
 
 
 def inspect_path(path: str, format_name: str = "") -> Inspection:
-    """Inspects a file, a folder, or a pattern with ``*``.
+    """Inspects a file, a folder, or a pattern with ``*`` or ``{000..009}``.
 
     Args:
         path: as the user wrote it.
@@ -105,7 +105,7 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
     place = Path(path).expanduser()
     with os_errors(place):
         if not place.exists():
-            names = sorted(glob.glob(os.path.expanduser(path), recursive=True))
+            names = matching(path)
             if not names or place.is_symlink():
                 raise _missing(path, place)
             return _of_files(path, files_listed(map(Path, names)), format_name)

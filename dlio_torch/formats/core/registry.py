@@ -34,6 +34,8 @@ BUILTIN: dict[str, str] = {
     "png": "dlio_torch.formats.image.facts:PngFacts",
     "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
+    "arrow": "dlio_torch.formats.arrow.facts:ArrowFacts",
+    "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
     "adios2": "dlio_torch.formats.adios2.facts:Adios2Facts",
     "netcdf": "dlio_torch.formats.netcdf.facts:NetcdfFacts",
     "netcdf_cf": "dlio_torch.formats.netcdf.facts:NetcdfCfFacts",
