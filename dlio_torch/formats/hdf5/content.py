@@ -17,7 +17,8 @@ _HINT = "the file is damaged; replace the file"
 _CHUNK_CACHE = 1 << 20
 _FILTERS = {
     1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset",
-    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2",
+    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32017: "sz",
+    32024: "sz3", 32026: "blosc2",
 }  # fmt: skip
 """Registered filter numbers of HDF5 (github.com/HDFGroup/hdf5_plugins) and their names."""
 
@@ -89,5 +90,5 @@ def filter_name(entry: tuple[int, int, tuple[int, ...], bytes]) -> str:
         entry: number, flags, values and name, as ``get_filter`` of the creation property list returns them.
     """
     number, _, values, name = entry
-    known = _FILTERS.get(number) or name.decode(errors="replace") or str(number)
+    known = _FILTERS.get(number) or name.decode(errors="replace") or f"filter {number}"
     return f"{known} {values[0]}" if number == 1 and values else known

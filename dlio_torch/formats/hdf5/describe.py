@@ -23,7 +23,7 @@ from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.hdf5.origin import origin_of, user_block_bytes
 from dlio_torch.formats.hdf5.reader import EXTENTS
 from dlio_torch.formats.hdf5.sample_arrays import Candidate, choose_arrays
-from dlio_torch.formats.hdf5.tree import MOST_MEMBERS, Member, members
+from dlio_torch.formats.hdf5.tree import MOST_MEMBERS, GroupMember, members
 from dlio_torch.units import counted, format_size
 
 _SHOWN = 3  # files of a virtual dataset
@@ -107,7 +107,7 @@ def _description(described: Sequence[_Described], notes: list[str], details: dic
     )
 
 
-def _described(member: Member, path: Path) -> Iterator[_Described]:
+def _described(member: GroupMember, path: Path) -> Iterator[_Described]:
     """Describes a member of a group; nothing for a named type."""
     if member.link:
         yield _Described(StoredArray(member.path, "", note=f"{member.link}, not followed"))
@@ -137,10 +137,10 @@ def _array(name: str, dataset: h5py.Dataset, path: Path) -> _Described:
         dataset.id.get_storage_size(),
         _problem(name, dataset, kind, filters, path),
     )
-    if stored.note and shape and not h5py.h5ds.is_scale(dataset.id):
-        return _lost(stored, kind)
+    if kind.dtype == EXTENTS and shape is not None and len(shape) == 1:
+        return _Described(stored, is_table=True)
     if stored.note or shape is None:
-        return _Described(stored, is_table=kind.dtype == EXTENTS and len(shape or ()) == 1)
+        return _Described(stored) if h5py.h5ds.is_scale(dataset.id) else _lost(stored, kind)
     entry = FieldConfig(name, dataset.dtype.name, list(shape[1:]))
     try:
         specs_of([entry])

@@ -98,7 +98,7 @@ def _choice(candidates: Sequence[Candidate], preferred: Hashable) -> SampleArray
     shared = [members for members in sets if len(members) > 1]
     if len(shared) == 1 and shared[0][0].rows >= max(item.rows for item in candidates):
         return _chosen(shared[0], candidates)
-    return _asked(sets)
+    return _open_choice(sets)
 
 
 def _chosen(members: Sequence[Candidate], candidates: Sequence[Candidate]) -> SampleArrays:
@@ -111,7 +111,7 @@ def _chosen(members: Sequence[Candidate], candidates: Sequence[Candidate]) -> Sa
     return SampleArrays(tuple(members), left_out)
 
 
-def _asked(sets: Sequence[Sequence[Candidate]]) -> SampleArrays:
+def _open_choice(sets: Sequence[Sequence[Candidate]]) -> SampleArrays:
     """Leaves the decision to the user, the set with most arrays first."""
     ordered = sorted(sets, key=lambda members: (-len(members), _split_of(members[0].name) != "train", -members[0].rows))
     texts = [f"{_names(members)} ({_axis(members[0])})" for members in ordered]

@@ -15,8 +15,8 @@ MOST_MEMBERS = 20_000
 
 
 @dataclass(frozen=True)
-class Member:
-    """Member of a group.
+class GroupMember:
+    """GroupMember of a group.
 
     Attributes:
         path: names of the groups and of the member, joined by slashes.
@@ -32,7 +32,7 @@ class Member:
     problem: str = ""
 
 
-def members(file: h5py.File) -> Iterator[Member]:
+def members(file: h5py.File) -> Iterator[GroupMember]:
     """Yields the members of all groups in the order of the file, groups before their members.
 
     An object with several names comes once.  Damaged groups raise what h5py raises.
@@ -56,18 +56,18 @@ def members(file: h5py.File) -> Iterator[Member]:
             open_groups.append((f"{member.path}/", member.item, iter(member.item)))
 
 
-def _member(group: h5py.Group, name: str, path: str) -> Member:
+def _member(group: h5py.Group, name: str, path: str) -> GroupMember:
     link = group.get(name, getlink=True)
     if isinstance(link, h5py.SoftLink):
-        return Member(path, None, f"soft link to {link.path}")
+        return GroupMember(path, None, f"soft link to {link.path}")
     if isinstance(link, h5py.ExternalLink):
-        return Member(path, None, f"link to another file: {link.path} of {link.filename}")
+        return GroupMember(path, None, f"link to another file: {link.path} of {link.filename}")
     if not isinstance(link, h5py.HardLink):
-        return Member(path, None, "user-defined link")
+        return GroupMember(path, None, "user-defined link")
     try:
-        return Member(path, group[name])
+        return GroupMember(path, group[name])
     except DAMAGE as error:
-        return Member(path, None, problem=str(error))
+        return GroupMember(path, None, problem=str(error))
 
 
 def _address(item: Any) -> tuple[int, int]:
