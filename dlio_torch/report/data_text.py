@@ -20,8 +20,8 @@ def data_lines(path: str | None, details: Mapping[str, Any]) -> Iterator[str]:
     yield f"data: existing data in {path}: {files} file{'' if files == 1 else 's'}, {details['samples']} samples{more}"
     prefix = "" if files == 1 else "in the first file: "
     for name, array in details.items():
-        if isinstance(array, Mapping):
-            yield f"data: {prefix}{name}: {_listed(array)}"
+        if isinstance(array, Mapping) and (figures := _listed(array)):
+            yield f"data: {prefix}{name}: {figures}"
 
 
 def _listed(figures: Mapping[str, Any]) -> str:

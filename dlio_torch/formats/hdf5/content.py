@@ -17,8 +17,8 @@ _HINT = "the file is damaged; replace the file"
 _CHUNK_CACHE = 1 << 20
 _FILTERS = {
     1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset",
-    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32017: "sz",
-    32024: "sz3", 32026: "blosc2",
+    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd",
+    32017: "sz", 32024: "sz3", 32026: "blosc2",
 }  # fmt: skip
 """Registered filter numbers of HDF5 (github.com/HDFGroup/hdf5_plugins) and their names."""
 

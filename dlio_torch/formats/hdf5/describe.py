@@ -178,7 +178,7 @@ def _problem(
     for entry in filters:
         if not h5py.h5z.filter_avail(entry[0]):
             return (
-                f"compressed by {filter_name(entry)} (HDF5 filter {entry[0]}), which this h5py has not; the package "
+                f"needs HDF5 filter {entry[0]} ({filter_name(entry)}), which this h5py has not; the package "
                 "hdf5plugin has many: set HDF5_PLUGIN_PATH to its folder plugins"
             )
     try:

@@ -72,6 +72,8 @@ class TestHdf5(FormatContract):
         "selected-vector": config([FieldConfig("data", "int16", [600], select=[5, 598])]),
         "core": config(GROUPS, driver="core"),
         "opened-for-each-read": config(SCALARS, reopen="array"),
+        "file-opened-for-each-sample": config(SCALARS, reopen="file"),
+        "file-loaded-for-each-sample": config(FIXED, reopen="file", driver="core"),
         "groups": config(GROUPS),
         "groups-gzip": config(GROUPS, chunk_bytes=2048, compression="gzip", compression_level=0),
     }

@@ -238,8 +238,7 @@ def test_a_filter_that_is_not_installed_is_named_and_asked_about(tmp_path: Path)
         file["labels"] = np.zeros(ROWS)
     description = describe(path)
     assert (
-        f"compressed by filter {_NO_FILTER} (HDF5 filter {_NO_FILTER}), which this h5py has not"
-        in notes(description)["images"]
+        f"needs HDF5 filter {_NO_FILTER} (filter {_NO_FILTER}), which this h5py has not" in notes(description)["images"]
     )
     (question,) = description.questions
     assert question.problem == "of the arrays of a sample, images cannot be read; labels can"

@@ -221,6 +221,14 @@ FIRES: dict[str, tuple[dict[str, Any], tuple[str, str | None, str | None]]] = {
         },
         ("read_amplification", "dataset.hdf5.reopen", "none"),
     ),
+    "chunks of files that are opened again": (
+        {
+            "settings": {"dataset.hdf5.chunk_bytes": 1 << 19, "dataset.hdf5.reopen": "file"},
+            "reads__bytes_per_sample": 100.0 * SAMPLE,
+            **READS,
+        },
+        ("read_amplification", "dataset.hdf5.reopen", "none"),
+    ),
     "row groups": (
         {
             "settings": {"dataset.format": "parquet", "access.order": "shuffled", "train.batch_size": 4},
