@@ -147,6 +147,8 @@ def _array(name: str, dataset: h5py.Dataset, path: Path) -> _Described:
     except ConfigError as error:
         return _Described(replace(stored, note=error.message.removeprefix("dataset.fields: ")))
     remark = f"{name}: codes of an enumeration ({kind.codes})" if kind.codes else ""
+    if not dataset.dtype.isnative:
+        remark = f"{name}: elements in foreign byte order, which are turned after the read"
     return _Described(stored, Candidate(entry, shape[0], shape[0]), remark)
 
 

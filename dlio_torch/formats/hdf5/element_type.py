@@ -84,9 +84,6 @@ def _number(stored: Any, dtype: np.dtype[Any]) -> ElementType:
     name = _plain(dtype)
     if stored.get_class() in _NUMBERS and stored != h5py.h5t.py_create(dtype):
         return ElementType(_unusual(stored), dtype, f"NumPy has no such type; h5py converts it to {name}; store {name}")
-    if not dtype.isnative:
-        order = "big-endian" if dtype.byteorder == ">" else "little-endian"
-        return ElementType(name, dtype, f"{order} elements, which no tensor holds; store {dtype.name} in native order")
     if dtype.name not in DTYPES:
         return ElementType(name, dtype, f"no tensor holds {name}; store float64")
     codes = h5py.check_enum_dtype(dtype)

@@ -152,7 +152,7 @@ def open_with_cache(file: h5py.File, name: str, cache_bytes: int) -> h5py.Datase
 def require(
     file: h5py.File, name: str, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = (), *, hint: str
 ) -> h5py.Dataset:
-    """The array ``name`` of an open file, whose elements fit into memory of ``dtype``.
+    """The array ``name`` of an open file, whose elements are those of ``dtype``; numbers may have foreign byte order.
 
     Args:
         file: the open file.
@@ -168,7 +168,7 @@ def require(
     item = _find(file, name, path)
     if not item.shape:
         raise DataError(f"{path}: array {name} is a scalar, not an array of rows", hint=hint)
-    if item.dtype != dtype:
+    if item.dtype != dtype and (item.dtype.kind not in "iuf" or item.dtype.newbyteorder("=") != dtype):
         raise DataError(f"{path}: array {name} holds {item.dtype}, but the configuration expects {dtype}", hint=hint)
     if not is_numpy_type(item):
         raise DataError(

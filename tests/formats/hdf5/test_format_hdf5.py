@@ -355,7 +355,7 @@ def both(fmt: Hdf5Format, path: Path) -> str:
             "data holds float64, but the configuration expects float32; correct dataset.fields",
         ),
         ([FieldConfig("data", "int32", [24, 10])], "data holds int32, but the configuration expects float32"),
-        ([FieldConfig("data", ">f4", [24, 10])], "data holds >f4, but the configuration expects float32"),
+        ([FieldConfig("data", ">f8", [24, 10])], "data holds >f8, but the configuration expects float32"),
         (
             [FieldConfig("data", "float32", [10, 24])],
             "data has shape [4, 10, 24], but the configuration expects [rows, 24, 10]",

@@ -6,18 +6,24 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from decoupled_data import assert_same, decoupled, faithful
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.data.dataset.file_counts import FileCounts
+from dlio_torch.data.dataset.manifest import Manifest
+from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.data_description import DataDescription
@@ -146,6 +152,31 @@ def test_our_arrays_of_variable_length_are_described(tmp_path: Path) -> None:
     reader.close()
 
 
+@pytest.mark.parametrize("options", [{}, {"chunks": (5, 2, 3), "compression": "gzip"}])
+def test_big_endian_elements_are_turned(options: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "file.h5"
+    content = np.arange(ROWS * 6, dtype=np.float32).reshape(ROWS, 2, 3)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", data=content.astype(">f4"), **options)
+    description = describe(path)
+    assert description.fields == (FieldConfig("a", "float32", [2, 3]),)
+    assert description.notes[0] == "a: elements in foreign byte order, which are turned after the read"
+    assert description.arrays[0].dtype == ">f4"
+    for select in ([], [1]):
+        fields = [FieldConfig("a", "float32", [2, 3], select=select)]
+        fmt = Hdf5Format(DatasetConfig(format="hdf5", fields=fields), 1)
+        reader = fmt.open(path)
+        got = read(fmt, reader, [7, 2])["a"].numpy()
+        reader.close()
+        wanted = content[[7, 2]][:, select or [0, 1]]
+        assert got.tobytes() == wanted.tobytes()
+        manifest = Manifest("train", 0, FileCounts([ROWS]), tmp_path, ["file.h5"], ".h5")
+        sampler = BatchSampler(SamplerSpec(batch_size=4, order="shuffled", seed=3), num_samples=ROWS)
+        with closing(decoupled(fmt, manifest, sampler, verify=False)) as engine:
+            for want, batch in zip(faithful(fmt, manifest, sampler).epoch(0), engine.epoch(0), strict=True):
+                assert_same(want, batch)
+
+
 # --- what no tensor holds ---------------------------------------------------------------------------------
 
 
@@ -190,7 +221,6 @@ UNREAD: dict[str, tuple[Callable[[h5py.File], Any], str, str]] = {
     "scalar": (_created(data=3.0), "float64", "a single value"),
     "no rows": (_created((0, 3), "f4"), "float32", "an axis has length 0"),
     "empty rows": (_created((ROWS, 0), "f4"), "float32", "an axis has length 0"),
-    "big-endian": (_created((ROWS,), ">f4"), ">f4", "big-endian elements"),
     "bfloat16": (_low_level(_bfloat16), "bfloat16", "h5py converts it to float32"),
     "20 bits": (_low_level(_twenty_bits), "integer of 20 bits in 4 bytes", "h5py converts it to int32"),
     "never written": (_created((1 << 40, 99), "f8"), "float64", "larger than a file of this size can hold"),
@@ -371,14 +401,15 @@ def test_what_is_described_is_read_as_by_h5py(data: st.DataObject, tmp_path: Pat
     with h5py.File(path, "w", libver=data.draw(st.sampled_from(["earliest", "latest"]))) as file:
         for name in names:
             shape = (rows, *data.draw(st.lists(st.integers(1, 4), max_size=2)))
-            dtype = data.draw(st.sampled_from(DTYPES))
+            dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))
             stored[name] = data.draw(arrays_of.arrays(dtype, shape))
             options = data.draw(
                 st.sampled_from(
                     [{}, {"chunks": True}, {"compression": "gzip", "shuffle": True}, {"compression": "lzf"}]
                 )
             )
-            file.create_dataset(name, data=stored[name], **options)
+            order = data.draw(st.sampled_from("<>"), "byte order") if dtype.kind in "iuf" else "="
+            file.create_dataset(name, data=stored[name].astype(dtype.newbyteorder(order)), **options)
         file["text"] = ["x"] * rows
     description = describe(path)
     assert description.samples == rows
