@@ -115,8 +115,9 @@ def _open_choice(sets: Sequence[Sequence[Candidate]]) -> SampleArrays:
     """Leaves the decision to the user, the set with most arrays first."""
     ordered = sorted(sets, key=lambda members: (-len(members), _split_of(members[0].name) != "train", -members[0].rows))
     texts = [f"{_names(members)} ({_axis(members[0])})" for members in ordered]
-    problem = f"the file holds arrays of several sets of samples: {'; '.join(texts)}"
-    notes = tuple(f"for {text}: {setting_of(members)}" for text, members in zip(texts, ordered, strict=True))
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    problem = f"the file holds arrays of several sets of samples: {'; '.join(texts[:_SHOWN])}{more}"
+    notes = tuple(f"for {texts[i]}: {setting_of(members)}" for i, members in enumerate(ordered[:_SHOWN]))
     left_out = {item.name: "one of several sets of samples, see below" for members in sets for item in members}
     return SampleArrays((), left_out, notes, OpenQuestion(problem, setting_of(ordered[0])))
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.config.schema import FieldConfig
-from dlio_torch.errors import ConfigError
+from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
+from dlio_torch.formats.hdf5.guard import SIGNATURE
 from dlio_torch.formats.hdf5.sample_arrays import Candidate, choose_arrays
 from dlio_torch.formats.netcdf.file import NcFile, need_netcdf4, reading
 
@@ -40,7 +41,7 @@ def describe_cf(path: Path) -> DataDescription:
 
 
 def _describe(path: Path, name: str) -> DataDescription:
-    need_netcdf4(name)
+    _need_library(path, name)
     with closing(NcFile(path)) as file, reading(path):
         dataset = file.dataset
         variables = [(variable_path, variable) for variable_path, variable in _variables(dataset)][:MOST]
@@ -69,6 +70,19 @@ def _describe(path: Path, name: str) -> DataDescription:
         () if sample.question is None else (sample.question,),
         details,
     )
+
+
+def _need_library(path: Path, name: str) -> None:
+    """Raise unless netCDF4 is installed; of a netCDF-4 file, names the other library that reads it."""
+    try:
+        need_netcdf4(name)
+    except MissingPackageError as error:
+        with path.open("rb") as file:
+            is_hdf5 = file.read(len(SIGNATURE)) == SIGNATURE
+        if not is_hdf5:
+            raise
+        other = "or set dataset.format=hdf5, which reads this netCDF-4 file by h5py"
+        raise MissingPackageError(error.message, hint=f"{error.hint}, {other}") from error
 
 
 def _notes(dataset: Any, name: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.errors import DataError
+from dlio_torch.errors import DataError, MissingPackageError
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.core.registry import create
@@ -109,6 +110,17 @@ def test_types_that_no_tensor_holds_are_named(tmp_path: Path) -> None:
     assert description.fields == (FieldConfig("inner/value", "float32", []),)
     (inner,) = [array for array in description.arrays if array.name == "inner/value"]
     assert (inner.compression, inner.chunks) == ("zlib, shuffle", (4,))
+
+
+def test_a_missing_library_is_named_with_the_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    climate(tmp_path / "four.nc")
+    climate(tmp_path / "five.nc", "NETCDF3_64BIT_DATA")
+    monkeypatch.setitem(sys.modules, "netCDF4", None)
+    with pytest.raises(MissingPackageError, match=r"dlio-torch\[netcdf\]', or set dataset\.format=hdf5"):
+        inspect_path(str(tmp_path / "four.nc"))
+    with pytest.raises(MissingPackageError, match=r"dlio-torch\[netcdf\]'$"):
+        inspect_path(str(tmp_path / "five.nc"))
+    assert inspect_path(str(tmp_path / "four.nc"), "hdf5").description.samples == 30
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
