@@ -21,7 +21,7 @@ _INDEX_PATH_BYTES = 42 * 1024
 # Share of a run in which the index is cold: Cosmic Tagger's own trace has 16 reads of nodes in each of the first
 # steps and 8.6 in the last ones, 9.9 on average.
 _COLD_SHARE = 0.13
-_NAMES_BYTES = 64 << 10  # the names of the root group, and of the group of events, lie in the first kilobytes
+_NAMES_BYTES = 32 << 10  # the names of the root group, and of the group of events, lie in the first kilobytes
 
 
 class Larcv3Facts(FormatFacts):

@@ -11,7 +11,7 @@ from dlio_torch.formats.core.facts import FormatFacts
 from dlio_torch.formats.netcdf.options import NetcdfConfig
 from dlio_torch.units import counted
 
-_BEGIN_BYTES = 256 << 10  # attributes of the root group and of the first dimensions lie in the first kilobytes
+_BEGIN_BYTES = 32 << 10  # attributes of the root group and of the first dimensions lie in the first kilobytes
 
 
 class NetcdfFacts(FormatFacts):
