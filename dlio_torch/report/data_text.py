@@ -28,8 +28,8 @@ def data_lines(path: str | None, details: Mapping[str, Any]) -> Iterator[str]:
         yield f"data: {left_out} left out, such as {details['first_left_out']}"
     prefix = "" if files == 1 else "in the first file: "
     for name, array in details.items():
-        if isinstance(array, Mapping):
-            yield f"data: {prefix}{name}: {_listed(array)}"
+        if isinstance(array, Mapping) and (figures := _listed(array)):
+            yield f"data: {prefix}{name}: {figures}"
 
 
 def _listed(figures: Mapping[str, Any]) -> str:

@@ -180,10 +180,12 @@ def faithful(fmt: Format, manifest: Manifest, sampler: BatchSampler, unit: str =
     return BatchLoader(LoaderConfig(), CatchingDataset(SampleDataset(fmt, manifest, NULL, unit=unit)), sampler)
 
 
-def decoupled(fmt: Format, manifest: Manifest, sampler: BatchSampler, **options: Any) -> BatchLoader:
-    """The same by the decoupled engine."""
+def decoupled(
+    fmt: Format, manifest: Manifest, sampler: BatchSampler, *, verify: bool = True, **options: Any
+) -> BatchLoader:
+    """The same by the decoupled engine; ``verify``: the data were generated, and are compared."""
     config = LoaderConfig(**{"engine": "decoupled", "timeout_s": 60.0, **options})
-    return BatchLoader(config, DecoupledSource(fmt, manifest, NULL, verify=True), sampler)
+    return BatchLoader(config, DecoupledSource(fmt, manifest, NULL, verify=verify), sampler)
 
 
 class WatchedMover:
