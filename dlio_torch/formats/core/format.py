@@ -153,17 +153,6 @@ class Format(ABC):
         """Paths of ``path`` and its companion files, all of which are read for its samples; they need not exist."""
         return [path, *map(Path, self.companion_files(os.fspath(path)))]
 
-    def list_files(self, folder: Path) -> list[str] | None:
-        """Names of the files below a folder of existing data, in the order in which the application numbers them.
-
-        Returns:
-            Paths below ``folder``; ``None``: all files with a suffix of the format, sorted.
-
-        Raises:
-            DataError: the folder is arranged in another way than the options say.
-        """
-        return None
-
     def counted_by_name(self) -> bool:
         """Whether each existing file holds one sample, so that :meth:`inspect` checks only some of many files."""
         return False
@@ -175,6 +164,19 @@ class Format(ABC):
     def is_there(self, path: Path) -> bool:
         """Whether the file exists; for some libraries a "file" is a folder."""
         return path.is_file()
+
+    def select(self, folder: Path, names: Sequence[str]) -> Sequence[str]:
+        """The files with samples among the files of this format below a folder of existing data, in reading order.
+
+        Args:
+            folder: the data set.
+            names: paths of all files with a suffix of this format, relative to the folder, sorted.
+
+        Raises:
+            DataError: the folder holds several data sets, a file of it is missing, or it is arranged in another way
+                than the options say.
+        """
+        return names
 
     def stored_size(self, path: str) -> int | None:
         """Bytes of the file ``path`` and its companion files, from one ``stat`` call per file.

@@ -150,8 +150,8 @@ class ImageFolderFormat(Format):
         suffix = self.suffix if self.suffix in path.name else path.suffix
         return companion_path(path, suffix, self._masks.ending)
 
-    def list_files(self, folder: Path) -> list[str]:
-        """Names in the order of ImageFolder, without masks that lie beside their images."""
+    def select(self, folder: Path, names: Sequence[str]) -> Sequence[str]:
+        """Names in the order of ImageFolder, also behind links to folders, without masks beside their images."""
         names = image_names(folder, classes=self.options.classes)
         if self._masks is not None and not self._masks.folder:
             names = [name for name in names if not name.endswith(self._masks.ending)]

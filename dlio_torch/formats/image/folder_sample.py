@@ -24,12 +24,13 @@ class SampleArrays:
 
     Args:
         options: mode and transform.
-        specs: arrays of a sample, the image first.
+        specs: arrays of a sample.
         seed: of random crops.
     """
 
     def __init__(self, options: ImageConfig, specs: Sequence[ArraySpec], seed: int) -> None:
-        self._options, self._image, self._seed = options, specs[0], seed
+        self._options, self._seed = options, seed
+        self._image = next(spec for spec in specs if spec.name == IMAGE)
 
     def decoded(self, image: Image.Image) -> Image.Image:
         """The decoded image in the mode of ``dataset.image.mode``."""

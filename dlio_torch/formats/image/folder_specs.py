@@ -16,7 +16,7 @@ _PIXEL_TYPES = ("uint8", "uint16", "int32", "float32", "bool")
 
 
 def folder_specs(config: DatasetConfig) -> list[ArraySpec]:
-    """Image, mask, label, and height and width where images have any size.
+    """Image, mask, label, and height and width where images have any size; arrays of fixed shape first.
 
     Raises:
         ConfigError: ``dataset.fields`` contradicts the options, or is missing.
@@ -30,7 +30,7 @@ def folder_specs(config: DatasetConfig) -> list[ArraySpec]:
         specs.append(ArraySpec(SIZE, np.dtype(np.int64), (2,)))
     if options.classes:
         specs.append(ArraySpec(LABEL, np.dtype(np.int64), ()))
-    return specs
+    return sorted(specs, key=lambda spec: spec.variable)  # arrays of fixed shape come first in a batch
 
 
 def _image(config: DatasetConfig, options: ImageConfig) -> ArraySpec:
