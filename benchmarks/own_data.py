@@ -9,6 +9,7 @@ A recommended value is compared with the value of the highest median by the rati
 best           it is that value
 within noise   the 95 % interval of the ratio's median reaches 1, or the median lacks less than 1 %
 worse          it does not
+unresolved     the interval reaches 1, but also a gain of more than 10 %: repeat on an idle machine, with more rounds
 one round      one round gives no interval
 
 Advice that a run withholds is given with its reason: nothing is predicted where other programs take the cores.
@@ -35,7 +36,7 @@ from benchmarks.harness.tables import Missing, Part, Row, Table
 from dlio_torch.errors import ConfigError
 from dlio_torch.study.process import emulator, run_process
 from dlio_torch.study.strategies.search.acquisition import LEAST_GAIN
-from dlio_torch.study.strategies.search.confirmation import paired_gain
+from dlio_torch.study.strategies.search.confirmation import PairedGain, paired_gain
 
 NAME = "own_data"
 KEY = "loader.num_workers"
@@ -46,6 +47,7 @@ WIDTH, HEIGHT, SPREAD = 400, 350, 0.25  # mean pixels, and their standard deviat
 ROUNDS = 5
 _TIMEOUT_S = 1800.0
 _QUICK = ("0", "1")
+_RESOLVED = 0.1  # gain that must lie outside the interval
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -201,8 +203,17 @@ def verdict(rounds: Rounds, source: str, value: str, text: str) -> Row:
     elif gain.low is None:
         said = "one round"
     else:
-        said = "within noise" if gain.low <= 0 or gain.gain < LEAST_GAIN else "worse"
+        said = _compared(gain)
     return cells | {"recommendation": said}
+
+
+def _compared(gain: PairedGain) -> str:
+    """Verdict on a value by the gain of the best of the grid over it."""
+    assert gain.low is not None
+    assert gain.high is not None
+    if gain.low > 0 and gain.gain >= LEAST_GAIN:
+        return "worse"
+    return "within noise" if gain.high <= _RESOLVED else "unresolved"
 
 
 if __name__ == "__main__":

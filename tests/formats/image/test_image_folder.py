@@ -404,3 +404,9 @@ def test_fields_of_jpeg_files_are_described_for_their_own_format(tmp_path: Path)
     image_of(30, 40).save(tmp_path / "x.jpg")
     inspection = inspect_path(str(tmp_path / "x.jpg"), "jpeg")
     assert inspection.description.fields == (FieldConfig("image", "uint8", [30, 40, 3]),)
+
+
+def test_bytes_of_existing_images_are_those_of_their_files(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "photos")
+    sizes = [(root / name).stat().st_size for name in image_names(root, classes=True)]
+    assert create(folder(root), 0).stored_bytes() == pytest.approx(np.mean(sizes))
