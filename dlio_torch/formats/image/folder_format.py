@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 _SPLIT = 1 << 40  # evaluation samples are numbered from here on
 _SIDES = 2  # stream of heights and widths
-_USUAL_BYTES = 128 << 10  # of an image file, where only existing files are read
+_USUAL_BYTES = 128 << 10  # of an existing image file that is given by a pattern
+_MOST_SIZES = 64  # existing files whose sizes give the mean
 
 
 class ImageFolderFormat(Format):
@@ -127,7 +128,14 @@ class ImageFolderFormat(Format):
 
     @cached_property
     def _stored_bytes(self) -> float:
-        return self._images.mean_bytes() if self.config.path is None else _USUAL_BYTES
+        if self.config.path is None:
+            return self._images.mean_bytes()
+        root = self._root
+        names = () if root is None else self.select(root, ())
+        if root is None or not names:
+            return _USUAL_BYTES
+        chosen = [root / names[int(number)] for number in np.linspace(0, len(names) - 1, min(_MOST_SIZES, len(names)))]
+        return sum(file.stat().st_size for path in chosen for file in self.files(path)) / len(chosen)
 
     def stored_bytes(self) -> float:
         if self._masks is None or self.config.path is not None:
