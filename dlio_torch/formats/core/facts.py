@@ -93,6 +93,8 @@ class FormatFacts:
         describe: ``module:function`` that returns the ``DataDescription`` (``formats/core/data_description.py``) of a
             path: of one file, or of the folder that :meth:`recognises_folder` accepted.  It raises ``DataError`` for
             data that it cannot read.  Empty: files of this format cannot be described.
+        described_as: name of the format that reads existing files of this kind, unless ``dataset.format`` names this
+            one; empty: this format.
     """
 
     name: ClassVar[str]
@@ -111,6 +113,7 @@ class FormatFacts:
     choices: ClassVar[Mapping[str, str]] = {}
     content: ClassVar[str] = ""
     describe: ClassVar[str] = ""
+    described_as: ClassVar[str] = ""
 
     # --- its options ---
 

@@ -119,7 +119,12 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
         kind = facts(format_name) if format_name else recognised_file(place)
         if kind is None:
             raise _unknown(path, place)
-        return _described(path, kind, place, 1, {})
+        return _described(path, _reading(kind, format_name), place, 1, {})
+
+
+def _reading(kind: FormatFacts, format_name: str) -> FormatFacts:
+    """The format that reads existing files of a kind, unless the user has named one."""
+    return facts(kind.described_as) if kind.described_as and not format_name else kind
 
 
 def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
@@ -142,6 +147,7 @@ def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
         if format_name and kind_of_file is None and not kinds:
             kind_of_file = facts(format_name)
         if kind_of_file is not None and format_name in ("", kind_of_file.name):
+            kind_of_file = _reading(kind_of_file, format_name)
             kinds[kind_of_file.name] += count
             first[kind_of_file.name] = min(first.get(kind_of_file.name, file), file)
             del others[suffix]
