@@ -92,21 +92,8 @@ CLASS_FAMILIES = {"_SampleReader": "Reader"}
 MODULE_FAMILIES = {
     "*": {"__init__", "base", "registry"},  # the contract of a package, and the list of its implementations
     "formats/*": {
-        *(
-            "array_format",
-            "content",
-            "describe",
-            "facts",
-            "file",
-            "format",
-            "index",
-            "layout",
-            "mpi_file",
-            "options",
-            "reader",
-            "stream",
-            "writer",
-        ),
+        *("array_format", "content", "facts", "file", "format", "index", "layout", "mpi_file", "options", "reader"),
+        *("describe", "stream", "writer"),
     },
     "data/engines": {"facts"},
     "data/engines/*": {"engine", "facts"},
