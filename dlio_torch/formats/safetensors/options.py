@@ -14,8 +14,8 @@ class SafetensorsConfig:
 
     samples: Literal["rows", "file"] = opt(
         "rows",
-        "rows: the first axis of each array counts samples (safe_open(path).get_slice(name)[i]); file: each file is "
-        "one sample (load_file(path))",
+        "rows: the first axis of each array counts samples (safe_open(path).get_slice(name)[i:i+1]); file: each file "
+        "is one sample (load_file(path))",
     )
     framework: Literal["pt", "np"] = opt(
         "pt", "arrays are read as tensors (pt) or as NumPy arrays (np), which have no bfloat16 and no float8"

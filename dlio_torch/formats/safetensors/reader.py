@@ -101,7 +101,7 @@ class RowsReader(Reader):
         with reading(self._path):
             for spec in self._specs:
                 part = self._slices[spec.name]
-                rows = part[first] if count == 1 else part[first : first + count]
+                rows = part[first : first + count]  # versions before 0.5 take no single index
                 buffer.fixed[spec.name][position : position + count] = as_numpy(rows, spec.dtype)
         if self._options.reopen == "file":
             self.close()

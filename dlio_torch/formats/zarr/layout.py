@@ -36,7 +36,7 @@ _MISSING = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _Encoding:
     """The way in which an array is stored.
 
     Attributes:
@@ -64,7 +64,7 @@ class ChunkFiles(PartedLayout):
         stored: the way in which it is stored.
     """
 
-    def __init__(self, array: zarr.Array[Any], name: str, path: Path, stored: _Stored) -> None:
+    def __init__(self, array: zarr.Array[Any], name: str, path: Path, stored: _Encoding) -> None:
         self.path = path
         self._array, self._name, self._stored = array, name, stored
         self._bytes = math.prod(array.shape[1:]) * np.dtype(array.dtype).itemsize
@@ -113,7 +113,7 @@ def _array_layout(array: zarr.Array[Any], name: str, path: Path, extents: RowExt
     return ChunkFiles(array, name, path, stored)
 
 
-def _table(array: zarr.Array[Any], name: str, path: Path, stored: _Stored, number: int) -> ChunkTable:
+def _table(array: zarr.Array[Any], name: str, path: Path, stored: _Encoding, number: int) -> ChunkTable:
     """The chunks of an array in one of its files, and their places there.
 
     Args:
@@ -152,7 +152,7 @@ def _table(array: zarr.Array[Any], name: str, path: Path, stored: _Stored, numbe
     )  # fmt: skip
 
 
-def _places(file: Path, name: str, grid: tuple[int, ...], stored: _Stored) -> tuple[Ints, Ints]:
+def _places(file: Path, name: str, grid: tuple[int, ...], stored: _Encoding) -> tuple[Ints, Ints]:
     """First byte and number of bytes of each chunk in its file; -1 and 0 where it was never written."""
     with os_errors(file):
         size = file.stat().st_size
@@ -179,23 +179,23 @@ def _places(file: Path, name: str, grid: tuple[int, ...], stored: _Stored) -> tu
     )
 
 
-def _stored(array: zarr.Array[Any], name: str, path: Path) -> _Stored:
+def _stored(array: zarr.Array[Any], name: str, path: Path) -> _Encoding:
     metadata: Any = array.metadata.to_dict()
     if metadata["zarr_format"] == 2:
         if metadata["order"] != "C" and array.ndim > 1:
             raise _refused(path, name, "in Fortran (column-major) order")
         codecs = [*(metadata["filters"] or ()), *([metadata["compressor"]] if metadata["compressor"] else ())]
         turned = () if np.dtype(array.dtype).isnative else (TURNED,)
-        return _Stored(array.chunks, array.chunks, (*turned, *_filters([c["id"] for c in codecs], name, path)))
+        return _Encoding(array.chunks, array.chunks, (*turned, *_filters([c["id"] for c in codecs], name, path)))
     codecs = metadata["codecs"]
     outer = tuple(metadata["chunk_grid"]["configuration"]["chunk_shape"])
     if len(codecs) != 1 or codecs[0]["name"] != "sharding_indexed":
-        return _Stored(outer, outer, _of_codecs(codecs, np.dtype(array.dtype), name, path))
+        return _Encoding(outer, outer, _of_codecs(codecs, np.dtype(array.dtype), name, path))
     shard = codecs[0]["configuration"]
     index = _of_codecs(shard["index_codecs"], np.dtype(np.uint64), name, path)
     if index not in ((), (CRC32C,)):
         raise _refused(path, name, "with an encoded index of its shard")
-    return _Stored(
+    return _Encoding(
         outer, tuple(shard["chunk_shape"]), _of_codecs(shard["codecs"], np.dtype(array.dtype), name, path), index,
         shard.get("index_location", "end") == "end",
     )  # fmt: skip

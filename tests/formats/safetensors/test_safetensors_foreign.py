@@ -171,11 +171,11 @@ for framework in ("pt", "np"):
         case = f"{framework}_{backend}"
         with safe_open(f"theirs_{case}/rows", framework=framework, backend=backend) as file:
             x, y = file.get_slice("x"), file.get_slice("y")
-            x[3], y[3], x[1:5], y[1:5]
+            x[3:4], y[3:4], x[1:5], y[1:5]
         ours(rows, f"ours_{case}/rows", [(3, 1), (1, 4)], framework=framework, backend=backend)
         for i in (2, 6):
             with safe_open(f"theirs_{case}/again", framework=framework, backend=backend) as file:
-                file.get_slice("x")[i], file.get_slice("y")[i]
+                file.get_slice("x")[i : i + 1], file.get_slice("y")[i : i + 1]
         ours(rows, f"ours_{case}/again", [(2, 1), (6, 1)], framework=framework, backend=backend, reopen="file")
         library = {"pt": safetensors.torch, "np": safetensors.numpy}[framework]
         library.load_file(f"theirs_{case}/whole", backend=backend)
