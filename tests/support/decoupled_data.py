@@ -88,6 +88,8 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
         7,
         {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(document_mean=23, document_stdev=9)},
     ),
+    "mds": (7, {"format": "mds", "fields": LARGER}),
+    "mds, variable": (7, {"format": "mds", "fields": LISTS}),
     "tfrecord": (7, {"format": "tfrecord", "fields": LABELLED}),
     "tfrecord, index": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(index=True)}),
     "tfrecord, variable": (7, {"format": "tfrecord", "fields": LISTS, "tfrecord": TfrecordConfig(float_lists=["f"])}),

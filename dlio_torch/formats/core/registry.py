@@ -35,6 +35,7 @@ BUILTIN: dict[str, str] = {
     "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
     "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
+    "mds": "dlio_torch.formats.mds.facts:MdsFacts",
     "adios2": "dlio_torch.formats.adios2.facts:Adios2Facts",
     "netcdf": "dlio_torch.formats.netcdf.facts:NetcdfFacts",
     "netcdf_cf": "dlio_torch.formats.netcdf.facts:NetcdfCfFacts",
