@@ -34,6 +34,7 @@ BUILTIN: dict[str, str] = {
     "png": "dlio_torch.formats.image.facts:PngFacts",
     "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
+    "arrow": "dlio_torch.formats.arrow.facts:ArrowFacts",
     "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
     "mds": "dlio_torch.formats.mds.facts:MdsFacts",
     "adios2": "dlio_torch.formats.adios2.facts:Adios2Facts",
