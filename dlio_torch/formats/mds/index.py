@@ -73,11 +73,13 @@ def _shard(entry: Mapping[str, Any], path: Path) -> IndexedShard:
 
 
 def write_index(folder: Path, names: list[str]) -> None:
-    """Write the index of the shards ``names`` of a folder, from their heads.
+    """Write the index of the shards ``names`` of a folder, from their heads, unless it is newer than all of them.
 
     Raises:
         DataError: a shard is damaged.
     """
+    if _is_current(folder, names):
+        return
     entries = []
     for name in names:
         head = read_head(folder / name)
@@ -91,6 +93,18 @@ def write_index(folder: Path, names: list[str]) -> None:
         )
     with replaced(folder / INDEX) as file:
         file.write(json.dumps({"version": VERSION, "shards": entries}, sort_keys=True).encode())
+
+
+def _is_current(folder: Path, names: list[str]) -> bool:
+    """Whether the folder has an index of these shards that was written after them."""
+    try:
+        index = read_index(folder)
+        if index is None or list(index) != names:
+            return False
+        written_ns = (folder / INDEX).stat().st_mtime_ns
+        return all((folder / name).stat().st_mtime_ns <= written_ns for name in names)
+    except (DataError, OSError):
+        return False
 
 
 def shard_config(columns: tuple[StoredColumn, ...]) -> dict[str, Any]:

@@ -262,6 +262,21 @@ def test_options_that_cannot_be(tmp_path: Path) -> None:
         write(fmt, tmp_path / "a.mds", 0, 40)
 
 
+def test_the_index_is_written_for_new_shards_only(tmp_path: Path) -> None:
+    fmt = create(config(FIELDS[0]), SEED)
+    names = ["a.mds", "b.mds"]
+    for name in names:
+        write(fmt, tmp_path / name, 0, 3)
+    fmt.index_folder(tmp_path, names)
+    first = (tmp_path / "index.json").stat()
+    fmt.index_folder(tmp_path, names)
+    assert (tmp_path / "index.json").stat().st_ino == first.st_ino
+    write(fmt, tmp_path / "b.mds", 0, 5)
+    os.utime(tmp_path / "b.mds", ns=(first.st_mtime_ns + 1, first.st_mtime_ns + 1))
+    fmt.index_folder(tmp_path, names)
+    assert [entry["samples"] for entry in json.loads((tmp_path / "index.json").read_text())["shards"]] == [3, 5]
+
+
 def damaged(tmp_path: Path, offset: int, content: bytes) -> Path:
     """A copy of a golden shard with other bytes at an offset, without its index."""
     path = tmp_path / "a.mds"
