@@ -1,4 +1,6 @@
-"""The verb ``clean``: removes the files that this tool wrote for a recipe, and orphaned files of killed commands.
+"""The verb ``clean``: removes the files that this tool wrote for a recipe, or the folders that are named.
+
+With a recipe, orphaned files of killed commands are removed, too.
 
 In a folder, it removes the files that the marker lists (:mod:`dlio_torch.ownership.marker`).  Everything else stays and
 is named with the reason: files of users, links, mount points, files of other users, folders that a process is writing,
@@ -7,19 +9,20 @@ folders of earlier versions, which have no list, and ``dataset.path``.
 
 from __future__ import annotations
 
+import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlio_torch.config.schema import Config
-from dlio_torch.errors import RunFailed, harmless
+from dlio_torch.errors import DataError, RunFailed, harmless
 from dlio_torch.files import locked_folder
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.job import files_of_job
 from dlio_torch.ownership.marker import Marker, NotOwned, Unlisted, read_marker_beside
-from dlio_torch.ownership.names import LOCK
+from dlio_torch.ownership.names import LOCK, MARKER
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.results_folder import folder_name
 from dlio_torch.run_directory.run_dir import RunDir
@@ -91,6 +94,60 @@ def plan(config: Config, cwd: Path | None = None) -> RemovalPlan:
     return _Search(config, cwd or Path.cwd()).plan()
 
 
+class _NamedSearch:
+    """Plans the removal of named folders: runs, recordings, studies, data sets and copies; and of job scripts.
+
+    Attributes:
+        plan: the removals, and what stays in these folders.
+        kept: named paths that stay as a whole, because nothing shows that this tool wrote them, or they are in use.
+    """
+
+    def __init__(self) -> None:
+        self.plan = RemovalPlan()
+        self.kept: list[Path] = []
+
+    def add(self, path: Path) -> None:
+        """Add a folder or a job script to the plan, or the reason why it stays.
+
+        Raises:
+            DataError: it does not exist.
+        """
+        if any(path.absolute() == item.path.absolute() for item in self.plan.removals):
+            return
+        if not os.path.lexists(path):
+            raise DataError(f"clean {path}: no such file or folder", hint="name a run, a study or a kept copy")
+        try:
+            if scripts := files_of_job(path):
+                for file in scripts:
+                    self._add(file, "run", survey_file(file))
+                return
+            _check_folder(path)
+            self._folder(path.absolute(), path)
+        except NotOwned as error:
+            self._keep(path, f"{error}{_runs_within(path)}")
+        except OSError as error:
+            self._keep(path, f"the folder cannot be read: {error.strerror}")
+
+    def _keep(self, path: Path, reason: str) -> None:
+        self.kept.append(path)
+        self.plan.refused.append(f"{path}: {reason}")
+
+    def _folder(self, folder: Path, shown: Path) -> None:
+        mark = folder.with_name(folder.name + KEPT)
+        is_copy = mark.is_file()  # staged copies have their marker next to them
+        marker = read_marker_beside(mark, folder.name) if is_copy else removal.marker_of(folder)
+        check_unused(folder)
+        contents = removal.survey(folder, marker if is_copy else None)
+        self._add(shown, marker.kind, contents, marker if is_copy else None)
+        self.plan.refused.extend(contents.kept)
+        if is_copy:
+            self._add(mark, marker.kind, survey_file(mark))
+
+    def _add(self, path: Path, kind: str, contents: removal.Contents, marker: Marker | None = None) -> None:
+        size, files, linked = contents.size_bytes, contents.files, contents.linked
+        self.plan.removals.append(Removal(path, kind, size, files, linked, marker))
+
+
 class _Search:
     def __init__(self, config: Config, here: Path) -> None:
         self._config, self._here = config, here
@@ -160,11 +217,7 @@ class _Search:
         real = path.resolve()
         if self._data is not None and (self._data == real or self._data.is_relative_to(real)):
             raise NotOwned("the folder contains dataset.path")
-        if orphan_files.is_held(path / LOCK):
-            raise NotOwned("a process is writing to the folder")
-        state = run_state.read(RunDir(path).state)
-        if state is not None and state.state == "running" and state.why_early() is None:
-            raise NotOwned(f"the run is still running (process {state.pid})")
+        check_unused(path)
 
     def _jobs(self, folder: Path) -> None:
         """Scripts of ``launch``, and the logs that they name."""
@@ -198,16 +251,68 @@ class _Search:
         self._plan.refused.extend(contents.kept)
 
     def _file(self, path: Path, kind: str) -> None:
-        reason = removal.why_kept(path)
-        if reason is not None:
-            self._keep(path, reason)
+        try:
+            contents = survey_file(path)
+        except NotOwned as error:
+            self._keep(path, str(error))
             return
-        info = path.lstat()
-        linked = info.st_nlink > 1
-        self._plan.removals.append(Removal(path, kind, 0 if linked else info.st_size, linked=int(linked)))
+        self._plan.removals.append(Removal(path, kind, contents.size_bytes, linked=contents.linked))
 
     def _keep(self, path: Path, reason: str) -> None:
         self._plan.refused.append(f"{path}: {reason}")
+
+
+def check_unused(path: Path) -> None:
+    """Raise if a process writes to a folder.
+
+    Raises:
+        NotOwned: it does.
+    """
+    if orphan_files.is_held(path / LOCK):
+        raise NotOwned("a process is writing to the folder")
+    state = run_state.read(RunDir(path).state)
+    if state is not None and state.state == "running" and state.why_early() is None:
+        raise NotOwned(f"the run is still running (process {state.pid})")
+
+
+def survey_file(path: Path) -> removal.Contents:
+    """Size of a single file that would be removed.
+
+    Raises:
+        NotOwned: it must stay; the message gives the reason.
+    """
+    reason = removal.why_kept(path)
+    if reason is not None:
+        raise NotOwned(reason)
+    info = path.lstat()
+    is_linked = info.st_nlink > 1
+    return removal.Contents(1, 0 if is_linked else info.st_size, int(is_linked))
+
+
+def clean_named(
+    paths: Sequence[Path], *, yes: bool, say: Callable[[str], None], confirm: Callable[[str], bool] | None
+) -> bool:
+    """Remove named folders of this tool: their listed files; everything else stays and is named.
+
+    Args:
+        paths: runs, recordings, studies, data sets, kept copies, and scripts of ``launch``.
+        yes: see :func:`clean`.
+        say: see :func:`clean`.
+        confirm: see :func:`clean`.
+
+    Returns:
+        Whether none of the named paths stays as a whole.
+
+    Raises:
+        DataError: a path does not exist; nothing is removed.
+        RunFailed: see :func:`clean`.
+    """
+    search = _NamedSearch()
+    for path in paths:
+        search.add(path)
+    names = shlex.join(map(str, paths))
+    _carry_out(search.plan, f"clean {names}", f"nothing to remove in {names}", yes, say, confirm)
+    return not search.kept
 
 
 def clean(
@@ -233,20 +338,32 @@ def clean(
     Raises:
         RunFailed: there is no terminal to ask on, or a file could not be removed.
     """
-    planned = plan(config, cwd)
+    recipe = config.recipe
+    absent = f"nothing to remove for recipe {recipe}"
+    return _carry_out(plan(config, cwd), f"clean recipe={recipe}", absent, yes, say, confirm)
+
+
+def _carry_out(
+    planned: RemovalPlan,
+    command: str,
+    absent: str,
+    yes: bool,
+    say: Callable[[str], None],
+    confirm: Callable[[str], bool] | None,
+) -> int:
+    """Names what stays and what goes, asks, and removes; ``absent`` is the line if nothing goes."""
     for reason in planned.refused:
         say(harmless(f"{'kept':<{_COLUMN}} {reason}"))
     for item in planned.removals:
         say(harmless(str(item)))
     if not planned.removals:
-        say(f"nothing to remove for recipe {config.recipe}")
+        say(harmless(absent))
         return 0
     total = format_size(planned.size_bytes)
     if not yes:
         if confirm is None:
             raise RunFailed(
-                f"clean recipe={config.recipe}: {total} would be removed, and there is no terminal to ask for "
-                "confirmation",
+                f"{command}: {total} would be removed, and there is no terminal to ask for confirmation",
                 hint="add --yes to remove the files without a question",
             )
         if not confirm(f"remove {total}? [y/N] "):
@@ -280,6 +397,12 @@ def _check_folder(path: Path) -> None:
         raise NotOwned("a link")
     if not path.is_dir():
         raise NotOwned("the path is not a folder")
+
+
+def _runs_within(path: Path) -> str:
+    """Advice on a folder that holds runs and is none; empty for any other."""
+    markers = [] if path.is_symlink() else sorted([*path.glob(f"*/{MARKER}"), *path.glob(f"*/*/{MARKER}")])
+    return f"; name the folders in it, for example {markers[0].parent}" if markers else ""
 
 
 def _by_hand(error: NotOwned, *paths: Path) -> str:

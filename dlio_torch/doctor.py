@@ -22,6 +22,7 @@ from rich.table import Table
 from dlio_torch.compute.calibrate import load_or_measure
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config, StorageConfig
+from dlio_torch.dist.launcher import without_launcher
 from dlio_torch.dist.registry import check_horovod
 from dlio_torch.environment.machine import describe
 from dlio_torch.errors import MissingPackageError, PreconditionError
@@ -37,8 +38,6 @@ from dlio_torch.units import format_duration, format_rate, format_size, percent
 # Requested compute time of a step, steps, and the utilisation that one and two ranks should reach.
 _SELF_TESTS = ((0.0005, 2000, 0.99, 0.97), (0.005, 300, 0.99, 0.97), (0.05, 40, 0.99, 0.97))
 _PATIENCE_S = 120
-# Variables of a launcher that started this process would reach the ranks of the self-test.
-_LAUNCHERS = ("OMPI_", "PMI_", "HOROVOD_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_")
 _FEW_FILES = 1024
 _LITTLE_SPACE = 1 << 30
 _SMALL_SHM = 64 << 20
@@ -220,7 +219,7 @@ def _measure(directory: Path, ranks: int, step_s: float, steps: int) -> dict[str
         f"output.dir={directory}",
         "output.progress=false",
     ]
-    outside = {k: v for k, v in os.environ.items() if not k.startswith(_LAUNCHERS)}
+    outside = without_launcher(os.environ)  # a launcher's variables would reach the ranks of the self-test
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,

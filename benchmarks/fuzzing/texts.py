@@ -88,7 +88,7 @@ def workload(draw: st.DrawFn) -> Case:
         tree = {"workload": tree}
     content = yaml.safe_dump(tree).encode()
     flags = draw(st.sampled_from(((), (), ("--strict",), ("--ranks=8",))))
-    argv = ("import-dlio", "work.yaml", "--output=out.yaml", *flags)
+    argv = ("import-dlio", "work.yaml", "--output=out.yaml", "--force", *flags)
     return Case("dlio", argv, {"work.yaml": content}, then=("run", "recipe=./out.yaml", "scale=tiny", "--dry-run"))
 
 

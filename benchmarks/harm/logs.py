@@ -154,7 +154,7 @@ def read_run(folder: Path, rng: random.Random) -> None:
     if way == "json":
         command("report", str(folder), "--json")
     elif way == "html":
-        command("report", str(folder), "--output", str(folder / "out.html"))
+        command("report", str(folder), "--output", str(folder / "out.html"), "--force")
     elif way == "compare":
         command("compare", str(folder), str(folder))
     elif way == "predict":

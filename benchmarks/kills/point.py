@@ -264,7 +264,7 @@ def _looked_at(folder: Folder, shared: Sequence[Path], *, killed: bool) -> Itera
     runs = sorted({path.parent for path in folder.home.rglob("config.yaml")} | set(folder.home.glob("runs/*/*")))
     for run in runs:
         if run.is_dir():
-            yield from _verb(folder, "report", str(run), "--output", str(folder.path / "report.html"))
+            yield from _verb(folder, "report", str(run), "--output", str(folder.path / "report.html"), "--force")
             yield from _verb(folder, "compare", str(run), str(run))
     for path in (*folder.path.rglob("*"), *shared):
         with contextlib.suppress(OSError):

@@ -1,35 +1,30 @@
-"""Data sets and loaders of a configuration, for training loops and DataLoaders of one's own."""
+"""Map-style dataset and DataPipe of a configuration, for DataLoaders of one's own."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterDataPipe, get_worker_info
 
-from dlio_torch.api.configuration import chosen
-from dlio_torch.config.schema import Config
-from dlio_torch.data.dataset import description
-from dlio_torch.data.dataset.generation import generate
-from dlio_torch.data.dataset.manifest import Manifest, data_folder
+from dlio_torch.api.configuration import check_count, check_rank, chosen
+from dlio_torch.api.opened_data import OpenedData, open_data
+from dlio_torch.config.schema import Config, LoaderConfig
 from dlio_torch.data.dataset.map_dataset import SampleDataset
-from dlio_torch.data.engines.assemble import assemble
-from dlio_torch.data.engines.registry import format_of
 from dlio_torch.data.engines.sources import Loading
 from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.pipe_plan import PipePlan
-from dlio_torch.data.order.planning import plan_order
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import EpochBatches
-from dlio_torch.dist.base import SingleCommunicator
-from dlio_torch.formats.core.batch import INDEX, ArraySpec, Batch, as_tensor, collated, samples_of
-from dlio_torch.formats.core.format import Format
+from dlio_torch.errors import ConfigError
+from dlio_torch.formats.core.batch import INDEX, LENGTHS, ArraySpec, Batch, collated
 from dlio_torch.iotrace.recorder.spans import NULL
-from dlio_torch.preflight.data_location import locate_data
 
 SampleTensors = dict[str, torch.Tensor]
 """Tensors of one sample by the names of its arrays."""
@@ -40,12 +35,20 @@ class SampleTensorDataset(Dataset[SampleTensors]):
 
     ``DataLoader(ds, batch_size=32, num_workers=2)`` stacks samples of fixed shape by its default collate function.
     Samples of variable length need :meth:`collate`.  The files are opened and read with the calls of the application,
-    in the process that asks.
+    in the process that asks; they stay open there.
     """
 
-    def __init__(self, fmt: Format, manifest: Manifest) -> None:
-        self._samples = SampleDataset(fmt, manifest, NULL)
-        self._specs = fmt.specs()
+    def __init__(self, data: OpenedData) -> None:
+        config = data.config
+        self._samples = SampleDataset(
+            data.format,
+            data.train,
+            NULL,
+            unit=config.access.unit,
+            max_open_files=config.loader.max_open_files,
+            verify=config.verify,
+        )
+        self._specs = data.format.specs()
 
     @property
     def specs(self) -> list[ArraySpec]:
@@ -61,9 +64,21 @@ class SampleTensorDataset(Dataset[SampleTensors]):
 
         Raises:
             IndexError: there is no such sample.
+            ConfigError: ``index`` is not a whole number.
             DataError: its file is damaged or missing.
         """
-        return _separated(self._samples[range(len(self))[index]], self._specs)[0]
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[SampleTensors]:
+        """The samples of several numbers; torch's DataLoader calls this for a batch.
+
+        Raises:
+            IndexError: there is no such sample.
+            ConfigError: an index is not a whole number.
+            DataError: a file is damaged or missing.
+        """
+        batch = self._samples.__getitems__([self._number(index) for index in indices])
+        return _separated(batch, self._specs)
 
     def collate(self, samples: Sequence[SampleTensors]) -> Batch:
         """Collate function for samples of variable length: ``DataLoader(ds, collate_fn=ds.collate)``.
@@ -72,10 +87,23 @@ class SampleTensorDataset(Dataset[SampleTensors]):
             Arrays of fixed shape stacked along a new first axis; arrays of variable length joined along their first
             axis, with the number of rows of each sample under ``<name>:lengths`` (int64).
         """
-        arrays = [{name: tensor.numpy() for name, tensor in sample.items()} for sample in samples]
+        arrays = [{spec.name: _array(sample[spec.name], spec) for spec in self._specs} for sample in samples]
         batch = collated(self._specs, list(enumerate(arrays)))
         del batch[INDEX]
         return batch
+
+    def _number(self, index: int) -> int:
+        try:
+            number = operator.index(index)
+        except TypeError:
+            kind = type(index).__name__
+            raise ConfigError(
+                f"index {index!r}: expected a whole number, not {kind}",
+                hint="for several samples use torch.utils.data.Subset or a DataLoader",
+            ) from None
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"sample {number} of a data set of {len(self)} samples")
+        return number % len(self)
 
 
 class SamplePipe(IterDataPipe[SampleTensors]):
@@ -84,14 +112,20 @@ class SamplePipe(IterDataPipe[SampleTensors]):
     Each worker of a DataLoader gets its share of the rank's batches.
     """
 
-    def __init__(self, config: Config, fmt: Format, manifest: Manifest, rank: int, world_size: int) -> None:
+    def __init__(self, data: OpenedData, rank: int, world_size: int) -> None:
         super().__init__()
-        self._config, self._format, self._manifest = config, fmt, manifest
-        self._rank, self._world_size = rank, world_size
+        self._data, self._rank, self._world_size = data, rank, world_size
+        self._config, order = data.order(rank, world_size)
+        self._batch_size = fetched_by(order.train).batch_size
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch (from 0) of the next iteration, on which shuffled orders depend."""
+        """Set the epoch (from 0) of the next iteration, on which shuffled orders depend.
+
+        Raises:
+            ConfigError: it is not a whole number of 0 or more.
+        """
+        check_count("epoch", epoch, 0)
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[SampleTensors]:
@@ -102,55 +136,13 @@ class SamplePipe(IterDataPipe[SampleTensors]):
         """
         worker = get_worker_info()
         workers = worker.num_workers if worker is not None else 0
-        config = replace(self._config, loader=replace(self._config.loader, num_workers=workers))
-        order = plan_order(config, self._format, {"train": self._manifest}, self._rank, self._world_size)
+        loader = replace(self._config.loader, num_workers=workers, read_threads=0, engine=LoaderConfig().engine)
+        data = replace(self._data, config=replace(self._config, loader=loader))
+        config, order = data.order(self._rank, self._world_size)
         plan = fetched_by(order.train)
-        source: Any = Loading(config, self._format, NULL).source(self._manifest, plan, 1)
+        source: Any = Loading(config, data.format, NULL, verify=config.verify).source(data.train, plan, 1)
         for batch in _batches(plan, source, self._epoch):
-            yield from _separated(batch, self._format.specs())
-
-
-class Loader:
-    """Batches of one rank by the engine of the configuration; each iteration is the next epoch.
-
-    A batch is a dictionary of tensors: arrays of fixed shape stacked along the first axis; arrays of variable length
-    joined, with their lengths under ``<name>:lengths``; and the numbers of the samples under ``index``.  Use it as a
-    context manager, or call :meth:`close`, so that workers end.
-    """
-
-    def __init__(self, config: Config, fmt: Format, manifest: Manifest, rank: int, world_size: int) -> None:
-        manifests = {"train": manifest}
-        order = plan_order(config, fmt, manifests, rank, world_size)
-        self._loaders = assemble(config, fmt, manifests, replace(order, evaluation=None), NULL)
-        self._epoch = 0
-
-    def __len__(self) -> int:
-        """Number of batches of an epoch."""
-        return len(self._loaders.train)
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yields the batches of the next epoch.
-
-        Raises:
-            DlioError: a batch cannot be read, or a worker ended.
-        """
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        batches = self._loaders.train.epoch(epoch)
-        for _ in range(len(self)):
-            yield next(batches)
-            batches.read_on()
-
-    def close(self) -> None:
-        """End workers and threads."""
-        self._loaders.close()
-
-    def __enter__(self) -> Loader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+            yield from _separated(batch, data.format.specs())
 
 
 def dataset(
@@ -166,8 +158,7 @@ def dataset(
     Raises:
         DlioError: the configuration is wrong, or data are missing or damaged.
     """
-    _, fmt, manifest = _opened(chosen(config, recipe, overrides))
-    return SampleTensorDataset(fmt, manifest)
+    return SampleTensorDataset(open_data(chosen(config, recipe, overrides)))
 
 
 def datapipe(
@@ -190,52 +181,15 @@ def datapipe(
     Raises:
         DlioError: see :func:`dataset`.
     """
-    experiment, fmt, manifest = _opened(chosen(config, recipe, overrides))
-    return SamplePipe(experiment, fmt, manifest, rank, world_size)
-
-
-def loader(
-    config: Config | None = None,
-    *,
-    recipe: str | Path | None = None,
-    overrides: Sequence[str] = (),
-    rank: int = 0,
-    world_size: int = 1,
-) -> Loader:
-    """A loader of training batches by any engine (``loader.engine``), for a training loop of one's own.
-
-    Args:
-        config: see :func:`dataset`.
-        recipe: see :func:`dataset`.
-        overrides: see :func:`dataset`.
-        rank: the rank whose batches are wanted.
-        world_size: number of all ranks.
-
-    Raises:
-        DlioError: see :func:`dataset`.
-    """
-    experiment, fmt, manifest = _opened(chosen(config, recipe, overrides))
-    return Loader(experiment, fmt, manifest, rank, world_size)
-
-
-def _opened(config: Config) -> tuple[Config, Format, Manifest]:
-    """The format and the files of a configuration; generates what is missing."""
-    fmt = format_of(config)
-    data = locate_data(config, fmt)
-    if config.dataset.path is None and fmt.needs_files:
-        generate(config, fmt, SingleCommunicator(), NULL)
-        folder = data_folder(config, fmt)
-        content = description.read_description(folder)
-        if content is not None:
-            description.use_description(content, folder, fmt)
-    return config, fmt, data.manifests["train"]
+    check_rank(rank, world_size)
+    return SamplePipe(open_data(chosen(config, recipe, overrides, world_size=world_size)), rank, world_size)
 
 
 def _batches(plan: BatchSampler | PipePlan, source: Any, epoch: int) -> Iterator[Batch]:
     """Batches of one epoch, read in this process."""
     if isinstance(plan, PipePlan):
-        source.begin(epoch)
-        for fetched in source:
+        source.begin(epoch, 0)
+        for fetched in source.pipes[0]:
             yield fetched.opened()
         return
     numbers = EpochBatches(plan)
@@ -245,5 +199,16 @@ def _batches(plan: BatchSampler | PipePlan, source: Any, epoch: int) -> Iterator
 
 
 def _separated(batch: Batch, specs: Sequence[ArraySpec]) -> list[SampleTensors]:
-    """The samples of a batch, each with tensors of its own shape."""
-    return [{name: as_tensor(array) for name, array in sample.items()} for _, sample in samples_of(batch, specs)]
+    """The samples of a batch, each with tensors of its own shape (views, no copies)."""
+    parts = {}
+    for spec in specs:
+        tensor = batch[spec.name]
+        rows = batch[spec.name + LENGTHS].tolist() if spec.variable else []
+        parts[spec.name] = torch.split_with_sizes(tensor, rows) if spec.variable else tensor.unbind()
+    return [dict(zip(parts, tensors, strict=True)) for tensors in zip(*parts.values(), strict=True)]
+
+
+def _array(tensor: torch.Tensor, spec: ArraySpec) -> npt.NDArray[np.generic]:
+    """The array of a tensor; bytes of structured records become records again."""
+    array: npt.NDArray[np.generic] = tensor.numpy()
+    return array if spec.dtype.fields is None else np.ascontiguousarray(array).view(spec.dtype)[..., 0]

@@ -10,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlio_torch.api.configuration import chosen
+from dlio_torch.api.configuration import check_count, chosen, settings
 from dlio_torch.config.emit import to_yaml
 from dlio_torch.config.schema import Config
+from dlio_torch.dist.launcher import without_launcher
 from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError, RunFailed, ThresholdMissed
 from dlio_torch.run_directory.run_dir import RunDir
-from dlio_torch.study.process import emulator, run_process
+from dlio_torch.study.process import emulator, environment, run_process
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,7 @@ _ERRORS: dict[int, type[DlioError]] = {
 }
 _RESULTS = re.compile(r"^Results: (.+)$", re.MULTILINE)
 _LONGEST_S = 1e9
+_NO_PROGRESS = "output.progress=false"
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,14 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """Content of ``summary.json``; ``python -m dlio_torch explain KEY`` says what a figure means.
 
+        A recording of a program has the entry ``posix`` alone: the figures of its I/O calls.
+
         Raises:
             DataError: the run ended before it wrote one, or the file is damaged.
         """
         directory = RunDir(self.path)
+        if directory.command.exists() and not directory.summary.exists():
+            return {"posix": _figures(self.path)}
         content: dict[str, Any] = directory.read_json(directory.summary)
         return content
 
@@ -98,20 +104,25 @@ def run(
         recipe: see :func:`compose`.
         overrides: see :func:`compose`.
         ranks: processes that train together on this machine, started by torchrun.
-        quiet: print nothing; else progress and figures are printed as on the command line.
+        quiet: print nothing; else what the command line prints is printed when the run has ended.
 
     Raises:
-        ConfigError: a setting is wrong.
+        ConfigError: a setting or an argument is wrong.
         PreconditionError: data or space are missing.
         RunFailed: the run began and failed.
         ThresholdMissed: a threshold of the configuration was missed.
     """
-    experiment = chosen(config, recipe, overrides)
+    check_count("ranks", ranks)
+    experiment = chosen(config, recipe, overrides, world_size=ranks)
     with tempfile.TemporaryDirectory(prefix="dlio_torch_") as folder:
-        path, log = Path(folder) / "config.yaml", Path(folder) / "log"
-        path.write_text(to_yaml(experiment), encoding="utf-8")
-        command = emulator([f"recipe={path}", "output.progress=false"], ranks)
-        ended = run_process(command, log, timeout_s=_LONGEST_S)
+        arguments, log = settings(recipe, overrides), Path(folder) / "log"
+        if config is not None:
+            path = Path(folder) / "config.yaml"
+            path.write_text(to_yaml(experiment), encoding="utf-8")
+            arguments = [f"recipe={path}"]
+        quietly = [] if any(argument.startswith("output.progress=") for argument in arguments) else [_NO_PROGRESS]
+        command = emulator(["run", *arguments, *quietly], ranks)
+        ended = run_process(command, log, timeout_s=_LONGEST_S, environ=without_launcher(environment()))
         text = log.read_text(encoding="utf-8", errors="replace")
     if not quiet:
         print(text, end="")
@@ -125,10 +136,22 @@ def load_run(path: str | Path) -> Run:
 
     Raises:
         DataError: the folder is neither.
+        ConfigError: ``path`` is no path.
     """
     from dlio_torch.analysis.run_recording import is_recorded
 
+    if not isinstance(path, (str, Path)):
+        raise ConfigError(f"path={path!r}: expected a path", hint='write load_run("runs/<recipe>/<time>")')
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir() or not is_recorded(RunDir(folder)):
         raise DataError(f"{path} is not the folder of a run or of a recording", hint="give runs/<recipe>/<time>")
     return Run(folder)
+
+
+def _figures(path: Path) -> dict[str, Any]:
+    """Figures of the I/O calls on data files."""
+    from dlio_torch.analysis.run_recording import open_recording
+    from dlio_torch.iotrace.figures.call_selection import data_only
+    from dlio_torch.iotrace.figures.io_metrics import analyse
+
+    return analyse(data_only(open_recording(path)))

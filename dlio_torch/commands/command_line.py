@@ -70,6 +70,7 @@ FLAGS: dict[str, Flag] = {
     "--output": Flag(
         ("import-dlio", "inspect", "report", "trace"), "write there: a file, or a folder of trace", "PATH", path=True
     ),
+    "--force": Flag(("import-dlio", "inspect", "report", "launch"), "replace the file of --output, or of script="),
     "--resume": Flag(("sweep", "tune", "headspace"), "go on with a study", "DIR", path=True),
     "--submit": Flag(("launch",), "hand the script to the scheduler"),
     "--remove-data": Flag(("sweep", "launch"), "remove the study's data sets after their last run"),
@@ -93,9 +94,9 @@ FLAGS: dict[str, Flag] = {
 _SHORT = {flag.short: name for name, flag in FLAGS.items() if flag.short}
 # Verbs that take words without "=".
 _STUDIES = ("sweep", "tune", "headspace", "launch")  # whose keys may have several values
-_WORDS = ("ls", "explain", "inspect", "import-dlio", "launch", "report", "compare", "predict")
+_WORDS = ("ls", "explain", "inspect", "import-dlio", "launch", "report", "compare", "predict", "clean")
 _PATHS = ("import-dlio", "report", "compare")  # whose words are paths, which may hold "="
-PATH_WORDS = (*_PATHS, "inspect", "predict")
+PATH_WORDS = (*_PATHS, "inspect", "predict", "clean")
 """Verbs whose words are paths."""
 
 
@@ -207,6 +208,8 @@ def _is_setting(argument: str, verb: str) -> bool:
     """Whether an argument sets an option or key; verbs without words refuse what does not later."""
     if verb == "inspect":  # paths such as year=2024/part.parquet hold "="
         return argument.startswith("dataset.")
+    if verb == "clean":
+        return "/" not in argument.partition("=")[0] and "=" in argument
     if verb in _PATHS:
         return verb == "report" and argument.startswith("output.root=")
     return verb not in _WORDS or "=" in argument

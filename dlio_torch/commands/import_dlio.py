@@ -37,7 +37,7 @@ def main(command: Command, launch: Launch) -> int:
     if launch.rank != 0:
         return 0
     if output is not None:
-        write_recipe(converted.text, output, name)
+        write_recipe(converted.text, output, name, force="--force" in command.flags)
     else:
         print(converted.text, end="")
         sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +10,12 @@ from typing import TYPE_CHECKING
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json
 from dlio_torch.config.arguments import split_argument
+from dlio_torch.config.fields import lookup
+from dlio_torch.config.layers import COMMAND_LINE, unknown
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
+from dlio_torch.files.atomic_file import replace_text
+from dlio_torch.files.output_file import refuse_existing
 
 if TYPE_CHECKING:
     from dlio_torch.formats.core.inspection import Inspection
@@ -28,32 +33,52 @@ def main(command: Command, launch: Launch) -> int:
     """
     if launch.rank != 0:
         return 0
+    settings = _settings(command)
     if len(command.words) != 1:
         raise ConfigError(
             f"inspect: {' '.join(command.words) or 'nothing'} (command line): exactly one path is needed",
             hint="name a file, a folder or a quoted pattern: inspect PATH",
         )
-    settings = dict(split_argument(setting) for setting in command.settings)
-    for key, value in settings.items():
-        if not key.startswith("dataset."):
-            raise ConfigError(
-                f"{key}={value} (command line): inspect takes options of dataset only",
-                hint="remove it, or use it with the verb run",
-            )
     from dlio_torch.formats.core.inspection import answered, inspect_path
     from dlio_torch.report.inspection_text import print_inspection, recipe_text, to_json
 
+    output = _output(command)
     inspection = answered(inspect_path(command.words[0], settings.get(_FORMAT, "")), settings)
     amount = _amount(inspection, settings)
     if "--json" in command.flags:
         print(as_json(to_json(inspection, amount)), end="")
     else:
         print_inspection(inspection, amount, sys.stdout)
-    if (name := command.value("--output")) is not None:
-        _write(Path(name).expanduser(), recipe_text(inspection, amount))
+    if output is not None:
+        replace_text(output, recipe_text(inspection, amount))
+        print(f"recipe: {output}", file=sys.stderr)
     if amount.problem:
         raise PreconditionError(amount.problem)
     return 0
+
+
+def _settings(command: Command) -> dict[str, str]:
+    """The settings of the command line, options of ``dataset`` alone.
+
+    Raises:
+        ConfigError: an unknown option, or one of another group.
+    """
+    for word in command.words:  # a path may hold "=", too
+        key, equals, value = word.partition("=")
+        if equals and lookup(key.split(".")) is not None and not os.path.lexists(word):
+            raise ConfigError(
+                f"{key}={value} (command line): inspect takes options of dataset only, such as dataset.format=hdf5",
+                hint="remove it, or use it with the verb run",
+            )
+    settings = dict(split_argument(setting) for setting in command.settings)
+    for key, value in settings.items():
+        if lookup(key.split(".")) is None:
+            raise unknown(tuple(key.split(".")), value, COMMAND_LINE)
+        if key == "dataset.path":
+            raise ConfigError(
+                f"{key}={value} (command line): inspect takes the path as a word", hint=f"write inspect {value}"
+            )
+    return settings
 
 
 def _amount(inspection: Inspection, settings: dict[str, str]) -> DataAmount:
@@ -77,13 +102,19 @@ def _amount(inspection: Inspection, settings: dict[str, str]) -> DataAmount:
     return DataAmount(manifest.num_files, manifest.num_samples, data.bytes)
 
 
-def _write(path: Path, text: str) -> None:
+def _output(command: Command) -> Path | None:
+    """The recipe that ``--output`` names, or ``None``; checked before the data are read.
+
+    Raises:
+        ConfigError: its name is not that of a recipe, or it exists and ``--force`` is missing.
+    """
+    name = command.value("--output")
+    if name is None:
+        return None
+    path = Path(name).expanduser()
     if path.suffix not in (".yaml", ".yml"):
         raise ConfigError(
-            f"--output {path} (command line): the name of a recipe must end in .yaml", hint=f"write {path}.yaml"
+            f"--output {name} (command line): the name of a recipe must end in .yaml", hint=f"write {name}.yaml"
         )
-    from dlio_torch.files.atomic_file import replaced
-
-    with replaced(path) as file:
-        file.write(text.encode("utf-8"))
-    print(f"recipe: {path}", file=sys.stderr)
+    refuse_existing(path, f"--output {name}", force="--force" in command.flags)
+    return path

@@ -55,7 +55,7 @@ def main(command: Command, launch: Launch) -> int:
     if "--dry-run" in command.flags:
         print(text, end="")
         return 0
-    script.write(text, paths.script)
+    script.write(text, paths.script, force="--force" in command.flags)
     print(f"script: {paths.script}")
     if job_request.verb != "generate":
         print(f"results: {paths.result}")

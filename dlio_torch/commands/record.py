@@ -11,11 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import psutil
+
 from dlio_torch import __version__
 from dlio_torch.commands.command_line import Command
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.environment.machine import describe
 from dlio_torch.errors import ConfigError, DlioError
+from dlio_torch.run_directory.kept_results import keep_earlier, kept_line
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.units import parse_size
 
@@ -54,13 +57,13 @@ def main(command: Command, launch: Launch) -> int:
     limit = command.value("--limit")
     if limit is not None:
         options["limit_bytes"] = _size(limit)
-    directory = RunDir.create("runs", "trace", command.value("--output"), kind="recording")
+    directory = _folder(command.value("--output"))
     directory.write_json(
         directory.environment,
         {**describe({"runs": directory.path, "cwd": Path.cwd()}), "dlio_torch": __version__},
     )
     # Told before the program starts: a recording that is killed keeps what it was of.
-    about = {"command": list(command.program), "cwd": os.getcwd(), "started_time_ns": time.time_ns()}
+    about = {"command": list(command.program), "cwd": os.getcwd(), "started_time_ns": time.time_ns(), **_process()}
     directory.write_json(directory.command, about)
     recorded = record(
         list(command.program),
@@ -81,6 +84,20 @@ def main(command: Command, launch: Launch) -> int:
             hint=first.hint,
         )
     return recorded.exit_code
+
+
+def _folder(output: str | None) -> RunDir:
+    """Make the folder of the recording; an earlier recording there is kept under another name."""
+    if output is not None:
+        folder = Path(output).expanduser().absolute()
+        if (kept := keep_earlier(folder, "--output")) is not None:
+            print(kept_line("--output", output, kept), file=sys.stderr)
+    return RunDir.create("runs", "trace", output, kind="recording", option="--output")
+
+
+def _process() -> dict[str, int]:
+    """Number and start of this process, which tell a later recording to this folder whether this one is running."""
+    return {"pid": os.getpid(), "process_started_ns": int(psutil.Process().create_time() * 1e9)}
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from dlio_torch.config.schema import OutputConfig
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, PreconditionError, ThresholdMissed
 from dlio_torch.files.atomic_file import replaced
+from dlio_torch.files.output_file import refuse_existing
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
 
@@ -32,7 +33,7 @@ def _report(command: Command) -> int:
             hint="name a run directory (report runs/<recipe>/<time>), a folder written by trace, or a log; without a "
             "path the newest run is reported",
         )
-    output = _output(command.value("--output"), "json" if "--json" in command.flags else "html")
+    output = _output(command, "json" if "--json" in command.flags else "html")
     path = Path(command.words[0]) if command.words else _newest(command)
     _say_if_early(path, "", command)
     if "--json" in command.flags:
@@ -88,12 +89,13 @@ def _say_if_early(path: Path, side: str, command: Command) -> None:
         print(f"{side}ended early: {why}", file=stream)
 
 
-def _output(value: str | None, suffix: str) -> Path | None:
+def _output(command: Command, suffix: str) -> Path | None:
     """Returns the file named by ``--output``, or ``None``.
 
     Raises:
-        ConfigError: it is a folder, or its folder is not there.
+        ConfigError: it is a folder, its folder is not there, or it exists and ``--force`` is missing.
     """
+    value = command.value("--output")
     if value is None:
         return None
     path = Path(value).expanduser().absolute()
@@ -107,6 +109,7 @@ def _output(value: str | None, suffix: str) -> Path | None:
             f"--output {value} (command line): there is no folder {path.parent}",
             hint=f"make the folder {path.parent} first, or name a file in another folder",
         )
+    refuse_existing(path, f"--output {value}", force="--force" in command.flags)
     return path
 
 

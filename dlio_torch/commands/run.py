@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio_torch.commands.command_line import Command, parse
@@ -14,7 +13,6 @@ from dlio_torch.commands.common import composed
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.native import NativeUnavailable
-from dlio_torch.run_directory.results_folder import check_results_folder
 
 if TYPE_CHECKING:
     from dlio_torch.config.compose import Composed
@@ -57,7 +55,11 @@ def _checked(command: Command, launch: Launch, phases: Sequence[str]) -> Compose
         check_world(composed_run.config, world_size, sources=composed_run.sources)
     if "train" in phases and composed_run.config.output.dir is not None and launch.world_size == 1:
         # With several ranks, the first one makes the folder and reports a failure to all.
-        check_results_folder(Path(composed_run.config.output.dir), "output.dir", composed_run.sources["output.dir"])
+        from dlio_torch.run_directory.kept_results import check_run_folder
+
+        line = check_run_folder(composed_run.config, composed_run.sources["output.dir"])
+        if line and "--dry-run" in command.flags:
+            print(line)
     if launch.rank == 0 and command.detail != "quiet":
         for note in composed_run.adjusted:
             print(f"adjusted: {note}", file=sys.stderr)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import composed
 from dlio_torch.dist.launcher import Launch
+from dlio_torch.errors import ConfigError, PreconditionError
 
 
 def main(command: Command, launch: Launch) -> int:
@@ -16,13 +18,23 @@ def main(command: Command, launch: Launch) -> int:
 
         run = composed(command, launch) if command.settings else None
         return doctor(run, json="--json" in command.flags, quiet="--quiet" in command.flags)
-    from dlio_torch.clean import clean
+    from dlio_torch.clean import clean, clean_named
 
-    composed_run = composed(command, launch)
+    if command.words and command.settings:
+        raise ConfigError(
+            f"clean {' '.join((*command.words, *command.settings))} (command line): clean removes either the named "
+            "folders or the files of a recipe",
+            hint=f"write clean {' '.join(command.words)}, or clean {' '.join(command.settings)}",
+        )
+    config = None if command.words else composed(command, launch).config
     if launch.rank != 0:
         return 0
-    asks = sys.stdin is not None and sys.stdin.isatty()
-    clean(composed_run.config, yes="--yes" in command.flags, say=print, confirm=_confirm if asks else None)
+    yes = "--yes" in command.flags
+    confirm = _confirm if sys.stdin is not None and sys.stdin.isatty() else None
+    if config is None:
+        paths = [Path(word).expanduser() for word in command.words]
+        return 0 if clean_named(paths, yes=yes, say=print, confirm=confirm) else PreconditionError.exit_code
+    clean(config, yes=yes, say=print, confirm=confirm)
     return 0
 
 

@@ -92,8 +92,8 @@ VERBS: dict[str, Verb] = {
     "predict": Verb(
         "what a run would do with more ranks on a described storage",
         "RUN system=theta",
-        "Simulates a measured run with more ranks on a described system, and prints throughput and utilisation for "
-        "each number of ranks. It needs the extra scale.",
+        "Simulates a measured run, or a program that the verb trace recorded, with more ranks on a described system, "
+        "and prints throughput and utilisation for each number of ranks. It needs the extra scale.",
         (
             "run recipe=minimal scale=tiny trace.posix=true output.dir=runs/mine",
             "predict runs/mine system=theta ranks=1..8192:x2",
@@ -180,11 +180,15 @@ VERBS: dict[str, Verb] = {
         ("doctor", "doctor recipe=minimal dataset.root=data"),
     ),
     "clean": Verb(
-        "remove the data and runs of a recipe",
-        COMMON_USAGE,
-        "Lists the data, runs, studies and copies that this tool wrote for a recipe, asks, and removes them. Other "
-        "files stay and are named.",
-        ("clean recipe=minimal", "clean recipe=minimal --yes"),
+        "remove named runs and studies, or the files of a recipe",
+        "PATH ... | recipe=NAME",
+        "Lists the named runs, recordings, studies, data sets and kept copies, or the data, runs, studies and copies "
+        "that this tool wrote for a recipe, asks, and removes them. Other files stay and are named.",
+        (
+            "run recipe=minimal scale=tiny output.dir=mine",
+            "clean mine --yes",
+            "clean recipe=minimal --yes",
+        ),
     ),
     "import-dlio": Verb(
         "turn a workload file of DLIO or MLPerf Storage into a recipe",

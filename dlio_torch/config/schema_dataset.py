@@ -60,7 +60,9 @@ class DatasetOptions:
 
     format: str = opt(DEFAULT, "file format; `ls formats` lists them")
     path: str | None = opt(
-        None, "existing file or folder to read, or a pattern with *; null: the data are generated below dataset.root"
+        None,
+        "existing file or folder to read, or a pattern with * or {000..009}; null: the data are generated below "
+        "dataset.root",
     )
     root: str = opt("data", "folder below which generated data sets lie")
     num_files: int = opt(1, "number of training files", minimum=1)

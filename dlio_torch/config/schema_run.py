@@ -96,7 +96,10 @@ class OutputConfig:
     """Run directories and progress messages."""
 
     root: str = opt("runs", "folder below which run directories lie")
-    dir: str | None = opt(None, "run directory; null: <root>/<recipe>/<time>")
+    dir: str | None = opt(
+        None,
+        "run directory; an earlier run there is kept as <dir>.1 (.2 and so on); null: <root>/<recipe>/<time>",
+    )
     progress: bool = opt(True, "show progress on rank 0")
     patience_s: float = opt(
         60.0,

@@ -16,6 +16,7 @@ from dlio_torch.config.validate_paths import check_paths
 from dlio_torch.config.validate_replay import check_replay
 from dlio_torch.config.validate_stage import check_stage
 from dlio_torch.config.validate_storage import check_storage
+from dlio_torch.units import counted
 
 
 def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
@@ -85,9 +86,26 @@ def check_world(
             if data.path is None
             else "set access.partition=batches, or start fewer ranks",
         )
+    _check_even_files(check, world_size, num_files)
     endless = config.access.pattern == "lanes" or config.access.repeat
     if num_samples is not None and not endless:
         _check_share(check, world_size, num_samples, num_files, ranks)
+
+
+def _check_even_files(check: ConfigCheck, world_size: int, num_files: int | None) -> None:
+    """Refuse files that each rank reads to the end (``access=file_per_rank``) if some ranks would have more of them."""
+    access, data = check.config.access, check.config.dataset
+    reads_all = access.partition == "files" and access.order == "sequential" and access.pattern == "samples"
+    if not reads_all or access.tail == "pad" or num_files is None or num_files % world_size == 0:
+        return
+    ranks = max(count for count in range(1, world_size) if num_files % count == 0)
+    more = f"dataset.num_files={-(-num_files // world_size) * world_size}, or " if data.path is None else ""
+    check.fail(
+        ["access.partition", "access.order", "dataset.num_files" if data.path is None else "dataset.path"],
+        f"{num_files} files cannot be divided equally among {world_size} ranks, so that the last samples of some files "
+        "would never be read",
+        f"set {more}access.tail=pad (ranks with fewer files read samples again), or start {counted(ranks, 'rank')}",
+    )
 
 
 def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_files: int | None, ranks: str) -> None:

@@ -5,6 +5,7 @@ Only the class of a storage is asked; nothing is opened or created.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -65,16 +66,18 @@ def check_storage(config: Config, fail: Fail) -> None:
 
 
 def with_local_paths(config: Config) -> tuple[Config, list[str]]:
-    """Replaces URLs by paths on this machine; returns the configuration and a line about each URL.
+    """Replaces URLs and a leading ``~`` by paths on this machine; returns the configuration and a line about each URL.
 
     Args:
         config: a configuration that :func:`check_storage` accepts.
     """
     lines = []
     for key, location in _data_locations(config):
+        path = os.path.expanduser(location)  # shells leave a ~ behind "=" as it is
         if scheme_of(location) != LOCAL:
             path = str(open_storage(location).path())
             lines.append(f"{key} {location} -> {path} (the path on this machine)")
+        if path != location:
             changed: dict[str, Any] = {key.rpartition(".")[2]: path}
             config = replace(config, dataset=replace(config.dataset, **changed))
     return config, lines

@@ -67,6 +67,14 @@ _KNOWN = (
 )
 
 
+_PREFIXES = ("OMPI_", "PMI_", "HOROVOD_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_")
+
+
+def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables without those of the launcher that started this process, for a run of its own."""
+    return {name: value for name, value in environ.items() if not name.startswith(_PREFIXES)}
+
+
 def detect(environ: Mapping[str, str] = os.environ) -> Launch:
     """Detect the launcher that started this process.
 

@@ -23,6 +23,7 @@ from dlio_torch.errors import ConfigError, DlioError, ThresholdMissed
 from dlio_torch.execution.context import RunContext
 from dlio_torch.execution.elastic_position import AfterStep, ElasticPosition
 from dlio_torch.execution.outcome import RunOutcome
+from dlio_torch.execution.run_record import keep_earlier_results
 from dlio_torch.preflight.rank_agreement import check_ranks_agree
 from dlio_torch.run_directory.results_folder import name_run_directory
 from dlio_torch.run_directory.run_dir import RunDir
@@ -120,8 +121,7 @@ class _ElasticRun:
         batch = rank_batch(train.batch_size, train.batch_scope, comm.world_size, "train.batch_size") * comm.world_size
         state.samples -= state.samples % batch
         if comm.rank == 0:
-            path = state.folder or RunDir.create(config.output.root, config.recipe, config.output.dir).path
-            folder = RunDir(Path(path))
+            folder = RunDir(Path(state.folder)) if state.folder else self._new_folder()
             turn = Turn(
                 turn=len(state.turns) + 1,
                 began_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -142,6 +142,12 @@ class _ElasticRun:
         state.save()
         self._reached, self._steps = (state.epoch, state.samples), 0
         return folder.turn(len(state.turns))
+
+    def _new_folder(self) -> RunDir:
+        config = self._composed.config
+        if (line := keep_earlier_results(config)) is not None and self._composed.detail != "quiet":
+            print(line, file=sys.stderr)
+        return RunDir.create(config.output.root, config.recipe, config.output.dir)
 
     def _repeated(self, epoch: int, samples: int) -> int | None:
         """Number of samples since the last commit, which are repeated; ``None`` if the commit is in an older epoch."""

@@ -13,10 +13,13 @@ Each phase imports at its top what no phase before it needs: a run that only gen
 
 from __future__ import annotations
 
+import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 from dlio_torch.config.compose import Composed
+from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.dist.hvd_settings import is_elastic
 from dlio_torch.dist.registry import check_horovod, connect
@@ -31,6 +34,7 @@ from dlio_torch.execution.preparation import (
     needs_generated_data,
 )
 from dlio_torch.iotrace.recorder.spans import NULL
+from dlio_torch.preflight.crowded_cores import crowded_cores
 from dlio_torch.preflight.data_space import data_space_problem
 from dlio_torch.preflight.rank_agreement import check_ranks_agree
 from dlio_torch.report.scale_text import scale_line
@@ -93,10 +97,11 @@ def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
     with context.watchdog("the data set to be inspected"):
         prepared = locate_data_set(context)
     if prepared.config.dataset.path is not None:
-        from dlio_torch.data.order.planning import fit_steps  # imports torch, which generating data does not need
+        from dlio_torch.data.order.planning import fit_batch, fit_steps  # torch is not needed to generate data
 
         composed, world_size = context.composed, context.comm.world_size
-        config = fit_steps(prepared.config, prepared.manifests, world_size, composed.scaled)
+        config = fit_batch(prepared.config, prepared.manifests, world_size, composed.sources)
+        config = fit_steps(config, prepared.manifests, world_size, composed.scaled)
         prepared = replace(prepared, config=config)
     samples = prepared.manifests["train"]
     check_world(
@@ -110,7 +115,7 @@ def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
 
 def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     """Plan the order of samples, and run all checks that are possible before a file is written."""
-    from dlio_torch.data.order.planning import plan_order
+    from dlio_torch.data.order.planning import left_over, plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
     from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem
     from dlio_torch.preflight.feasibility import check_duration, check_sample_shapes, resource_problem
@@ -123,7 +128,10 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     mpi_ranks = connect_mpi_ranks(config, fmt, comm)
     needs_gpu(config)
     order = plan_order(config, fmt, manifests, comm.rank, comm.world_size)
+    if line := left_over(config, manifests["train"], order.train, comm.world_size):
+        context.note(line)
     check_duration(config, order, sources)
+    _warn_of_crowded_cores(context, config)
     check_sample_shapes(fmt, order.train)
     refuse(resource_problem(config, fmt, order.train, sources, reduces=comm.name != "single"))
     if context.is_rank_zero:
@@ -186,6 +194,15 @@ def report(context: RunContext, trained: TrainedRun) -> ThresholdMissed | None:
             hint=f"see the results in {trained.written.directory.path}",
         )
     return None
+
+
+def _warn_of_crowded_cores(context: RunContext, config: Config) -> None:
+    """Warn, on rank 0, if the ranks of its node have far more workers together than the node has cores."""
+    hosts = context.comm.gather_objects(socket.gethostname())
+    if hosts is not None:
+        line = crowded_cores(config, hosts.count(hosts[0]), context.composed.sources)
+        if line is not None:
+            print(line, file=sys.stderr)
 
 
 def check_data_space(context: RunContext, prepared: PreparedRun) -> None:

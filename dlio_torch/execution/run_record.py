@@ -13,6 +13,7 @@ from dlio_torch.execution.context import RunContext
 from dlio_torch.iotrace.recorder.budget import make_budget
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.kept_results import keep_earlier, kept_line, used_paths
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.storage.stage_folder import node_folder
 from dlio_torch.train.checkpoint_files import file_names
@@ -30,7 +31,10 @@ def make_run_directory(context: RunContext, config: Config) -> tuple[RunDir, dic
     directory, mount, comm = None, {}, context.comm
     if context.is_rank_zero:
         names = file_names(config.checkpoint)
+        if (line := keep_earlier_results(config)) is not None:
+            context.note(line)
         directory = RunDir.create(config.output.root, config.recipe, config.output.dir, checkpoints=names)
+        run_state.begin(directory.state, comm.world_size)  # first: another run must not take this one for finished
         directory.write_text(directory.config, to_yaml(config))
         directory.write_text(directory.sources, sources_to_yaml(context.composed.sources))
         stage = config.stage.dir
@@ -40,13 +44,25 @@ def make_run_directory(context: RunContext, config: Config) -> tuple[RunDir, dic
         ranks = {"backend": comm.name, "detail": comm.detail, "world_size": comm.world_size}
         ranks |= {"settings": dict(comm.settings)}
         directory.write_json(directory.environment, {**environment, "ranks": ranks, "dlio_torch": __version__})
-        run_state.begin(directory.state, comm.world_size)
         context.outcome.write_to(directory.state)
     directory = comm.broadcast_object(directory)
     assert directory is not None
     if not context.is_rank_zero:
         context.outcome.write_to(directory.state)
     return directory, mount
+
+
+def keep_earlier_results(config: Config) -> str | None:
+    """Rename the folder ``output.dir`` if it holds an earlier run; returns the line that announces it.
+
+    Raises:
+        PreconditionError: the folder holds something else, or files that this run reads.
+    """
+    if config.output.dir is None:
+        return None
+    folder = Path(config.output.dir).expanduser().absolute()
+    kept = keep_earlier(folder, "output.dir", used_paths(config))
+    return None if kept is None else kept_line("output.dir", config.output.dir, kept)
 
 
 def open_recorder(directory: RunDir, config: Config, rank: int) -> Recorder:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dlio_torch.config.resources import Resources
 from dlio_torch.errors import PreconditionError
+from dlio_torch.files.output_file import refuse_existing
 from dlio_torch.launch.job_content import JobContent
 from dlio_torch.launch.job_request import JobRequest
 from dlio_torch.launch.template import Shell, Value, fill, find, with_variables
@@ -93,15 +94,17 @@ def render(
     return fill(text, values, str(path)).rstrip("\n") + "\n" + last_line(paths.script, paths.log)
 
 
-def write(text: str, path: Path) -> None:
-    """Write a script that can be executed; a file that is there stays.
+def write(text: str, path: Path, *, force: bool = False) -> None:
+    """Write a script that can be executed.
 
     Raises:
-        PreconditionError: there is one, or it cannot be written.
+        ConfigError: the file exists, and ``force`` (``--force``) is false.
+        PreconditionError: it cannot be written.
     """
+    refuse_existing(path, f"script={path}", force=force)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
             os.fchmod(file.fileno(), 0o755)
     except OSError as error:

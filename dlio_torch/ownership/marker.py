@@ -83,6 +83,16 @@ def write_marker(kind: Kind, folder: Path, recipe: str | None, files: Iterable[s
     partial.replace(folder / MARKER)
 
 
+def rename_marker(folder: Path) -> None:
+    """Write the present name of a folder, which was just renamed, to its marker.
+
+    Raises:
+        OSError: the marker cannot be read or written.
+    """
+    about = json.loads((folder / MARKER).read_bytes())[KEY]
+    write_marker(about["kind"], folder, about["recipe"], about["files"])
+
+
 def read_marker(descriptor: int, name: str) -> Marker:
     """Read the marker of an open folder with this name.
 

@@ -13,12 +13,13 @@ from dlio_torch.data.dataset.stored_size import stored_bytes
 from dlio_torch.data.engines.registry import format_of
 from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.pipe_plan import Plan
-from dlio_torch.data.order.planning import RankOrder, fit_steps, plan_order
+from dlio_torch.data.order.planning import RankOrder, fit_batch, fit_steps, left_over, plan_order
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem, peak_bytes, results_folder
+from dlio_torch.preflight.crowded_cores import crowded_cores
 from dlio_torch.preflight.data_location import LocatedData, locate_data
 from dlio_torch.preflight.data_space import data_space_problem
 from dlio_torch.preflight.feasibility import (
@@ -51,7 +52,8 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     if composed.config.dataset.path is None and "generate" not in phases and fmt.needs_files:
         check_present(data.manifests, fmt)
     train = data.manifests["train"]
-    config = fit_steps(composed.config, data.manifests, world_size, composed.scaled)
+    config = fit_batch(composed.config, data.manifests, world_size, composed.sources)
+    config = fit_steps(config, data.manifests, world_size, composed.scaled)
     check_world(config, world_size, train.num_samples, train.num_files, composed.sources)
     order = plan_order(config, fmt, data.manifests, 0, world_size)
     check_duration(config, order, composed.sources)
@@ -59,6 +61,7 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     if launch.rank == 0:
         lines = [*composed.remarks, *([scale_line(config.scale.name, composed.notes)] if composed.notes else [])]
         lines += _data(config, fmt, data)
+        lines += filter(None, [left_over(config, train, order.train, world_size)])
         if "train" in phases:
             lines += _training(config, fmt, order.train, world_size)
             lines += _evaluation(config, order, world_size)
@@ -143,6 +146,8 @@ def _problems(
     except ConfigError as error:
         problems.append(error)
         reduces = True
+    if (line := crowded_cores(config, 1, sources)) is not None:
+        yield line
     problems.append(resource_problem(config, fmt, sampler, sources, reduces=reduces))
     problems.append(checkpoint_space_problem(config, len(sampler), launch.world_size))
     try:

@@ -16,7 +16,7 @@ from rich.table import Table
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import harmless
 from dlio_torch.formats.core.data_description import StoredArray
-from dlio_torch.formats.core.inspection import Inspection
+from dlio_torch.formats.core.inspection import Inspection, set_option
 from dlio_torch.formats.core.registry import facts
 from dlio_torch.report.terminal import write
 from dlio_torch.units import counted, format_size
@@ -24,6 +24,7 @@ from dlio_torch.units import counted, format_size
 SCHEMA = "dlio_torch.inspection"
 VERSION = "1"
 _MOST_ARRAYS = 30
+_BATCH = 32  # samples, as of the recipe custom
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,15 @@ def to_json(inspection: Inspection, amount: DataAmount) -> dict[str, Any]:
         "details": dict(description.details),
         "notes": list(description.notes),
         "questions": [asdict(question) for question in description.questions],
+        "command": command(inspection),
     }
 
 
 def command(inspection: Inspection) -> str:
     """The command that reads the data."""
     answers = [question.setting for question in inspection.description.questions]
-    words = [f"dataset.path={inspection.path}", *answers]
+    given = [f"{key}={value}" for key, value in inspection.given.items()]
+    words = [f"dataset.path={inspection.path}", *given, *answers]
     return " ".join(["python -m dlio_torch", *map(shlex.quote, words)])
 
 
@@ -99,8 +102,13 @@ def dataset_block(inspection: Inspection) -> str:
     """The ``dataset:`` block of a recipe, YAML."""
     tree: dict[str, Any] = {"path": inspection.path, **inspection.settings()}
     for question in inspection.description.questions:
-        _set(tree, question.setting)
-    return yaml.safe_dump({"dataset": tree}, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+        key, _, value = question.setting.partition("=")
+        set_option(tree, key, value)
+    return _yaml({"dataset": tree})
+
+
+def _yaml(tree: dict[str, Any]) -> str:
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
 
 
 def recipe_text(inspection: Inspection, amount: DataAmount) -> str:
@@ -112,7 +120,7 @@ def recipe_text(inspection: Inspection, amount: DataAmount) -> str:
         f"# Written by `inspect`: {counted(amount.files, 'file')} of format {inspection.format}, {samples}.",
         *map(harmless, open_lines),
         "",
-        f"description: data of {inspection.path}",
+        yaml.safe_dump({"description": f"data of {inspection.path}"}, allow_unicode=True, width=10_000).rstrip(),
         "",
         "defaults:",
         f"  - access: {access}",
@@ -122,18 +130,9 @@ def recipe_text(inspection: Inspection, amount: DataAmount) -> str:
         dataset_block(inspection),
         "train:",
         "  epochs: 1",
-        "  batch_size: 32",
+        f"  batch_size: {_BATCH if amount.samples is None else min(_BATCH, amount.samples)}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _set(tree: dict[str, Any], setting: str) -> None:
-    """Sets ``dataset.<group>.<option>=value`` in the block."""
-    key, _, value = setting.partition("=")
-    *groups, name = key.split(".")[1:]
-    for group in groups:
-        tree = tree.setdefault(group, {})
-    tree[name] = yaml.safe_load(value)
 
 
 def _facts(inspection: Inspection, amount: DataAmount) -> Table:
@@ -145,7 +144,8 @@ def _facts(inspection: Inspection, amount: DataAmount) -> Table:
 
 def _fact_rows(inspection: Inspection, amount: DataAmount) -> Iterator[tuple[str, str]]:
     size = "" if amount.bytes is None else f", {format_size(amount.bytes)}"
-    yield "files", f"{amount.files}{size}"
+    more = " or more, of which the first were counted" if inspection.is_partial and amount.bytes is None else ""
+    yield "files", f"{amount.files}{more}{size}"
     if amount.samples is not None:
         yield "samples", f"{amount.samples}"
     if inspection.description.fields:

@@ -53,8 +53,8 @@ def is_vacant(folder: Path) -> bool:
     return all(path.name == MARKER for path in folder.iterdir())
 
 
-def claim(path: Path) -> Path:
-    """Make the folder that ``output.dir`` names, and return its path.
+def claim(path: Path, option: str = "output.dir") -> Path:
+    """Make the folder of a run or recording that an option names, and return its path.
 
     Raises:
         PreconditionError: it is not empty, or cannot be made.
@@ -63,10 +63,10 @@ def claim(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         occupied = not is_vacant(path)
     except OSError as error:
-        raise refused(f"output.dir={path} cannot be made", error, elsewhere="choose another folder") from error
+        raise refused(f"{option}={path} cannot be made", error, elsewhere="choose another folder") from error
     if occupied:
         raise PreconditionError(
-            f"output.dir={path} is not empty", hint="set output.dir to a new folder, or remove the existing folder"
+            f"{option}={path} is not empty", hint=f"set {option} to a new folder, or remove the existing folder"
         )
     return path
 

@@ -74,6 +74,7 @@ class RunDir:
         *,
         kind: Literal["run", "recording"] = "run",
         checkpoints: Iterable[str] = (),
+        option: str = "output.dir",
     ) -> RunDir:
         """Make a new run directory with only its marker file; two runs that start at the same time get two directories.
 
@@ -84,11 +85,14 @@ class RunDir:
             now: local time in the name; the current time by default.
             kind: a run, or a recorded program (the verb ``trace``).
             checkpoints: entries of the marker's list for files in ``checkpoints/``.
+            option: option that names ``dir``, for messages.
 
         Raises:
             PreconditionError: ``dir`` holds something, or the directory cannot be made.
         """
-        directory = cls(claim(Path(dir).expanduser().absolute())) if dir is not None else cls._new(root, recipe, now)
+        directory = (
+            cls(claim(Path(dir).expanduser().absolute(), option)) if dir is not None else cls._new(root, recipe, now)
+        )
         with writing(directory.path):
             write_marker(
                 kind,

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
@@ -77,7 +77,14 @@ def emulator(arguments: Sequence[str], ranks: int = 1) -> list[str]:
     return [sys.executable, *launcher, "-m", "dlio_torch", *arguments]
 
 
-def run_process(command: Sequence[str], log: Path, *, timeout_s: float, cwd: Path | None = None) -> Ended:
+def run_process(
+    command: Sequence[str],
+    log: Path,
+    *,
+    timeout_s: float,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Ended:
     """Run ``command`` and wait for its end; its output is written to ``log``.
 
     It ends with this process, even if that is killed.  It has a session of its own, so that an interrupt at the
@@ -88,6 +95,7 @@ def run_process(command: Sequence[str], log: Path, *, timeout_s: float, cwd: Pat
         log: file for its output.
         timeout_s: after it the run is ended, with all its children.
         cwd: its folder; None: the current one.
+        environ: its environment; None: :func:`environment`.
 
     Raises:
         PreconditionError: the log cannot be written, or the program cannot be started.
@@ -102,7 +110,7 @@ def run_process(command: Sequence[str], log: Path, *, timeout_s: float, cwd: Pat
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env=environment(),
+                env=environment() if environ is None else environ,
                 start_new_session=True,
             )
         )

@@ -133,13 +133,14 @@ def deferred() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    # A signal that is ignored (nohup) stays ignored.
-    before = {number: signal.signal(number, keep) for number in _KINDS if signal.getsignal(number) != signal.SIG_IGN}
+    # An ignored signal (nohup) stays ignored; a handler that Python did not install (None) could not be put back.
+    kept = [number for number in _KINDS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, keep) for number in kept}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.signal(number, handler)
     for number, frame in pending:
         handler = before[number]
         if callable(handler):

@@ -169,3 +169,67 @@ def test_without_the_simulator_the_error_says_what_to_install(
     capsys.readouterr()
     assert cli.main(["predict", str(run), "system=theta"]) == 3
     assert "pip install 'dlio-torch[scale]'" in capsys.readouterr().err
+
+
+READER = """
+import os, threading
+open("data.bin", "wb").write(bytes(1 << 22))
+def read(part):
+    file = os.open("data.bin", os.O_RDONLY)
+    for number in range(50):
+        os.pread(file, 4096, (number * 2 + part) * 40960 % (1 << 22))
+    os.close(file)
+threads = [threading.Thread(target=read, args=(part,)) for part in range({threads})]
+[thread.start() for thread in threads] or read(0)
+[thread.join() for thread in threads]
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_recorded_program_is_a_rank(
+    threads: int, tmp_path: Path, predict: Predict, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = READER.format(threads=threads)
+    command = [sys.executable, "-m", "dlio_torch", "trace", "--output", "rec", "--", sys.executable, "-c", program]
+    subprocess.run(command, env=clean_environ(), cwd=tmp_path, check=True, capture_output=True, timeout=100)
+    result = predict(tmp_path / "rec", "system=theta", "ranks=1,512")
+    few, many = result["rows"]
+    assert few["samples_per_s"] > 0
+    assert many["samples_per_s"] > few["samples_per_s"]
+    assert few["au"] is None
+    measured = " ".join(result["assumptions"]["measured"])
+    assert "a sample stands for one read call" in measured
+    assert ("2 threads or processes read" if threads else "its main thread reads") in measured
+    assert f"{4096 / 1024:g} KiB in 1.0 requests, at random" in measured
+    slow = predict(tmp_path / "rec", "system.read_bytes_per_s=100kB", "ranks=8")["rows"][0]
+    assert slow["samples_per_s"] == pytest.approx(100_000 / 4096, rel=0.1)
+    assert cli.main(["predict", str(tmp_path / "rec"), "loader.num_workers=1"]) == 2
+    assert "changes only the system" in capsys.readouterr().err
+
+
+def test_a_recording_without_reads_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "dlio_torch", "trace", "--output", "rec", "--", sys.executable, "-c", "pass"]
+    subprocess.run(command, env=clean_environ(), cwd=tmp_path, check=True, capture_output=True, timeout=100)
+    assert cli.main(["predict", str(tmp_path / "rec"), "system=theta"]) == 3
+    assert "nothing to predict from" in capsys.readouterr().err
+
+
+def test_a_system_is_a_file_of_ones_own_and_missing_figures_are_named(
+    run: Path, predict: Predict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lustre.yaml").write_text("name: lustre\nread_bytes_per_s: 10GB\nrequest_latency_s: 0\n")
+    result = predict(run, "system=./lustre.yaml", "ranks=1")
+    assert result["system"] == "lustre"
+    assert any("./lustre.yaml:2" in line for line in result["assumptions"]["described"])
+    missing = result["assumptions"]["not given"]
+    assert all(": not given, counted as 0 (system." in line for line in missing)
+    keys = {line.rpartition("(system.")[2].rstrip(")") for line in missing}
+    assert {"metadata_ops_per_s", "client_bytes_per_s", "target_requests_per_s"} <= keys
+    assert "request_latency_s" not in keys  # a zero that the user wrote is a description
+    Path("lustre.yaml").write_text("read_bytes_per_second: 10GB\n")
+    assert cli.main(["predict", str(run), "system=./lustre.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert "system.read_bytes_per_second" in error
+    assert "lustre.yaml:1" in error
+    assert "did you mean system.read_bytes_per_s?" in error

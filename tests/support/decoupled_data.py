@@ -30,6 +30,7 @@ from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.tokens.options import TokensConfig
+from dlio_torch.formats.webdataset.options import WebdatasetConfig
 from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.native.extents import open_mover
 
@@ -54,6 +55,14 @@ CUT = [
     FieldConfig("a", shape=[7, 9, 11], chunk=[2, 3, 4, 11]),
     FieldConfig("v", "float64", shape=[4, 6], length_mean=5, length_stdev=2, chunk=[3, 4, 4]),
 ]
+MEMBERS = [
+    FieldConfig("x.npy", "float32", shape=[5, 6]),
+    FieldConfig("bin", "int32", shape=[9]),
+    FieldConfig("cls", "int64"),
+    FieldConfig("v.npy", "int16", shape=[2], length_mean=4, length_stdev=2),
+    FieldConfig("json", "uint8", length_mean=40, length_stdev=9),
+]
+IMAGE_MEMBERS = [FieldConfig("jpg", "uint8", shape=[20, 30, 3]), FieldConfig("id", "int32")]
 SELECTED = [FieldConfig("a", shape=[7, 9], chunk=[2, 3, 4], select=[0, 4, 5, 6])]
 
 # Name -> samples of a file, options of dataset.
@@ -95,6 +104,16 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
         {"format": "tfrecord", "fields": LISTS, "tfrecord": TfrecordConfig(float_lists=["f"], compression="gzip")},
     ),
     "tfrecord, unchecked": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(verify_crc=False)}),
+    "webdataset": (7, {"format": "webdataset", "fields": MEMBERS}),
+    "webdataset, images": (7, {"format": "webdataset", "fields": [*IMAGE_MEMBERS, *MEMBERS]}),
+    "webdataset, stored": (
+        7,
+        {"format": "webdataset", "fields": IMAGE_MEMBERS, "webdataset": WebdatasetConfig(decode="none")},
+    ),
+    "webdataset, gzip": (
+        7,
+        {"format": "webdataset", "fields": MEMBERS, "webdataset": WebdatasetConfig(compression="gzip")},
+    ),
     "hdf5": (7, {"format": "hdf5", "fields": VARIABLE}),
     "hdf5, chunks": (7, {"format": "hdf5", "fields": VARIABLE, "hdf5": Hdf5Config(chunk_bytes=64)}),
     "hdf5, large chunks": (7, {"format": "hdf5", "fields": FIXED, "hdf5": Hdf5Config(chunk_bytes=4096)}),

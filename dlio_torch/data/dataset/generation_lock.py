@@ -22,6 +22,10 @@ _STALE = re.compile(
 )
 
 
+class BeingWritten(PreconditionError):
+    """Error for a data set that another process is writing (exit code 3)."""
+
+
 @contextlib.contextmanager
 def exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
     """Hold the folder's lock on rank 0, so that two runs do not write the same data set at once."""
@@ -36,7 +40,7 @@ def exclusive(folder: Path, comm: Communicator) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise PreconditionError(
+            raise BeingWritten(
                 f"another process is writing {folder}",
                 hint="wait for the other process, or choose another dataset.root",
             ) from error

@@ -7,7 +7,6 @@ read, and files of earlier runs are found again.  ``dlio_torch.json`` in it desc
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -26,9 +25,10 @@ from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
+from dlio_torch.files.path_pattern import matching
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.probe import inspect_files
-from dlio_torch.formats.core.registry import facts
+from dlio_torch.formats.core.registry import all_facts
 from dlio_torch.storage.base import Storage
 from dlio_torch.storage.local.stored_paths import kind_of
 from dlio_torch.storage.registry import open_storage
@@ -197,7 +197,7 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     """The folder of existing data and the names of its files."""
     path = Path(config.dataset.path or "")
     if not path.exists():
-        matches = sorted(name for name in glob.glob(str(path), recursive=True) if fmt.is_there(Path(name)))
+        matches = [name for name in matching(str(path)) if fmt.is_there(Path(name))]
         if matches:
             folder = Path(os.path.commonpath([Path(name).parent for name in matches]))
             return folder, Names([os.path.relpath(name, folder) for name in matches])
@@ -209,7 +209,8 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     if not path.is_dir():
         raise DataError(f"dataset.path={str(path)!r} is {kind_of(path)}", hint="set dataset.path to a file or a folder")
     once_names = {once.name for once in config.dataset.once if once.name}
-    suffixes = tuple(dict.fromkeys((fmt.suffix, *facts(config.dataset.format).suffixes)))
+    known = next((about.suffixes for about in all_facts() if about.name == config.dataset.format), ())
+    suffixes = tuple(dict.fromkeys((fmt.suffix, *known)))
     names = sorted(name for name in _files_of(fmt, open_storage(path), suffixes) if name not in once_names)
     if not names:
         raise DataError(

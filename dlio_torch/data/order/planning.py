@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dlio_torch.config.existing_data import CUSTOM
+from dlio_torch.config.layers import COMMAND_LINE
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.order.held_plan import HeldPlan
@@ -88,6 +90,38 @@ def fit_steps(config: Config, manifests: Mapping[str, Manifest], world_size: int
     everything = replace(config, train=replace(train, steps=0))
     given = len(train_sampler(everything, manifests["train"], 0, world_size))
     return replace(config, train=replace(train, steps=min(train.steps, given)))
+
+
+def fit_batch(config: Config, manifests: Mapping[str, Manifest], world_size: int, sources: Mapping[str, str]) -> Config:
+    """Limit the batch size of the recipe ``custom``, which cannot know the data, to the samples of a rank.
+
+    A size that the user sets stays, and is refused where the data do not fill a batch.
+
+    Args:
+        config: the experiment.
+        manifests: the data, by split.
+        world_size: all ranks.
+        sources: where each value was set; empty: the user set none.
+    """
+    train = config.train
+    if config.recipe != CUSTOM or config.dataset.path is None or sources.get("train.batch_size") == COMMAND_LINE:
+        return config
+    size = max(1, min(train.batch_size, manifests["train"].num_samples // world_size))
+    return replace(config, train=replace(train, batch_size=size))
+
+
+def left_over(config: Config, manifest: Manifest, plan: BatchSampler | PipePlan | HeldPlan, world_size: int) -> str:
+    """A line about samples of existing data that no whole batch contains and no epoch reads; empty: there are none."""
+    access, samples = config.access, manifest.num_samples
+    is_one_pass = not config.train.steps and not access.repeat and access.hold_steps == 1 and access.pattern != "lanes"
+    is_one_pass = is_one_pass and access.order in ("sequential", "shuffled") and access.partition != "none"
+    unread = samples - len(plan) * plan.batch_size * world_size if is_one_pass and config.dataset.path else 0
+    if unread <= 0:
+        return ""
+    return (
+        f"data: an epoch does not read {unread} of {samples} samples, which do not fill a batch of each rank; "
+        "access.tail=pad fills it with samples from the start of the order"
+    )
 
 
 def eval_sampler(

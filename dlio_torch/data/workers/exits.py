@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -125,10 +126,20 @@ class WorkerSignals:
 
     @classmethod
     def install(cls, limits: WorkerLimits) -> None:
-        """Wrap torch's handler if it is installed; like torch's handler, the wrapper is never removed."""
+        """Wrap torch's handler if it is installed; like torch's handler, the wrapper stays after the workers ended.
+
+        Outside the main thread nothing is wrapped, as torch installs nothing there.
+        """
         handler = signal.getsignal(signal.SIGCHLD)
-        if is_handler_of_loaders(handler):
+        if is_handler_of_loaders(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGCHLD, cls(handler, limits))
+
+    @staticmethod
+    def remove() -> None:
+        """Put torch's own handler back, for a program that goes on without loaders of this package."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        if isinstance(handler, WorkerSignals) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, handler._handler)
 
     @staticmethod
     def check(workers: Sequence[BaseProcess]) -> None:

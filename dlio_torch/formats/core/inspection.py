@@ -5,24 +5,27 @@ Only headers are read, of one file of each kind.  Libraries that may crash on a 
 
 from __future__ import annotations
 
-import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
+from dlio_torch.files.path_pattern import matching
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion
+from dlio_torch.formats.core.data_listing import DataListing, files_below, files_listed
 from dlio_torch.formats.core.facts import FormatFacts
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.probe import inspect_files
 from dlio_torch.formats.core.recognition import recognised_file, recognised_folder
 from dlio_torch.formats.core.registry import all_facts, facts, format_class, load_function
+from dlio_torch.units import counted
 
-_MOST_FILES = 200_000  # names that are listed
 _MOST_KINDS = 30  # suffixes of which one file is opened
 _SHOWN = 4
 
@@ -38,6 +41,8 @@ class Inspection:
         files: number of files of this format below ``path``; 1 for a folder that is one data set.
         other_files: number of files of other kinds, by suffix.
         description: content of ``described``.
+        given: settings of the user, dotted key -> value.
+        is_partial: whether there are more files than were counted.
     """
 
     path: str
@@ -46,6 +51,8 @@ class Inspection:
     files: int
     other_files: Mapping[str, int]
     description: DataDescription
+    given: Mapping[str, str] = field(default_factory=dict)
+    is_partial: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Options of the group ``dataset`` that read these data, without ``path``; as a recipe holds them."""
@@ -54,39 +61,35 @@ class Inspection:
             tree[facts(self.format).option_group] = dict(self.description.options)
         if self.description.fields:
             tree["fields"] = [_changed(entry) for entry in self.description.fields]
+        for key, value in self.given.items():
+            set_option(tree, key, value)
         return tree
 
 
 def answered(inspection: Inspection, settings: Mapping[str, str]) -> Inspection:
-    """The inspection without the questions that ``settings`` (dotted key -> value) answer."""
+    """The inspection with ``settings`` (dotted key -> value), and without the questions that they answer."""
     questions = inspection.description.questions
     left = tuple(question for question in questions if question.setting.partition("=")[0] not in settings)
-    return replace(inspection, description=replace(inspection.description, questions=left))
+    return replace(inspection, description=replace(inspection.description, questions=left), given=dict(settings))
 
 
-@dataclass
-class _Listing:
-    """Files below a folder.
+def set_option(tree: dict[str, Any], key: str, value: str) -> None:
+    """Sets ``dataset.<group>.<option>``, or an element as ``dataset.fields.0.dtype``, in the options of ``dataset``.
 
-    Attributes:
-        first: alphabetically first file of each suffix.
-        counts: files of each suffix.
-        data_sets: folders that are data sets by themselves, with their formats.
+    Args:
+        tree: the options, as a recipe holds them.
+        key: dotted key.
+        value: YAML.
     """
-
-    first: dict[str, Path] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    data_sets: list[tuple[Path, FormatFacts]] = field(default_factory=list)
-
-    def add(self, path: Path) -> None:
-        suffix = path.suffix.lower()
-        self.counts[suffix] += 1
-        if suffix not in self.first or path < self.first[suffix]:
-            self.first[suffix] = path
+    node: Any = tree
+    *groups, name = key.split(".")[1:]
+    for group in groups:
+        node = node[int(group)] if isinstance(node, list) else node.setdefault(group, {})
+    node[int(name) if isinstance(node, list) else name] = yaml.safe_load(value)
 
 
 def inspect_path(path: str, format_name: str = "") -> Inspection:
-    """Inspects a file, a folder, or a pattern with ``*``.
+    """Inspects a file, a folder, or a pattern with ``*`` or ``{000..009}``.
 
     Args:
         path: as the user wrote it.
@@ -97,18 +100,20 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
         DataError: nothing is there, its format is unknown, or it cannot be read.
         MissingPackageError: the library of the format is not installed.
     """
+    if not path:
+        raise DataError("the path is empty", hint="give the path of a file or a folder of data")
     place = Path(path).expanduser()
     with os_errors(place):
         if not place.exists():
-            names = sorted(glob.glob(os.path.expanduser(path), recursive=True))
-            if not names:
-                raise DataError(f"{path} does not exist", hint="give the path of a file or a folder of data")
-            return _of_files(path, _listed(map(Path, names)), format_name)
+            names = matching(path)
+            if not names or place.is_symlink():
+                raise _missing(path, place)
+            return _of_files(path, files_listed(map(Path, names)), format_name)
         if place.is_dir():
             kind = facts(format_name) if format_name else recognised_folder(place)
             if kind is not None and (not format_name or kind.recognises_folder(place, sorted(os.listdir(place)))):
                 return _described(path, kind, place, 1, {})
-            return _of_files(path, _below(place), format_name)
+            return _of_files(path, files_below(place), format_name)
         if not place.is_file():
             raise DataError(f"{path} is neither a file nor a folder", hint="give the path of a file or a folder")
         kind = facts(format_name) if format_name else recognised_file(place)
@@ -117,7 +122,7 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
         return _described(path, kind, place, 1, {})
 
 
-def _of_files(path: str, listing: _Listing, format_name: str) -> Inspection:
+def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
     """Describes the most frequent format among the files of a listing."""
     for folder, kind in listing.data_sets:
         if not format_class(kind.name).in_folders:
@@ -131,7 +136,7 @@ def _of_files(path: str, listing: _Listing, format_name: str) -> Inspection:
     for folder, kind in listing.data_sets:
         first.setdefault(kind.name, folder)
     others = dict(listing.counts)
-    for suffix, count in listing.counts.most_common(_MOST_KINDS):
+    for suffix, count in listing.most_common()[:_MOST_KINDS]:
         file = listing.first[suffix]
         kind_of_file = recognised_file(file) if file.is_file() else None
         if format_name and kind_of_file is None and not kinds:
@@ -142,13 +147,14 @@ def _of_files(path: str, listing: _Listing, format_name: str) -> Inspection:
             del others[suffix]
     if not kinds:
         if not listing.counts:
-            raise DataError(f"{path} contains no files", hint="give the path of a file or a folder of data")
-        raise _unknown(path, listing.first[listing.counts.most_common(1)[0][0]])
-    name, files = kinds.most_common(1)[0]
-    for other, count in kinds.items():
+            raise _no_files(path, listing)
+        raise _unknown(path, listing.first[listing.most_common()[0][0]])
+    name, files = min(kinds.items(), key=lambda item: (-item[1], item[0]))
+    for other, count in sorted(kinds.items()):
         if other != name:
-            others[f"format {other}"] = count
-    return _described(path, facts(name), first[name], files, others)
+            others[f"of format {other} (dataset.format={other} reads them)"] = count
+    others |= listing.not_data()
+    return replace(_described(path, facts(name), first[name], files, others), is_partial=listing.is_partial)
 
 
 def _described(path: str, kind: FormatFacts, place: Path, files: int, others: Mapping[str, int]) -> Inspection:
@@ -167,36 +173,6 @@ def _described(path: str, kind: FormatFacts, place: Path, files: int, others: Ma
     return Inspection(path, kind.name, place, files, others, description)
 
 
-def _below(folder: Path) -> _Listing:
-    """Lists the files below a folder; folders that are data sets by themselves are not entered."""
-    listing = _Listing()
-    for parent, folders, files in os.walk(folder):
-        inside = Path(parent)
-        for name in sorted(folders):
-            kind = recognised_folder(inside / name)
-            if kind is not None:
-                listing.data_sets.append((inside / name, kind))
-                folders.remove(name)
-        folders.sort()
-        for name in files:
-            if not name.startswith("."):
-                listing.add(inside / name)
-        if listing.counts.total() > _MOST_FILES:
-            break
-    return listing
-
-
-def _listed(paths: Iterator[Path]) -> _Listing:
-    listing = _Listing()
-    for path in paths:
-        kind = recognised_folder(path) if path.is_dir() else None
-        if kind is not None:
-            listing.data_sets.append((path, kind))
-        elif path.is_file():
-            listing.add(path)
-    return listing
-
-
 def _changed(entry: FieldConfig) -> dict[str, Any]:
     """The options of a field that differ from their defaults, and always its name, type and shape."""
     plain = asdict(FieldConfig())
@@ -205,9 +181,27 @@ def _changed(entry: FieldConfig) -> dict[str, Any]:
     }
 
 
+def _missing(path: str, place: Path) -> DataError:
+    hint = "give the path of a file or a folder of data"
+    if place.is_symlink():
+        return DataError(f"{path} is a link to {os.readlink(place)}, which does not exist", hint=hint)
+    return DataError(f"{path} does not exist", hint=hint)
+
+
+def _no_files(path: str, listing: DataListing) -> DataError:
+    if listing.folders:
+        folders = counted(listing.folders, "folder")
+        return DataError(f"{path} matches {folders} and no file", hint=f"name the files in them: {path}/*")
+    entries = "; ".join(f"{count} {kind}" for kind, count in listing.not_data().items())
+    only = f" (it holds {entries})" if entries else ""
+    return DataError(f"{path} contains no files{only}", hint="give the path of a file or a folder of data")
+
+
 def _unknown(path: str, file: Path) -> DataError:
     with open(file, "rb") as opened:
         head = opened.read(8)
+    if not head:
+        return DataError(f"{file} is empty (0 bytes)", hint="give the path of a file or a folder of data")
     known = ", ".join(sorted(kind.name for kind in all_facts() if not kind.in_memory))
     shown = f"{file.name} " if str(file) != path else ""
     return DataError(

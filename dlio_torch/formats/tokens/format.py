@@ -1,7 +1,7 @@
 """Format ``tokens``: flat files of token ids, of which a sample is a window.
 
-The files are those of nanoGPT (``prepare.py`` of its OpenWebText: bare ``uint16``) and, with ``header=llm.c``, of llm.c and
-modded-nanogpt.  With ``memory_map`` the calls are those of nanoGPT's ``get_batch`` (train.py).
+The files are those that nanoGPT prepares of OpenWebText, bare ``uint16``, and with ``header=llm.c`` those of llm.c and
+modded-nanogpt.  With ``memory_map`` the calls are those of nanoGPT's ``get_batch``.
 """
 
 from __future__ import annotations

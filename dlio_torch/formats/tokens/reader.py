@@ -98,7 +98,7 @@ class MappedReader(TokensReader):
     """Reader that slices a ``numpy.memmap`` of the file.
 
     With ``reopen=batch`` the mapping lives as long as the memory of one batch is filled, as the local variable ``data``
-    of nanoGPT's ``get_batch`` (train.py).
+    of nanoGPT's ``get_batch``.
     """
 
     _map: npt.NDArray[Any] | None = None

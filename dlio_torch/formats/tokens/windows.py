@@ -29,7 +29,7 @@ class Windows:
     def count(self, tokens: int) -> int:
         """Number of samples in a file of so many tokens.
 
-        With targets and a stride of 1 it is the bound of nanoGPT's random starts (train.py, ``get_batch``:
+        With targets and a stride of 1 it is the bound of nanoGPT's random starts (``get_batch``:
         ``len(data) - block_size``); with a stride of a window it is ``(tokens - 1) // window``, as in llm.c
         (llmc/dataloader.h).
         """

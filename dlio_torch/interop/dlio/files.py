@@ -9,6 +9,7 @@ from dlio_torch.config.resources import read_document
 from dlio_torch.config.yamlfile import Document
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.files.atomic_file import renamed
+from dlio_torch.files.output_file import refuse_existing
 
 
 def read_workload(name: str) -> Document:
@@ -31,16 +32,17 @@ def read_workload(name: str) -> Document:
     return read_document(path, asker, label=name)
 
 
-def write_recipe(text: str, name: str, source: str) -> None:
+def write_recipe(text: str, name: str, source: str, *, force: bool = False) -> None:
     """Writes ``text`` to the path ``name``, completely or not at all.
 
     Args:
         text: the recipe.
-        name: path of the file, which is replaced if it is there.
-        source: path of the workload file, which must not be.
+        name: path of the file.
+        source: path of the workload file, which is never replaced.
+        force: whether an existing file is replaced.
 
     Raises:
-        ConfigError: ``name`` is a folder, not usable, or the workload file itself.
+        ConfigError: ``name`` is a folder, not usable, the workload file itself, or exists.
         PreconditionError: it cannot be written.
     """
     asker = f"--output {name} (command line)"
@@ -58,6 +60,7 @@ def write_recipe(text: str, name: str, source: str) -> None:
         raise ConfigError(f"{asker}: the path is the workload file itself", hint="give the path of another file")
     if path.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"{asker}: the name of a recipe must end in .yaml", hint=f"write --output {name}.yaml")
+    refuse_existing(path, f"--output {name}", force=force)
     try:
         with renamed(path.with_name(f".{path.name}.{os.getpid()}.tmp"), path) as temporary:
             temporary.write_text(text, encoding="utf-8")

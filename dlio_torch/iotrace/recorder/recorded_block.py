@@ -17,14 +17,14 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dlio_torch.errors import PreconditionError
+from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.iotrace.events.path_patterns import NO_FILES, check, with_defaults
 from dlio_torch.iotrace.recorder.record_program import STRACE, why_no_strace
 from dlio_torch.iotrace.recorder.self_recording import is_waiting, patterns, recording
 
 _COMMAND = "command.json"  # by which a folder is known as a recording
 _ATTACH_S = 10.0
-_PR_SET_PTRACER, _PR_ANY = 0x59616D61, ctypes.c_ulong(-1)
+_PR_SET_PTRACER, _PR_ANY, _PR_NONE = 0x59616D61, ctypes.c_ulong(-1), ctypes.c_ulong(0)
 _SLOW = (
     "strace slows down each call about a hundredfold: durations and overlaps are not those of the undisturbed program"
 )
@@ -48,38 +48,56 @@ def record(
 
     Raises:
         PreconditionError: the folder holds something, or neither the library nor strace can record this process.
-        ConfigError: a pattern cannot be used.
+        ConfigError: the path or a pattern cannot be used.
     """
-    folder = Path(path).absolute()
+    if not isinstance(path, (str, Path)):
+        raise ConfigError(f"path={path!r}: expected the path of a folder", hint='write record("mine")')
+    folder = Path(path).expanduser().absolute()
     events = folder / "events"
+    included, excluded = _patterns("include", include), _patterns("exclude", exclude)
     _claim(folder, events)
-    included, excluded = patterns(include), patterns(exclude)
-    check("include", included)
-    check("exclude", excluded)
     started_time_ns, begun = time.time_ns(), time.monotonic()
-    preloaded = is_waiting()
+    cwd, exit_code = os.getcwd(), 1
     with contextlib.ExitStack() as stack:
-        if preloaded:
-            stack.enter_context(recording(events, rank=0, include=included))
-        else:
-            stack.enter_context(_attached(events))
+        is_preloaded = _begin(stack, events, included, excluded)
         try:
             yield folder
+            exit_code = 0
         finally:
             runtime_s = time.monotonic() - begun
-    left_out = with_defaults(included, excluded)
-    about = {
-        "command": sys.orig_argv,
-        "cwd": os.getcwd(),
-        "started_time_ns": started_time_ns,
-        "runtime_s": runtime_s,
-        "exit_code": 0,
-        "method": "preload" if preloaded else "strace",
-        "notes": ["a block of a program was recorded", *([] if preloaded else [_SLOW])],
-        "include": included,
-        "exclude": left_out if preloaded else [*left_out, *NO_FILES],
-    }
-    (folder / _COMMAND).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+            # Also of a block that an exception ended: its calls are recorded.
+            left_out = with_defaults(included, excluded)
+            about = {
+                "command": sys.orig_argv,
+                "cwd": cwd,
+                "started_time_ns": started_time_ns,
+                "runtime_s": runtime_s,
+                "exit_code": exit_code,
+                "method": "preload" if is_preloaded else "strace",
+                "notes": ["a block of a program was recorded", *([] if is_preloaded else [_SLOW])],
+                "include": included,
+                "exclude": left_out if is_preloaded else [*left_out, *NO_FILES],
+            }
+            stack.close()
+            (folder / _COMMAND).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def _patterns(name: str, places: Sequence[Path | str]) -> list[str]:
+    if isinstance(places, (str, Path)):
+        raise ConfigError(f"{name}={places!r}: expected a list of paths", hint=f"write {name}=[{str(places)!r}]")
+    names = patterns(places)
+    check(name, names)
+    return names
+
+
+def _begin(stack: contextlib.ExitStack, events: Path, include: list[str], exclude: list[str]) -> bool:
+    """Begin to record until ``stack`` is closed; returns whether the recorder's library does it, and not strace."""
+    if is_waiting():
+        with contextlib.suppress(PreconditionError):  # it records once in the life of a process
+            stack.enter_context(recording(events, rank=0, include=include, exclude=exclude))
+            return True
+    stack.enter_context(_attached(events))
+    return False
 
 
 def _claim(folder: Path, events: Path) -> None:
@@ -102,8 +120,9 @@ def _attached(events: Path) -> Iterator[None]:
             f"calls of this process cannot be recorded: {problem}",
             hint="install strace, or record the whole program: python -m dlio_torch trace -- PROGRAM",
         )
-    # Where the kernel lets only parents trace, any process of this user may now.
-    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_ANY, 0, 0, 0)
+    # Where the kernel lets only parents trace (Yama), any process of this user may until the end of the block.
+    process = ctypes.CDLL(None)
+    process.prctl(_PR_SET_PTRACER, _PR_ANY, 0, 0, 0)
     command = [*STRACE, "-o", str(events / "strace"), "-p", str(os.getpid())]
     tracer = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
@@ -114,6 +133,7 @@ def _attached(events: Path) -> Iterator[None]:
     finally:
         tracer.send_signal(signal.SIGINT)  # it detaches
         _, said = tracer.communicate()
+        process.prctl(_PR_SET_PTRACER, _PR_NONE, 0, 0, 0)
     if not any(events.iterdir()):
         raise PreconditionError(
             f"strace recorded nothing: {said.decode(errors='replace').strip()}",

@@ -33,7 +33,12 @@ def is_waiting() -> bool:
 
 @contextlib.contextmanager
 def recording(
-    directory: Path, *, rank: int, include: Sequence[str] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES
+    directory: Path,
+    *,
+    rank: int,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> Iterator[None]:
     """Context in which the I/O calls of this process and of its children are recorded; usable once.
 
@@ -41,6 +46,7 @@ def recording(
         directory: events folder; made where it is missing.
         rank: rank of this process and its children.
         include: see :func:`~dlio_torch.iotrace.recorder.preload.environment`.
+        exclude: see there.
         limit_bytes: see there.
 
     Raises:
@@ -53,8 +59,9 @@ def recording(
         raise PreconditionError(
             f"calls cannot be recorded in {directory}: {error.strerror}", hint="choose another folder"
         ) from error
-    variables = environment(directory, rank=rank, include=include, limit_bytes=limit_bytes)
+    variables = environment(directory, rank=rank, include=include, exclude=exclude, limit_bytes=limit_bytes)
     del variables["LD_PRELOAD"]  # as it is
+    before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     library = ctypes.CDLL(None)
     try:
@@ -64,11 +71,16 @@ def recording(
                 "was recorded before",
                 hint="start the program with python -m dlio_torch",
             )
-        yield
-        library.dlio_posix_end()
+        try:
+            yield
+        finally:
+            library.dlio_posix_end()
     finally:
-        for name in variables:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def patterns(places: Sequence[Path | str]) -> list[str]:

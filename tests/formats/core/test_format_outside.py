@@ -79,6 +79,24 @@ def test_runs_are_verified_and_compared_by_the_size_of_their_calls(folder: Path)
     assert "framed, 65.1 KiB, 16 frame(s)" in (small / "report.html").read_text(encoding="utf-8")
 
 
+def test_its_files_are_inspected_and_read_in_one_command_more(folder: Path) -> None:
+    verb(folder, "generate", "recipe=./mine.yaml", "dataset.root=own", "dataset.framed.alignment=8")
+    (own,) = folder.glob("own/*/train")
+    own.rename(folder / "records")
+    text = verb(folder, "inspect", "records", "--output", "records.yaml")
+    assert "records: framed" in text
+    setting = "dataset.fields=[{name: data, dtype: uint8, shape: [4096]}]"
+    assert "to be set: the arrays in a record of 4096 bytes are unknown" in text
+    line = next(line for line in text.splitlines() if line.startswith("  python -m dlio_torch "))
+    assert line == f"  python -m dlio_torch dataset.path=records '{setting}'"
+    verb(folder, "dataset.path=records", setting, "dataset.framed.alignment=8", "output.dir=read")
+    summary = json.loads((folder / "read" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["train"]["samples"] + summary["warmup"]["samples"] == 32
+    recipe = (folder / "records.yaml").read_text(encoding="utf-8")
+    assert "# To be checked: the arrays in a record of 4096 bytes are unknown." in recipe
+    verb(folder, "run", "recipe=./records.yaml", "dataset.framed.alignment=8", "output.dir=again")
+
+
 def test_tuning_tries_what_its_facts_name(folder: Path) -> None:
     fixed = ("loader=main_process", "loader.num_workers=0", "loader.read_threads=0", "loader.prefetch_batches=1")
     told = verb(folder, "tune", "recipe=./mine.yaml", "trials=8", "repeats=3", "space=all", *fixed)

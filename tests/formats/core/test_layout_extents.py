@@ -118,7 +118,8 @@ def test_truncated_file_is_an_error_in_the_place_of_its_batch(layout: str, tmp_p
     fmt, manifest = data_of(tmp_path, layout)
     assert outcome(fmt, manifest) == []
     victim = manifest.path(0)
-    os.truncate(victim, victim.stat().st_size - 70)
+    padding = 10240 if fmt.suffix == ".tar" and "gzip" not in layout else 0  # zeros that end an archive
+    os.truncate(victim, victim.stat().st_size - 70 - padding)
     found = outcome(fmt, manifest)
     assert len(found) == 1  # the batch of that file alone
     assert victim.name in found[0]

@@ -77,7 +77,7 @@ def test_samples_are_counted_as_they_fit(tokens: int, window: int, stride: int, 
 
 
 def test_random_starts_are_those_of_get_batch() -> None:
-    """The program nanoGPT draws below len(data) - block_size; llm.c has (tokens - 1) // window batches of a sequence."""
+    """As nanoGPT, which draws below len(data) - block_size; llm.c has (tokens - 1) // window."""
     assert Windows.of(TokensConfig(stride=1)).count(9_035_582_198) == 9_035_582_198 - 1024
     assert Windows.of(TokensConfig()).count(4_434_897) == 4_434_896 // 1024
 

@@ -13,7 +13,7 @@ from dlio_torch.study.verb_keys import KEYS
 URL = "s3://bucket/x"
 RECIPE = "recipe=minimal"
 OF_A_FLAG = {"trace": ["--", "true"], "compare": ["a", "b"], "report": ["a"], "import-dlio": ["a.yaml"]}
-WORDS = {"import-dlio": [], "inspect": [], "report": [], "compare": ["runs/a"], "predict": []}
+WORDS = {"import-dlio": [], "inspect": [], "report": [], "compare": ["runs/a"], "predict": [], "clean": []}
 OF_A_JOB = ["scheduler=slurm", "nodes=1", "ranks_per_node=1", "time=1h"]
 
 

@@ -398,8 +398,8 @@ def test_without_a_scheduler_the_script_is_written(
     assert (cluster / "here.sh").is_file()
     text, _ = launched(capsys, *JOB, *job)
     assert text.endswith(f"submit the job with: qsub {cluster}/here-2.sh\n")
-    _, error = launched(capsys, *JOB, *job, "script=here.sh", code=3)
-    assert "here.sh: cannot be written: File exists" in error
+    _, error = launched(capsys, *JOB, *job, "script=here.sh", code=2)
+    assert f"script={cluster}/here.sh (command line): the file exists; add --force" in error
 
 
 def test_a_scheduler_that_refuses_is_quoted(

@@ -29,6 +29,7 @@ class FramedFacts(FormatFacts):
     transfer_option: ClassVar[str] = "read_bytes"
     magics: ClassVar[tuple[bytes, ...]] = (MAGIC,)
     content: ClassVar[str] = "framed_format.facts:read_content"
+    describe: ClassVar[str] = "framed_format.describe:describe"
 
     def check(self, config: Config, fail: Fail) -> None:
         alignment = config.dataset.of(FramedConfig).alignment

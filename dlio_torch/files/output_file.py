@@ -1,0 +1,25 @@
+"""Files that an option of the command line names: an existing one is replaced only if the user says so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dlio_torch.errors import ConfigError
+
+
+def refuse_existing(path: Path, option: str, *, force: bool) -> None:
+    """Raise if a file exists that a command would replace.
+
+    Args:
+        path: the file to write.
+        option: the argument that names it, for the message.
+        force: whether the user allowed to replace it (``--force``).
+
+    Raises:
+        ConfigError: it exists, and ``force`` is false.
+    """
+    if not force and os.path.lexists(path):
+        raise ConfigError(
+            f"{option} (command line): the file exists", hint="add --force to replace it, or name another file"
+        )

@@ -1,0 +1,102 @@
+"""Listing of the files at a path of unknown content: how many of each suffix, and folders that are data sets."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlio_torch.formats.core.facts import FormatFacts
+from dlio_torch.formats.core.recognition import recognised_folder
+
+MOST_FILES = 200_000
+"""Number of files after which a listing stops."""
+
+
+@dataclass
+class DataListing:
+    """Files below a folder, or of a pattern.
+
+    Attributes:
+        first: alphabetically first file of each suffix.
+        counts: files of each suffix.
+        data_sets: folders that are data sets by themselves, with their formats.
+        broken_links: links whose target does not exist.
+        unreadable: folders that this user may not list.
+        folders: folders of a pattern, which are not entered.
+        is_partial: whether there are more files than were listed.
+    """
+
+    first: dict[str, Path] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    data_sets: list[tuple[Path, FormatFacts]] = field(default_factory=list)
+    broken_links: int = 0
+    unreadable: int = 0
+    folders: int = 0
+    is_partial: bool = False
+
+    def add(self, path: Path) -> None:
+        """Count a file; a link to nothing is counted apart."""
+        if path.is_symlink() and not path.exists():
+            self.broken_links += 1
+            return
+        suffix = path.suffix.lower()
+        self.counts[suffix] += 1
+        if suffix not in self.first or path < self.first[suffix]:
+            self.first[suffix] = path
+
+    def most_common(self) -> list[tuple[str, int]]:
+        """Suffixes and their counts, the most frequent first, equal ones by name."""
+        return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
+
+    def not_data(self) -> dict[str, int]:
+        """Numbers of entries that are no files, by kind."""
+        kinds = {"broken links": self.broken_links, "folders without permission": self.unreadable}
+        return {kind: count for kind, count in kinds.items() if count}
+
+
+def files_below(folder: Path) -> DataListing:
+    """Lists the files below a folder; folders that are data sets by themselves are not entered."""
+    listing = DataListing()
+
+    def count_unreadable(_: OSError) -> None:
+        listing.unreadable += 1
+
+    for parent, folders, files in os.walk(folder, onerror=count_unreadable):
+        inside = Path(parent)
+        for name in sorted(folders):
+            kind = _kind_of(inside / name)
+            if kind is not None:
+                listing.data_sets.append((inside / name, kind))
+                folders.remove(name)
+        folders.sort()
+        for name in files:
+            if not name.startswith("."):
+                listing.add(inside / name)
+        if listing.counts.total() > MOST_FILES:
+            listing.is_partial = True
+            break
+    return listing
+
+
+def files_listed(paths: Iterable[Path]) -> DataListing:
+    """Lists the files of a pattern."""
+    listing = DataListing()
+    for path in paths:
+        kind = _kind_of(path) if path.is_dir() else None
+        if kind is not None:
+            listing.data_sets.append((path, kind))
+        elif path.is_dir():
+            listing.folders += 1
+        elif path.is_file() or path.is_symlink():
+            listing.add(path)
+    return listing
+
+
+def _kind_of(folder: Path) -> FormatFacts | None:
+    try:
+        return recognised_folder(folder)
+    except OSError:  # it is counted when it is entered
+        return None

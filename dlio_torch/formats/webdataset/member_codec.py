@@ -1,0 +1,182 @@
+"""Encoding of generated members, and decoding by the calls of WebDataset's ``decode``."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.formats.core import payload
+from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.webdataset.members import SampleMember
+
+if TYPE_CHECKING:
+    from webdataset.autodecode import Decoder
+
+CLASSES = 1000
+"""Exclusive upper limit of generated integers, which are 0 to 999 like the labels of ImageNet."""
+
+_TILE = 16  # pixels of equal colour along each axis, before the noise
+_NOISE = 24  # exclusive upper limit; at quality 90 a JPEG pixel then takes about the bytes of a photograph's
+_LETTERS = 26
+_JSON = ('{"text": "', '"}')
+
+
+@functools.cache
+def decoder(images: str) -> Decoder:
+    """WebDataset's decoder, as ``.decode(images)`` makes it; ``basic``: without images.
+
+    Raises:
+        MissingPackageError: webdataset or, for images, Pillow is not installed.
+    """
+    library = webdataset()
+    if images in ("none", "basic"):
+        return library.autodecode.Decoder([])
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise MissingPackageError(
+            f"dataset.webdataset.decode={images} needs Pillow, which is not installed",
+            hint="pip install 'dlio-torch[image]', or set dataset.webdataset.decode=basic",
+        ) from error
+    # Pillow remarks on files that it reads all the same, such as palettes with transparency.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    return library.autodecode.Decoder([library.autodecode.ImageHandler(images)])
+
+
+def webdataset() -> Any:
+    """The library ``webdataset``.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        import webdataset as library
+    except ImportError as error:
+        raise MissingPackageError(
+            "dataset.format=webdataset needs webdataset, which is not installed",
+            hint="pip install 'dlio-torch[webdataset]'",
+        ) from error
+    return library
+
+
+def array_of(member: SampleMember, key: str, stored: bytes, images: str, sample: str) -> npt.NDArray[np.generic]:
+    """The array that a member becomes.
+
+    Args:
+        member: describes it.
+        key: its extension in this sample.
+        stored: its bytes.
+        images: as ``dataset.webdataset.decode``.
+        sample: file and key of the sample, for messages.
+
+    Raises:
+        DataError: it cannot be decoded, or is not as described.
+    """
+    if not member.decoded:
+        return _stored(member, stored, sample)
+    try:
+        value = decoder(images).decode1(key, stored)
+        array = np.asarray(value) if member.kind != "integer" else np.asarray(value, member.spec.dtype)
+    except Exception as error:  # Pillow, NumPy and int() raise errors of many kinds
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{sample}: member {key} cannot be decoded: {text}",
+            hint="the member is damaged or of another kind; set dataset.webdataset.decode=none to read stored bytes",
+        ) from error
+    return _as_specified(member.spec, array, f"{sample}: member {key}")
+
+
+def _as_specified(spec: ArraySpec, array: npt.NDArray[Any], member: str) -> npt.NDArray[np.generic]:
+    if spec.variable and array.dtype == spec.dtype:
+        size = math.prod(spec.shape)
+        if size and array.size % size == 0:
+            return array.reshape(-1, *spec.shape)
+    elif array.dtype == spec.dtype and array.shape == spec.shape:
+        return array
+    rows = "any number of rows of " if spec.variable else ""
+    raise DataError(
+        f"{member} is {array.dtype}{list(array.shape)}, but dataset.fields expect {rows}{spec.dtype}{list(spec.shape)}",
+        hint="correct dataset.fields; members of any size are read with length_mean, or as stored bytes with "
+        "dataset.webdataset.decode=none",
+    )
+
+
+def _stored(member: SampleMember, stored: bytes, sample: str) -> npt.NDArray[np.generic]:
+    """Stored bytes as elements of the member's type."""
+    spec, row = member.spec, member.row_bytes
+    if len(stored) % row if spec.variable else len(stored) != row:
+        rows = "a multiple of " if spec.variable else ""
+        raise DataError(
+            f"{sample}: member {spec.name} has {len(stored)} bytes, but dataset.fields expect {rows}{row}",
+            hint=f"correct dataset.fields; {{name: {spec.name}, dtype: uint8, length_mean: {max(1, len(stored))}}} "
+            "reads any number of bytes",
+        )
+    # A copy that may be written to, since the trainer owns its batch.
+    return (
+        np.frombuffer(bytearray(stored), spec.dtype).reshape(-1, *spec.shape)
+        if spec.variable
+        else np.frombuffer(bytearray(stored), spec.dtype).reshape(spec.shape)
+    )
+
+
+# --- generation ---
+
+
+def encoded(member: SampleMember, values: npt.NDArray[Any], quality: int) -> bytes:
+    """Content of a generated member.
+
+    Args:
+        member: describes it.
+        values: its array; random bytes for a text.
+        quality: of a JPEG image.
+    """
+    if member.kind == "image":
+        return _image(values, member.keys[0].rpartition(".")[2], quality)
+    if member.kind == "integer":
+        return b"%d" % int(values)
+    if member.kind == "npy":
+        file = io.BytesIO()
+        np.lib.format.write_array(file, values, allow_pickle=False)
+        return file.getvalue()
+    return values.tobytes()
+
+
+def as_text(extension: str, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Random bytes as text of equal length: letters, or a JSON document with them."""
+    letters = (values % _LETTERS + ord("a")).astype(np.uint8)
+    if extension in ("json", "jsn"):
+        begin, end = _JSON
+        inside = len(letters) - len(begin) - len(end)
+        text = begin + letters[: max(0, inside)].tobytes().decode() + end if inside >= 0 else "1" * len(letters)
+        json.loads(text)
+        return np.frombuffer(text.encode(), np.uint8)
+    return letters
+
+
+def pixels(seed: int, sample: int, stream: int, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+    """Pixels of a generated image: tiles of random colours under a little noise."""
+    generator = payload.rng(seed, sample, stream)
+    tiles = [-(-length // _TILE) for length in shape[:2]]
+    coarse = generator.integers(0, 256 - _NOISE, (*tiles, *shape[2:]), np.uint8)
+    smooth = coarse.repeat(_TILE, 0)[: shape[0]].repeat(_TILE, 1)[:, : shape[1]]
+    return np.asarray(smooth + generator.integers(0, _NOISE, shape, np.uint8), np.uint8)
+
+
+def _image(values: npt.NDArray[Any], extension: str, quality: int) -> bytes:
+    from PIL import Image
+
+    Image.init()
+    codec = Image.EXTENSION[f".{extension}"]
+    options = {"quality": quality} if codec == "JPEG" else {}
+    image = Image.fromarray(values)
+    file = io.BytesIO()
+    (image.convert("RGB") if codec == "JPEG" and image.mode == "RGBA" else image).save(file, codec, **options)
+    return file.getvalue()

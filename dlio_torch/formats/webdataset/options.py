@@ -1,0 +1,42 @@
+"""Options of WebDataset tar shards: ``dataset.webdataset``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dlio_torch.config.opt import LARGEST_CALL, opt
+
+Decode = Literal["none", "basic", "l8", "rgb8", "rgba8"]
+"""Decoders of members, as the arguments of WebDataset's ``decode``."""
+
+IMAGE_AXES = {"l8": (), "rgb8": (3,), "rgba8": (4,)}
+"""Axes behind height and width of a decoded image."""
+
+
+@dataclass(frozen=True)
+class WebdatasetConfig:
+    """Tar shards whose members with the same key are a sample; a field's name is the extension of its member."""
+
+    decode: Decode = opt(
+        "rgb8",
+        "decoding of members as by WebDataset's decode(); none: stored bytes; basic, its decode() without arguments: "
+        "integers (cls, id, index) and npy arrays; rgb8, l8, rgba8: images as well, by Pillow; other members are "
+        "delivered as stored bytes",
+    )
+    missing: Literal["fail", "skip"] = opt(
+        "fail",
+        "sample without one of the members in dataset.fields; fail: the run fails, as WebDataset's to_tuple(); skip: "
+        "the sample is left out, as with handler=ignore_and_continue",
+    )
+    quality: int = opt(90, "JPEG quality of generated images, 1 to 95", minimum=1, maximum=95)
+    compression: Literal["none", "gzip"] = opt(
+        "none", "compression of generated shards; shards of any compression are read, which their first bytes tell"
+    )
+    buffer_bytes: int = opt(
+        0,
+        "buffer of an open shard; 0: Python's own, st_blksize of the file system (4 KiB on ext4, 4 MiB on Lustre)",
+        unit="B",
+        minimum=0,
+        maximum=LARGEST_CALL,
+    )
