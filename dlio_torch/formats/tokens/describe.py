@@ -37,7 +37,6 @@ def describe(path: Path) -> DataDescription:
         samples=windows.count(tokens),
         arrays=(StoredArray(STORED, dtype, (tokens,), stored_bytes=size),),
         notes=(_about_windows(windows),),
-        details={"tokens": tokens},
     )
 
 

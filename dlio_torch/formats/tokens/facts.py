@@ -41,7 +41,7 @@ class TokensFacts(FormatFacts):
             )
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        return (Unused(self.key("memory_map"), _OWN_READS), Unused(self.key("reopen"), _OWN_READS))
+        return (Unused(self.key("memory_map"), _OWN_READS, (False,)),)
 
     def axes(self, config: Config) -> Iterator[Axis]:
         yield self.key("memory_map"), ("true", "false")
