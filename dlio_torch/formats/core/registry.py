@@ -33,6 +33,7 @@ BUILTIN: dict[str, str] = {
     "jpeg": "dlio_torch.formats.image.facts:JpegFacts",
     "png": "dlio_torch.formats.image.facts:PngFacts",
     "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
+    "tokens": "dlio_torch.formats.tokens.facts:TokensFacts",
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
     "arrow": "dlio_torch.formats.arrow.facts:ArrowFacts",
     "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
