@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.array_specs import specs_of
+from dlio_torch.formats.core.buffered_file import refusing
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
 from dlio_torch.formats.mds.encodings import PICKLE
 from dlio_torch.formats.mds.index import INDEX, IndexedShard, read_index
@@ -95,7 +96,7 @@ def _variable_sizes(shard: Path, head: ShardHead) -> dict[str, npt.NDArray[np.in
     names = [column.name for column in head.columns if column.size is None]
     begins = head.offsets[:-1][:_SURVEYED].tolist()
     table = np.zeros((max(1, len(begins)), len(names)), np.int64)
-    with shard.open("rb", buffering=0) as file:
+    with refusing(shard), shard.open("rb", buffering=0) as file:
         for row, begin in enumerate(begins if names else ()):
             file.seek(begin)
             table[row] = np.frombuffer(file.read(WORD * len(names)), "<u4")
@@ -107,7 +108,7 @@ def _axes(column: StoredColumn, shard: Path, head: ShardHead) -> int:
     if not head.num_samples:
         return 1
     count = sum(other.size is None for other in head.columns)
-    with shard.open("rb", buffering=0) as file:
+    with refusing(shard), shard.open("rb", buffering=0) as file:
         file.seek(int(head.offsets[0]))
         sizes = iter(np.frombuffer(file.read(WORD * count), "<u4").tolist())
         start = int(head.offsets[0]) + WORD * count

@@ -59,9 +59,17 @@ def _parsed(path: Path, mtime_ns: int, size: int) -> Mapping[str, IndexedShard]:
         text = path.read_bytes()
     try:
         entries = json.loads(text)["shards"]
-        return {entry["raw_data"]["basename"]: _shard(entry, path) for entry in entries}
-    except (ValueError, LookupError, TypeError) as error:
+        return {_name(entry["raw_data"]): _shard(entry, path) for entry in entries}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is no index of MDS shards", hint=_HINT) from error
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    """Name of a file of the folder."""
+    name = file["basename"]
+    if not isinstance(name, str) or Path(name).name != name:
+        raise ValueError("a shard has no valid name")
+    return name
 
 
 def _shard(entry: Mapping[str, Any], path: Path) -> IndexedShard:
@@ -69,7 +77,7 @@ def _shard(entry: Mapping[str, Any], path: Path) -> IndexedShard:
     samples, size = entry["samples"], entry["raw_data"]["bytes"]
     if type(samples) is not int or type(size) is not int or min(samples, size) < 0:
         raise ValueError("a shard has no valid number of samples or bytes")
-    return IndexedShard(columns_of(entry, path), samples, size, packed["basename"] if packed else "")
+    return IndexedShard(columns_of(entry, path), samples, size, _name(packed) if packed else "")
 
 
 def write_index(folder: Path, names: list[str]) -> None:

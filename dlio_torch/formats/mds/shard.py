@@ -85,7 +85,7 @@ def read_head(path: Path) -> ShardHead:
         raise _damaged(path, f"the offsets of its {count} samples do not fit the file's {size} bytes")
     try:
         config = json.loads(rest[table - 2 * WORD :])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, "the file does not describe its columns") from error
     return ShardHead(columns_of(config, path), offsets)
 

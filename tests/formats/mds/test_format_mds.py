@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import struct
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -337,6 +339,40 @@ def test_an_index_that_does_not_fit(tmp_path: Path) -> None:
     (folder / "index.json").write_text('{"shards": [{"raw_data": 3}]}')
     for use in (lambda: fmt.open(folder / "shard.00001.mds"), lambda: inspect_path(str(folder))):
         assert "index.json is no index of MDS shards" in refusal(use)
+
+
+@contextlib.contextmanager
+def recorded(lines: list[str]) -> Iterator[None]:
+    """Take the message of a DataError; nothing else may be raised."""
+    try:
+        yield
+    except DataError as error:
+        lines.append(str(error))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 650), st.binary(min_size=1, max_size=4), st.booleans())
+def test_any_damage_is_one_line_or_other_content(offset: int, content: bytes, in_index: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in ("index.json", "shard.00000.mds"):
+            shutil.copy(GOLDEN / file, folder)
+        with (folder / ("index.json" if in_index else "shard.00000.mds")).open("r+b") as file:
+            file.seek(offset)
+            file.write(content)
+        fields = [FieldConfig("id", "int64", []), FieldConfig("tokens", "int32", [], length_mean=3)]
+        fmt = create(config(*fields), SEED)
+        path = folder / "shard.00000.mds"
+
+        def use() -> None:
+            with closing(fmt.open(path)) as reader:
+                read(fmt, reader, range(reader.num_samples or 0))
+
+        for attempt in (lambda: inspect_path(name), lambda: fmt.inspect(path), lambda: fmt.layout(path), use):
+            lines: list[str] = []
+            with recorded(lines):
+                attempt()
+            assert all(name in line and "\n" not in line for line in lines)
 
 
 def test_shards_that_are_compressed_or_missing(tmp_path: Path) -> None:
