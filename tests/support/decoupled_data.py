@@ -22,6 +22,7 @@ from dlio_torch.data.order.planning import plan_order
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError, DlioError
+from dlio_torch.formats.arrow.options import ArrowConfig
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.hdf5.options import Hdf5Config
@@ -55,6 +56,7 @@ CUT = [
     FieldConfig("a", shape=[7, 9, 11], chunk=[2, 3, 4, 11]),
     FieldConfig("v", "float64", shape=[4, 6], length_mean=5, length_stdev=2, chunk=[3, 4, 4]),
 ]
+READ_ZSTD = ArrowConfig(memory_map=False, compression="zstd")
 MEMBERS = [
     FieldConfig("x.npy", "float32", shape=[5, 6]),
     FieldConfig("bin", "int32", shape=[9]),
@@ -79,6 +81,13 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "npy, one a file, not small": (1, {"format": "npy", "fields": [FieldConfig("a", shape=[20000])]}),
     "csv": (7, {"format": "csv", "fields": [*FIXED, FieldConfig("d", "float64", shape=[3]), FieldConfig("t", "bool")]}),
     "csv, wide": (7, {"format": "csv", "fields": [FieldConfig("a", shape=[200])]}),
+    "arrow": (7, {"format": "arrow", "fields": LISTS, "arrow": ArrowConfig(memory_map=False, batch_rows=3)}),
+    "arrow, truth values": (7, {"format": "arrow", "fields": ROWS, "arrow": ArrowConfig(memory_map=False)}),
+    "arrow, file": (7, {"format": "arrow", "fields": LABELLED, "arrow": ArrowConfig(memory_map=False, ipc="file")}),
+    "arrow, zstd": (
+        7,
+        {"format": "arrow", "fields": LISTS, "arrow": ArrowConfig(memory_map=False, compression="zstd")},
+    ),
     "png": (1, {"format": "png", "fields": PIXELS}),
     "jpeg, labels": (1, {"format": "jpeg", "fields": PIXELS, "num_subfolders": 3}),
     "jpeg, stored": (1, {"format": "jpeg", "fields": PIXELS, "image": ImageConfig(decode=False)}),

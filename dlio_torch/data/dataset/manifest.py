@@ -212,6 +212,7 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     known = next((about.suffixes for about in all_facts() if about.name == config.dataset.format), ())
     suffixes = tuple(dict.fromkeys((fmt.suffix, *known)))
     names = sorted(name for name in _files_of(fmt, open_storage(path), suffixes) if name not in once_names)
+    names = list(fmt.select(path, names)) if names else names
     if not names:
         raise DataError(
             f"dataset.path={str(path)!r} contains no {' or '.join(f'*{suffix}' for suffix in suffixes)} file",

@@ -161,6 +161,18 @@ class Format(ABC):
         """Whether the file exists; for some libraries a "file" is a folder."""
         return path.is_file()
 
+    def select(self, folder: Path, names: Sequence[str]) -> Sequence[str]:
+        """The files with samples among the files of this format below a folder of existing data, in reading order.
+
+        Args:
+            folder: the data set.
+            names: paths of all files with a suffix of this format, relative to the folder, sorted.
+
+        Raises:
+            DataError: the folder holds several data sets, or a file of it is missing.
+        """
+        return names
+
     def stored_size(self, path: str) -> int | None:
         """Bytes of the file ``path`` and its companion files, from one ``stat`` call per file.
 

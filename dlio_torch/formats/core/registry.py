@@ -35,6 +35,7 @@ BUILTIN: dict[str, str] = {
     "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
     "tokens": "dlio_torch.formats.tokens.facts:TokensFacts",
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
+    "arrow": "dlio_torch.formats.arrow.facts:ArrowFacts",
     "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
     "adios2": "dlio_torch.formats.adios2.facts:Adios2Facts",
     "netcdf": "dlio_torch.formats.netcdf.facts:NetcdfFacts",

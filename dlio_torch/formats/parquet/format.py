@@ -17,41 +17,31 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import MissingPackageError
-from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
-from dlio_torch.formats.parquet.options import ParquetConfig
-from dlio_torch.formats.parquet.reader import ParquetReader
+from dlio_torch.formats.core.table_format import TableFormat
+from dlio_torch.formats.parquet.options import READING, ParquetConfig
+from dlio_torch.formats.parquet.reader import ParquetReader, ParquetTable
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TRIAL_BYTES = 1 << 20
 
-
-class ParquetFormat(FieldFormat):
+class ParquetFormat(TableFormat):
     """Arrays of ``dataset.fields`` as columns of Parquet files."""
 
     name: ClassVar[str] = "parquet"
     suffix: ClassVar[str] = ".parquet"
-    writes_at_once: ClassVar[bool] = True
-    has_layout: ClassVar[bool] = True
+    library: ClassVar[str] = "pyarrow.parquet"
+    reading: ClassVar[tuple[str, ...]] = READING
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: ParquetConfig = config.of(ParquetConfig)
         super().__init__(config, seed)
         self._compressibility = self.options.compressibility
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError as error:
-            raise MissingPackageError(
-                "dataset.format=parquet needs pyarrow, which is not installed",
-                hint="pip install 'dlio-torch[parquet]'",
-            ) from error
 
     def stored_bytes(self) -> float:
         """Mean bytes of a sample in a file, from a trial file in memory."""
@@ -60,7 +50,7 @@ class ParquetFormat(FieldFormat):
 
         options, samples = self.options, self.config.samples_per_file
         group = min(samples, options.row_group_samples)
-        count = max(1, min(group, int(_TRIAL_BYTES // max(1.0, self.sample_bytes()))))
+        count = self.trial_rows(group)
         table = self._table(0, count, None)
         file = pa.BufferOutputStream()
         with self._writer(file, table.schema) as writer:
@@ -89,67 +79,40 @@ class ParquetFormat(FieldFormat):
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        return pa.schema([pa.field(spec.name, _column_type(spec), nullable=False) for spec in self._specs])
+        return pa.schema([pa.field(spec.name, self.column_type(spec), nullable=False) for spec in self._specs])
 
     def _table(self, first: int, count: int, pool: Executor | None) -> pa.Table:
         """Table of the columns of consecutive samples."""
         import pyarrow as pa
 
-        columns = []
-        for number, spec in enumerate(self._specs):
-            if pool is None:
-                pieces = self.content(number, first, count)
-            else:
-                pieces = list(self.blocks(number, first, count, pool))
-            flat = np.concatenate([piece.reshape(-1) for piece in pieces])
-            ends = np.concatenate([[0], np.cumsum(self.rows(number, first, count))]) * math.prod(spec.shape)
-            columns.append(_column(spec, flat, ends, count))
-        return pa.Table.from_arrays(columns, schema=self._schema())
+        return pa.Table.from_arrays(self.columns(first, count, pool), schema=self._schema())
+
+    def column_type(self, spec: ArraySpec) -> pa.DataType:
+        import pyarrow as pa
+
+        size = math.prod(spec.shape)
+        if spec.dtype == np.uint8 and (spec.shape or spec.variable):
+            return pa.large_binary() if spec.variable else pa.binary(size)
+        element = pa.from_numpy_dtype(spec.dtype)
+        item = pa.field("element", element, nullable=False)
+        if spec.variable:
+            return pa.large_list(item)
+        return pa.list_(item, size) if spec.shape else element
 
     def inspect(self, path: Path) -> FileInfo:
-        reader = ParquetReader(path, self._specs)
-        try:
+        with closing(ParquetReader(path, self._specs, self.options)) as reader:
             return FileInfo(reader.num_samples, reader.describe())
-        finally:
-            reader.close()
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        return ParquetReader(path, self._specs)
+        reader = ParquetTable if self.options.read == "table" else ParquetReader
+        return reader(path, self._specs, self.options)
 
     def layout(self, path: Path) -> FileLayout:
         """Layout of all samples in memory, because a row group cannot be decoded in part."""
-        with closing(ParquetReader(path, self._specs)) as reader:
+        with closing(ParquetReader(path, self._specs, self.options)) as reader:
             return FileLayout(reader.num_samples, dict(reader.held()), read_bytes=reader.stored_bytes)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
-        """Yields samples in file order, with one row group in memory."""
-        assert isinstance(reader, ParquetReader)
+        """Yields samples in file order, with one row group or batch in memory."""
+        assert isinstance(reader, ParquetReader | ParquetTable)
         return reader.samples()
-
-
-def _column_type(spec: ArraySpec) -> pa.DataType:
-    import pyarrow as pa
-
-    size = math.prod(spec.shape)
-    if spec.dtype == np.uint8 and (spec.shape or spec.variable):
-        return pa.large_binary() if spec.variable else pa.binary(size)
-    element = pa.from_numpy_dtype(spec.dtype)
-    item = pa.field("element", element, nullable=False)
-    if spec.variable:
-        return pa.large_list(item)
-    return pa.list_(item, size) if spec.shape else element
-
-
-def _column(spec: ArraySpec, flat: Any, ends: Any, count: int) -> pa.Array:
-    """Converts the elements of all samples to a column; variable-length samples end at ``ends``."""
-    import pyarrow as pa
-
-    kind = _column_type(spec)
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(flat)])
-    if pa.types.is_large_binary(kind):
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(ends), pa.py_buffer(flat)])
-    values = pa.array(flat)
-    if spec.variable:
-        return pa.LargeListArray.from_arrays(pa.array(ends), values, type=kind)
-    return pa.FixedSizeListArray.from_arrays(values, type=kind) if spec.shape else values

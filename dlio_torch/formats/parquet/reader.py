@@ -1,44 +1,31 @@
 """Reader of Parquet files: reads the footer when it opens a file, then column chunks of row groups on demand.
 
-pyarrow's read-ahead and threads are off: which bytes are read, and in which order, depends on the file alone.
+Only the columns of ``dataset.fields`` are read.  Without threads and read-ahead, which bytes are read, and in which
+order, depends on the file alone.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dlio_torch.errors import DataError, DlioError
+from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample
-from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.cell_rows import CellRows, joined
+from dlio_torch.formats.core.cells import HINT, Cells, check_column
 from dlio_torch.formats.core.layout_in_memory import Held, held, held_rows, held_together
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import check_range
+from dlio_torch.formats.core.table_errors import table_errors
+from dlio_torch.formats.parquet.footer import column_chunks
+from dlio_torch.formats.parquet.options import ParquetConfig
+from dlio_torch.supervision.crashes import report_truncated_maps
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_HINT = "correct dataset.fields"
-
-
-@dataclass(frozen=True)
-class _GroupColumn:
-    """One column of a row group, as a view of pyarrow's decoded memory.
-
-    Attributes:
-        rows: rows of all samples; of a fixed-length array, one a sample.
-        ends: of a variable-length array, where each sample's rows begin, and the end of the last one's.
-    """
-
-    rows: npt.NDArray[np.generic]
-    ends: npt.NDArray[np.int64] | None
 
 
 class ParquetReader(Reader):
@@ -47,6 +34,7 @@ class ParquetReader(Reader):
     Args:
         path: the file.
         specs: arrays of a sample.
+        options: how it is read.
 
     Raises:
         DataError: no Parquet file, or its columns are not what ``specs`` say.
@@ -54,23 +42,25 @@ class ParquetReader(Reader):
 
     num_samples: int
 
-    def __init__(self, path: Path, specs: list[ArraySpec]) -> None:
+    def __init__(self, path: Path, specs: list[ArraySpec], options: ParquetConfig) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._path = path
-        self._specs = specs
+        self._path, self._specs, self._options = path, specs, options
+        self._names = [spec.name for spec in specs]
         self._group = -1
-        self._columns: dict[str, _GroupColumn] = {}
-        with _reading(path):
+        self._columns: dict[str, CellRows] = {}
+        if options.memory_map:
+            report_truncated_maps()
+        with table_errors(path):
             # Opened here, because pyarrow leaves a file that it opened and refused to the collector.
-            self._source = pa.OSFile(str(path), "rb")
+            self._source = pa.memory_map(str(path)) if options.memory_map else pa.OSFile(str(path), "rb")
         try:
-            with _reading(path):
-                # Not kept in memory as a whole, not read ahead: one read for each column chunk.
-                self._file = pq.ParquetFile(self._source, memory_map=False, pre_buffer=False)
+            with table_errors(path):
+                self._file = pq.ParquetFile(self._source, pre_buffer=options.pre_buffer)
+                schema = self._file.schema_arrow
                 for spec in specs:
-                    self._check(spec)
+                    _check(path, spec, schema)
                 meta = self._file.metadata
                 counts = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
         except BaseException:
@@ -78,30 +68,6 @@ class ParquetReader(Reader):
             raise
         self._ends = np.cumsum([0, *counts])
         self.num_samples = int(self._ends[-1])
-
-    def _check(self, spec: ArraySpec) -> None:
-        """Raise unless the file has a matching column for this array."""
-        import pyarrow as pa
-
-        schema = self._file.schema_arrow
-        number = schema.get_field_index(spec.name)
-        if number < 0:
-            raise DataError(
-                f"{self._path} has no column {spec.name!r}; its columns are: {', '.join(schema.names)}", hint=_HINT
-            )
-        column_type = schema.field(number).type
-        wanted = pa.from_numpy_dtype(spec.dtype)
-        sized, listed = spec.shape or spec.variable, _is_list(column_type)
-        if _is_binary(column_type):
-            fits = bool(sized) and spec.dtype == np.uint8
-        else:
-            fits = bool(sized) == listed and (column_type.value_type if listed else column_type) == wanted
-        if not fits:
-            raise DataError(
-                f"{self._path}: column {spec.name!r} is {column_type}, but dataset.fields expect {wanted}"
-                + (f"{list(spec.shape)}" if sized else ""),
-                hint=_HINT,
-            )
 
     def describe(self) -> dict[str, Any]:
         """Row groups, codec and the program that wrote the file."""
@@ -119,28 +85,42 @@ class ParquetReader(Reader):
         while row < end:
             group = int(np.searchsorted(self._ends, row, "right")) - 1
             begin, stop = int(self._ends[group]), min(end, int(self._ends[group + 1]))
+            if self._options.read == "single_row":
+                self._group = -1
+                stop = row + 1
             self._load(group)
-            for spec in self._specs:
-                column, place = self._columns[spec.name], position + row - first
-                if column.ends is None:
-                    buffer.fixed[spec.name][place : place + stop - row] = column.rows[row - begin : stop - begin]
-                    continue
-                for i in range(row - begin, stop - begin):
-                    buffer.put(spec.name, place + i - (row - begin), _piece(column, i))
+            for name, column in self._columns.items():
+                column.put(name, row - begin, stop - row, buffer, position + row - first)
             row = stop
 
     def samples(self) -> Iterator[Sample]:
         """Yields every sample in file order."""
-        for group in range(len(self._ends) - 1):
-            self._load(group)
-            columns = self._columns
-            for i in range(int(self._ends[group + 1] - self._ends[group])):
+        for columns in self._blocks():
+            count = min(column.count for column in columns.values())
+            for i in range(count):
                 # Copies: one sample that a shuffle pool keeps must not keep the row group.
-                yield {name: _piece(column, i) for name, column in columns.items()}
+                yield {name: column.cell(i) for name, column in columns.items()}
+
+    def _blocks(self) -> Iterator[dict[str, CellRows]]:
+        """Yields the columns of consecutive row groups, or of batches of ``batch_rows``."""
+        options = self._options
+        if not options.batch_rows:
+            for group in range(len(self._ends) - 1):
+                self._load(group)
+                yield self._columns
+            return
+        batches = self._file.iter_batches(
+            batch_size=options.batch_rows, columns=self._names, use_threads=options.use_threads
+        )
+        row = 0
+        with table_errors(self._path):
+            for batch in batches:
+                yield self._rows_of(batch, row)
+                row += batch.num_rows
 
     def held(self) -> dict[str, Held]:
         """Decodes the samples of all row groups into memory; layouts by names of the arrays."""
-        parts: dict[str, list[Held]] = {spec.name: [] for spec in self._specs}
+        parts: dict[str, list[Held]] = {name: [] for name in self._names}
         for group in range(len(self._ends) - 1):
             self._load(group)
             for name, column in self._columns.items():
@@ -155,115 +135,90 @@ class ParquetReader(Reader):
     @property
     def stored_bytes(self) -> int:
         """Stored bytes of the columns that are read."""
-        meta, names = self._file.metadata, {spec.name for spec in self._specs}
-        total = 0
-        for number in range(meta.num_row_groups):
-            group = meta.row_group(number)
-            for column in map(group.column, range(group.num_columns)):
-                if column.path_in_schema in names or column.path_in_schema.partition(".")[0] in names:
-                    total += column.total_compressed_size
-        return total
+        chunks = column_chunks(self._file.metadata, self._file.schema_arrow.names)
+        return sum(chunk.total_compressed_size for name, chunk in chunks if name in self._names)
 
     def _load(self, group: int) -> None:
         """Read a row group, unless it is the one that was read last."""
         if group == self._group:
             return
         self._group, self._columns = -1, {}  # never two of them in memory
-        with _reading(self._path):
-            names = [spec.name for spec in self._specs]
-            table = self._file.read_row_group(group, columns=names, use_threads=False)
-            for spec in self._specs:
-                self._columns[spec.name] = self._column(spec, table.column(spec.name).combine_chunks())
+        with table_errors(self._path):
+            table = self._file.read_row_group(group, columns=self._names, use_threads=self._options.use_threads)
+            self._columns = self._rows_of(table, int(self._ends[group]))
         self._group = group
 
-    def _column(self, spec: ArraySpec, array: pa.Array) -> _GroupColumn:
-        import pyarrow as pa
-
-        if array.null_count:
-            raise DataError(
-                f"{self._path}: column {spec.name!r} has empty cells",
-                hint="fill the empty cells, since tensors cannot hold them",
-            )
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks)
-        kind, size = array.type, math.prod(spec.shape)
-        ends: npt.NDArray[np.int64] | None = None
-        flat: npt.NDArray[Any]
-        if pa.types.is_fixed_size_binary(kind):
-            flat = np.frombuffer(array.buffers()[1], np.uint8)[array.offset * kind.byte_width :]
-            flat, lengths = flat[: len(array) * kind.byte_width], kind.byte_width
-        elif pa.types.is_fixed_size_list(kind):
-            flat, lengths = array.flatten().to_numpy(zero_copy_only=False), kind.list_size
-        elif _is_list(kind) or _is_binary(kind):
-            ends = _offsets(array)
-            flat = _elements(array)[ends[0] : ends[-1]]
-            ends = ends - ends[0]
-            lengths = np.diff(ends)
-        else:
-            flat, lengths = array.to_numpy(zero_copy_only=False), 1
-        wrong = np.any(lengths % size) if spec.variable else np.any(lengths != size)
-        if wrong:
-            raise DataError(
-                f"{self._path}: column {spec.name!r} has cells whose length is not "
-                f"{'a multiple of ' if spec.variable else ''}{size} elements, as dataset.fields expect",
-                hint=_HINT,
-            )
-        if not spec.variable:
-            ends = None
-        elif ends is None:
-            ends = np.arange(len(array) + 1) * lengths
-        return _GroupColumn(flat.reshape(-1, *spec.shape), None if ends is None else ends // size)
+    def _rows_of(self, table: pa.Table | pa.RecordBatch, row: int) -> dict[str, CellRows]:
+        """Rows of all columns; ``row`` is the first of the table in the file."""
+        return {spec.name: rows_of(table.column(spec.name), spec, self._path, row) for spec in self._specs}
 
     def close(self) -> None:
         self._columns = {}
         self._source.close()
 
 
-def _piece(column: _GroupColumn, number: int) -> npt.NDArray[np.generic]:
-    """Copies the rows of one sample."""
-    if column.ends is None:
-        return np.array(column.rows[number])
-    return np.array(column.rows[column.ends[number] : column.ends[number + 1]])
+class ParquetTable(Reader):
+    """Reader of a file that ``pyarrow.parquet.read_table`` reads whole at the open; see :class:`ParquetReader`."""
+
+    num_samples: int
+
+    def __init__(self, path: Path, specs: list[ArraySpec], options: ParquetConfig) -> None:
+        import pyarrow.parquet as pq
+
+        self._path = path
+        if options.memory_map:
+            report_truncated_maps()
+        names = [spec.name for spec in specs]
+        with table_errors(path):
+            if path.is_dir():  # pyarrow would read all files in it
+                raise IsADirectoryError
+            try:
+                table = pq.read_table(
+                    str(path),
+                    columns=names,
+                    memory_map=options.memory_map,
+                    pre_buffer=options.pre_buffer,
+                    use_threads=options.use_threads,
+                )
+            except ValueError:  # pyarrow says "no match" for a missing column
+                ParquetReader(path, specs, options).close()
+                raise
+            for spec in specs:
+                _check(path, spec, table.schema)
+            self._columns = {spec.name: rows_of(table.column(spec.name), spec, path, 0) for spec in specs}
+        self.num_samples = table.num_rows
+
+    def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
+        check_range(self._path, self.num_samples, first, count)
+        for name, column in self._columns.items():
+            column.put(name, first, count, buffer, position)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yields every sample in file order."""
+        for i in range(self.num_samples):
+            yield {name: column.cell(i) for name, column in self._columns.items()}
+
+    def close(self) -> None:
+        self._columns = {}
 
 
-def _is_binary(kind: pa.DataType) -> bool:
+def _check(path: Path, spec: ArraySpec, schema: pa.Schema) -> None:
+    """Raise unless the file has a matching column for this array."""
+    number = schema.get_field_index(spec.name)
+    if number < 0:
+        raise DataError(f"{path} has no column {spec.name!r}; its columns are: {', '.join(schema.names)}", hint=HINT)
+    field = schema.field(number)
+    check_column(path, spec, field.type, field.metadata)
+
+
+def rows_of(column: pa.ChunkedArray | pa.Array, spec: ArraySpec, path: Path, row: int) -> CellRows:
+    """All rows of a column."""
     import pyarrow as pa
 
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _offsets(array: pa.Array) -> npt.NDArray[np.int64]:
-    """First element of each cell of a list or binary column, and the end of the last cell."""
-    import pyarrow as pa
-
-    large = pa.types.is_large_list(array.type) or pa.types.is_large_binary(array.type)
-    offsets = np.frombuffer(array.buffers()[1], np.int64 if large else np.int32)
-    return offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
-
-
-def _elements(array: pa.Array) -> npt.NDArray[np.generic]:
-    """The elements that the offsets of :func:`_offsets` refer to."""
-    if not _is_binary(array.type):
-        values: npt.NDArray[np.generic] = array.values.to_numpy(zero_copy_only=False)
-        return values
-    data = array.buffers()[2]
-    return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn errors of pyarrow into one-line errors that name the file."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except DlioError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, KeyError, NotImplementedError) as error:
-        raise open_error(path, error) from error
+    if isinstance(column, pa.ChunkedArray):
+        chunks = column.chunks
+        if len(chunks) != 1:  # of strings, more than 32-bit offsets can address
+            parts = [Cells(chunk, spec, path, row).read(0, len(chunk)) for chunk in chunks]
+            return joined(parts, spec)
+        column = chunks[0]
+    return Cells(column, spec, path, row).read(0, len(column))

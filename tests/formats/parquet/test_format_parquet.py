@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from strace import OPENS, READS, need_strace, trace
+from table_fields import FIELDS
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import MissingPackageError
@@ -22,19 +23,6 @@ from dlio_torch.formats.testing.contract import FormatContract, read, refusal, w
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-
-FIELDS = [
-    FieldConfig("label", "int64", []),
-    FieldConfig("image", "float32", [16, 12]),
-    FieldConfig("group/mask", "uint8", [16, 12]),
-    FieldConfig("class", "uint8", []),
-    FieldConfig("flags", "bool", [9]),
-    FieldConfig("half", "float16", [33]),
-    FieldConfig("tokens", "int32", [], length_mean=40, length_stdev=15),
-    FieldConfig("points", "float64", [3], length_mean=30, length_stdev=10),
-    FieldConfig("jpeg", "uint8", [], length_mean=900, length_stdev=200),
-    FieldConfig("bits", "bool", [2], length_mean=5, length_stdev=2),
-]
 
 
 def options(**values: Any) -> DatasetConfig:
