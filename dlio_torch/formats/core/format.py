@@ -116,6 +116,10 @@ class Format(ABC):
     def stored_bytes(self) -> float:
         """Mean bytes of a sample in a file, for ``--dry-run``; an estimate when compressed."""
 
+    def sharing(self) -> float:
+        """Mean number of samples that a stored byte belongs to; above 1 where samples overlap."""
+        return 1.0
+
     # --- writing ---
 
     def layout_options(self) -> dict[str, Any]:

@@ -107,6 +107,9 @@ class TokensFormat(Format):
         samples = self.config.samples_per_file
         return (first_byte(self.options) + self._windows.tokens(samples) * self._dtype.itemsize) / samples
 
+    def sharing(self) -> float:
+        return self._windows.span * self._dtype.itemsize / self.stored_bytes()
+
     # --- files ---
 
     def layout_options(self) -> dict[str, Any]:

@@ -82,6 +82,13 @@ def test_random_starts_are_those_of_get_batch() -> None:
     assert Windows.of(TokensConfig()).count(4_434_897) == 4_434_896 // 1024
 
 
+@pytest.mark.parametrize("stride", [0, 1, 2000])
+def test_the_bytes_that_a_sample_is_read_by(stride: int) -> None:
+    """Windows that overlap share their bytes, and those with gaps between them read less than is stored."""
+    fmt = create(DatasetConfig(format="tokens", samples_per_file=10**6, tokens=TokensConfig(stride=stride)), SEED)
+    assert fmt.stored_bytes() * fmt.sharing() == pytest.approx(2 * 1025)
+
+
 def test_generated_tokens_are_uniform_below_the_vocabulary(tmp_path: Path) -> None:
     fmt = create(config(window=50_000, vocabulary=1000), SEED)
     write(fmt, tmp_path / "a.bin", 0, 10)
