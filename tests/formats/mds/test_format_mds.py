@@ -13,6 +13,7 @@ import pytest
 from data_files import config_of, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mds_data import FIELDS, config
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError
@@ -21,20 +22,6 @@ from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.mds.encodings import encoding_of, parsed, prefix_bytes, prefix_sizes, shape_prefix
 from dlio_torch.formats.testing.contract import SEED, FormatContract, write
-
-FIELDS = [
-    FieldConfig("label", "int64", []),
-    FieldConfig("image", "float32", [16, 12]),
-    FieldConfig("class", "uint8", []),
-    FieldConfig("half", "float16", [33]),
-    FieldConfig("tokens", "int32", [], length_mean=270, length_stdev=60),
-    FieldConfig("points", "float64", [3], length_mean=30, length_stdev=10),
-    FieldConfig("jpeg", "uint8", [], length_mean=900, length_stdev=200),
-]
-
-
-def config(*fields: FieldConfig) -> DatasetConfig:
-    return DatasetConfig(format="mds", fields=list(fields))
 
 
 class TestContract(FormatContract):

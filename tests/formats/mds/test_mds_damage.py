@@ -16,19 +16,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mds_data import GOLDEN, config
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.testing.contract import SEED, read, refusal
-
-GOLDEN = Path(__file__).with_name("golden")
-
-
-def config(*fields: FieldConfig) -> DatasetConfig:
-    return DatasetConfig(format="mds", fields=list(fields))
 
 
 def damaged(tmp_path: Path, offset: int, content: bytes) -> Path:

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mds_data import FIELDS, GOLDEN, config
 from optional_parts import streaming_python
 from straced import needs_strace, straced
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.config.schema import FieldConfig
 from dlio_torch.formats.core.batch import samples_of
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.testing.contract import SEED, read, write
 
-GOLDEN = Path(__file__).with_name("golden")
-"""Folder that MDSWriter of mosaicml-streaming 0.13.0 wrote; see ``GOLDEN_PROGRAM``."""
 GOLDEN_PROGRAM = """
 import sys
 import numpy as np
@@ -35,19 +34,6 @@ with MDSWriter(out=sys.argv[1], columns=columns, size_limit=700) as writer:
                       "image": np.full((2, 3), i, np.uint8), "text": "\\u00e9" * i, "raw": bytes(range(i)),
                       "meta": {"n": i}, "object": (i, "x"), "any": np.zeros(2, np.float32)})
 """
-FIELDS = [
-    FieldConfig("label", "int64", []),
-    FieldConfig("image", "float32", [16, 12]),
-    FieldConfig("class", "uint8", []),
-    FieldConfig("half", "float16", [33]),
-    FieldConfig("tokens", "int32", [], length_mean=270, length_stdev=60),
-    FieldConfig("points", "float64", [3], length_mean=30, length_stdev=10),
-    FieldConfig("jpeg", "uint8", [], length_mean=900, length_stdev=200),
-]
-
-
-def config(*fields: FieldConfig) -> DatasetConfig:
-    return DatasetConfig(format="mds", fields=list(fields))
 
 
 class TestGolden:
