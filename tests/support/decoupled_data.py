@@ -98,6 +98,8 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
         7,
         {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(document_mean=23, document_stdev=9)},
     ),
+    "mds": (7, {"format": "mds", "fields": LARGER}),
+    "mds, variable": (7, {"format": "mds", "fields": LISTS}),
     "tokens": (7, {"format": "tokens", "tokens": TokensConfig(window=50)}),
     "tokens, every token": (7, {"format": "tokens", "tokens": TokensConfig(window=50, stride=1)}),
     "tokens, stored": (7, {"format": "tokens", "tokens": TokensConfig(window=50, targets=False, header="llm.c")}),

@@ -199,6 +199,14 @@ class Format(ABC):
             pool: threads for payloads and compression.  The bytes must not depend on their number.
         """
 
+    def index_folder(self, folder: Path, names: Sequence[str]) -> None:  # noqa: B027 - most formats have no index
+        """Write the index of a folder of files, if the format's library needs one; called on one rank.
+
+        Args:
+            folder: of a split, where all files are complete.
+            names: of its files, in the order of their samples.
+        """
+
     # --- reading ---
 
     @abstractmethod

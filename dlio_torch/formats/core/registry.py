@@ -37,6 +37,7 @@ BUILTIN: dict[str, str] = {
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
     "arrow": "dlio_torch.formats.arrow.facts:ArrowFacts",
     "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
+    "mds": "dlio_torch.formats.mds.facts:MdsFacts",
     "adios2": "dlio_torch.formats.adios2.facts:Adios2Facts",
     "netcdf": "dlio_torch.formats.netcdf.facts:NetcdfFacts",
     "netcdf_cf": "dlio_torch.formats.netcdf.facts:NetcdfCfFacts",
