@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -124,8 +124,6 @@ class Format(ABC):
 
     def layout_options(self) -> dict[str, Any]:
         """Options that the bytes of a file depend on; the name of the data set on disk is derived from them."""
-        from dataclasses import asdict
-
         config = asdict(self.config)
         return {"format": self.name, "fields": config["fields"], **config.get(self.name, {})}
 

@@ -6,6 +6,7 @@ modded-nanogpt.  With ``memory_map`` the calls are those of nanoGPT's ``get_batc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo, Format
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.ordered_map import in_order
+from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.tokens.header import MOST_TOKENS, header_of
 from dlio_torch.formats.tokens.layout import file_layout
 from dlio_torch.formats.tokens.options import TokensConfig
@@ -143,6 +145,11 @@ class TokensFormat(Format):
 
     def _open(self, path: Path) -> TokensReader:
         return (MappedReader if self.options.memory_map else FileReader)(path, self.options)
+
+    def stream(self, reader: Reader) -> Iterator[Sample]:
+        if isinstance(reader, MappedReader):
+            reader.keep_mapped()
+        return super().stream(reader)
 
     def layout(self, path: Path) -> FileLayout:
         return file_layout(path, self.options)

@@ -104,8 +104,16 @@ class MappedReader(TokensReader):
     _map: npt.NDArray[Any] | None = None
     _batch: weakref.ref[BatchBuffer] | None = None
 
+    def __init__(self, path: Path, options: TokensConfig) -> None:
+        super().__init__(path, options)
+        self._by_batch = options.reopen == "batch"
+
+    def keep_mapped(self) -> None:
+        """From now on, keep one mapping until the reader is closed, as a stream has no batches."""
+        self._by_batch = False
+
     def _taken(self, start: int, count: int, buffer: BatchBuffer) -> npt.NDArray[Any]:
-        if self._options.reopen == "batch" and (self._batch is None or self._batch() is not buffer):
+        if self._by_batch and (self._batch is None or self._batch() is not buffer):
             self._map = None  # the last reference unmaps
             self._batch = weakref.ref(buffer, self._unmap)
         if self._map is None:

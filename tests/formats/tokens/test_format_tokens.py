@@ -138,6 +138,18 @@ def test_a_batch_at_a_time_is_mapped(tmp_path: Path) -> None:
         assert not is_mapped()
 
 
+def test_a_stream_is_mapped_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fmt = create(config(window=10), SEED)
+    path = write(fmt, tmp_path / "a.bin", 0, 7)
+    mapped, memmap = [], np.memmap
+    monkeypatch.setattr(np, "memmap", lambda *args: mapped.append(args) or memmap(*args))
+    with closing(fmt.open(path)) as reader:
+        for number, sample in enumerate(fmt.stream(reader)):
+            assert fmt.differences(number, sample) is None
+    assert number == 6
+    assert len(mapped) == 1
+
+
 def test_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     header = struct.pack("<3i", 20240520, 1, 50).ljust(1024, b"\0")
