@@ -100,7 +100,7 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     )
     yield (
         f"reads: {format_size(samples * fmt.sample_bytes())} of tensors per rank, about "
-        f"{format_size(samples * stored_bytes(fmt))} of stored data"
+        f"{format_size(samples * stored_bytes(fmt) * fmt.sharing())} of stored data"
     )
     if fmt.needs_files:
         yield _page_cache(config)

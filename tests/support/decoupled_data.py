@@ -31,6 +31,7 @@ from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.safetensors.options import SafetensorsConfig
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
+from dlio_torch.formats.tokens.options import TokensConfig
 from dlio_torch.formats.webdataset.options import WebdatasetConfig
 from dlio_torch.formats.zarr.options import ZarrConfig
 from dlio_torch.iotrace.recorder.spans import NULL
@@ -116,6 +117,15 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "binary, documents": (
         7,
         {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(document_mean=23, document_stdev=9)},
+    ),
+    "mds": (7, {"format": "mds", "fields": LARGER}),
+    "mds, variable": (7, {"format": "mds", "fields": LISTS}),
+    "tokens": (7, {"format": "tokens", "tokens": TokensConfig(window=50)}),
+    "tokens, every token": (7, {"format": "tokens", "tokens": TokensConfig(window=50, stride=1)}),
+    "tokens, stored": (7, {"format": "tokens", "tokens": TokensConfig(window=50, targets=False, header="llm.c")}),
+    "tokens, stored, every token": (
+        7,
+        {"format": "tokens", "tokens": TokensConfig(window=50, stride=1, targets=False)},
     ),
     "tfrecord": (7, {"format": "tfrecord", "fields": LABELLED}),
     "tfrecord, index": (7, {"format": "tfrecord", "fields": LARGER, "tfrecord": TfrecordConfig(index=True)}),

@@ -9,6 +9,7 @@ from dlio_torch.formats.core import registry
 from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
+from dlio_torch.formats.tokens.options import TokensConfig
 
 ANY = DatasetConfig(
     fields=[FieldConfig("image", "float32", [16, 12]), FieldConfig("labels", "uint8", [16, 12])],
@@ -26,6 +27,7 @@ ANY = DatasetConfig(
         voxels_mean=2000,
         voxels_stdev=500,
     ),
+    tokens=TokensConfig(window=48, header="llm.c"),  # bare tokens have no mark of their format
 )
 """Options that a built-in format can work with; a new format is tested with them as it is registered."""
 

@@ -53,6 +53,12 @@ def tensorflow_python() -> str | None:
     return named or (sys.executable if importlib.util.find_spec("tensorflow") is not None else None)
 
 
+def streaming_python() -> str | None:
+    """A Python that has MosaicML Streaming: this one, or the one that the environment names."""
+    named = os.environ.get("DLIO_TORCH_STREAMING_PYTHON")
+    return named or (sys.executable if importlib.util.find_spec("streaming") is not None else None)
+
+
 def mpiexec() -> str | None:
     """The mpiexec of the MPI that mpi4py loads here."""
     return os.environ.get("DLIO_TORCH_MPIEXEC") or shutil.which("mpiexec", path=os.path.dirname(sys.executable))
@@ -95,6 +101,15 @@ def _no_tensorflow() -> str | None:
     return None if there else "TensorFlow is not installed; DLIO_TORCH_TF_PYTHON names an interpreter that has it"
 
 
+def _no_streaming() -> str | None:
+    there = streaming_python() is not None
+    return (
+        None
+        if there
+        else "mosaicml-streaming is not installed; DLIO_TORCH_STREAMING_PYTHON names an interpreter that has it"
+    )
+
+
 def _refusal(check: Callable[[], object]) -> str | None:
     try:
         check()
@@ -112,6 +127,7 @@ PARTS = {
     "fio": Part(_no_fio, programs=["fio"]),
     "horovod": Part(_no_horovod, hidden=["horovod"], required="DLIO_TORCH_ALLOW_NO_HOROVOD"),
     "mpi": Part(_no_mpi, hidden=["mpi4py"], variables=["DLIO_TORCH_MPIEXEC"]),
+    "streaming": Part(_no_streaming, hidden=["streaming"], variables=["DLIO_TORCH_STREAMING_PYTHON"]),
     "silo": Part(_no_silo, hidden=["libsiloh5"]),
     "tensorflow": Part(_no_tensorflow, hidden=["tensorflow"], variables=["DLIO_TORCH_TF_PYTHON"]),
 }

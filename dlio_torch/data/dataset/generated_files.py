@@ -58,6 +58,18 @@ class GeneratedFiles:
                 yield first + file, manifest.path_text(file)
             first += manifest.num_files
 
+    def index_folders(self, fmt: Format) -> None:
+        """Let the format write the index of each folder, if it has one."""
+        if type(fmt).index_folder is Format.index_folder:
+            return  # there may be millions of files
+        folders: dict[Path, list[str]] = {}
+        for manifest in self._manifests:
+            for file in range(manifest.num_files):
+                path = manifest.path(file)
+                folders.setdefault(path.parent, []).append(path.name)
+        for folder, names in folders.items():
+            fmt.index_folder(folder, names)
+
     def samples(self, numbers: npt.NDArray[np.int64]) -> int:
         """Number of samples in the files of the given numbers."""
         first = total = 0

@@ -117,6 +117,8 @@ def generate(
             error.leave_at_once = True  # HDF5 crashes where a file is freed that could not be closed
             raise
         comm.barrier()
+        if comm.rank == 0:
+            files.index_folders(fmt)
         total = comm.broadcast_object(sum(comm.gather_objects(size) or []))
         seconds, checksum = time.perf_counter() - start, None
         if config.generate.checksum:

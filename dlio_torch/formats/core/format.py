@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -116,12 +116,14 @@ class Format(ABC):
     def stored_bytes(self) -> float:
         """Mean bytes of a sample in a file, for ``--dry-run``; an estimate when compressed."""
 
+    def sharing(self) -> float:
+        """Mean number of samples that a stored byte belongs to; above 1 where samples overlap."""
+        return 1.0
+
     # --- writing ---
 
     def layout_options(self) -> dict[str, Any]:
         """Options that the bytes of a file depend on; the name of the data set on disk is derived from them."""
-        from dataclasses import asdict
-
         config = asdict(self.config)
         return {"format": self.name, "fields": config["fields"], **config.get(self.name, {})}
 
@@ -204,6 +206,14 @@ class Format(ABC):
             first_sample: index in the data set of the file's first sample.
             num_samples: samples of the file.
             pool: threads for payloads and compression.  The bytes must not depend on their number.
+        """
+
+    def index_folder(self, folder: Path, names: Sequence[str]) -> None:  # noqa: B027 - most formats have no index
+        """Write the index of a folder of files, if the format's library needs one; called on one rank.
+
+        Args:
+            folder: of a split, where all files are complete.
+            names: of its files, in the order of their samples.
         """
 
     # --- reading ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.call_text import CodeText, call_text
@@ -12,6 +13,9 @@ from dlio_torch.formats.indexed_binary.options import BinaryConfig
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
+
+INDEX_MAGIC = b"MMIDIDX\0\0"
+"""First bytes of an index."""
 
 
 class IndexedBinaryFacts(FormatFacts):
@@ -23,6 +27,16 @@ class IndexedBinaryFacts(FormatFacts):
     group: ClassVar[str] = "binary"
     unmapped: ClassVar[tuple[str, Any] | None] = ("access", "file")
     posix_only: ClassVar[Mapping[str, Any]] = {"access": "file"}
+    describe: ClassVar[str] = "dlio_torch.formats.indexed_binary.describe:describe"
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        if path.suffix != ".bin":
+            return False
+        try:
+            with path.with_suffix(".idx").open("rb") as index:
+                return index.read(len(INDEX_MAGIC)) == INDEX_MAGIC
+        except OSError:
+            return False
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused(self.key("access"), "the engine reads samples by their extents and maps no files", ("file",)),)

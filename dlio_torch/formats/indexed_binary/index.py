@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError
 from dlio_torch.files.atomic_file import written_whole
 from dlio_torch.formats.core.buffered_file import refusing
+from dlio_torch.formats.indexed_binary.facts import INDEX_MAGIC
 from dlio_torch.supervision.crashes import report_truncated_maps
 
 SUFFIX = ".idx"
@@ -37,7 +38,6 @@ MAX_LENGTH = (1 << 31) - 1
 """Maximum number of elements of a sequence."""
 
 _HEADER = struct.Struct("<9sQBQQ")
-_MAGIC = b"MMIDIDX\0\0"
 _VERSION = 1
 _BLOCK = 1 << 20  # entries that are handled at a time
 
@@ -99,7 +99,7 @@ def read_index(path: Path) -> SequenceIndex:
     with refusing(path):
         with path.open("rb") as stream:
             header = stream.read(_HEADER.size)
-        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        if len(header) < _HEADER.size or not header.startswith(INDEX_MAGIC):
             raise DataError(
                 f"{path} is not an index of Megatron-LM: the file does not begin with MMIDIDX",
                 hint="generate or fetch the file again",
@@ -144,7 +144,7 @@ def write_index(
         lengths: gives the elements of each sequence in blocks, from the first one on, each time it is called.
     """
     with written_whole(path) as file:
-        file.write(_HEADER.pack(_MAGIC, _VERSION, CODES[dtype.name], sequences, sequences + 1))
+        file.write(_HEADER.pack(INDEX_MAGIC, _VERSION, CODES[dtype.name], sequences, sequences + 1))
         for block in lengths():
             file.write(block.astype("<i4").tobytes())
         start = 0

@@ -1,1 +1,1 @@
-"""Format ``mds``: shards of MosaicML Streaming, read by NumPy."""
+"""Format ``mds``: shards of MosaicML Streaming, read by NumPy with the calls of its reader."""

@@ -1,1 +1,1 @@
-"""Format ``tokens``: token files read by windows of ``numpy.memmap``."""
+"""Format ``tokens``: flat files of token ids, as nanoGPT's ``train.bin`` and the files of llm.c."""

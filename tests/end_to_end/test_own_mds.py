@@ -1,0 +1,50 @@
+"""Shards that MosaicML's library wrote, read in one command: all samples, and the bytes that strace counts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from ranks import REPO
+from strace import READS, need_strace
+from straced import results, straced
+
+GOLDEN = REPO / "tests" / "formats" / "mds" / "golden"
+SAMPLES = 7
+PLAIN = """
+import json
+import numpy as np
+for shard in json.load(open("index.json"))["shards"]:
+    for i in range(shard["samples"]):
+        with open(shard["raw_data"]["basename"], "rb", 0) as file:
+            file.seek((1 + i) * 4)
+            begin, end = np.frombuffer(file.read(8), np.uint32)
+            file.seek(begin)
+            file.read(end - begin)
+"""
+
+
+def dlio_torch(*arguments: str, cwd: Path) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-m", "dlio_torch", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_shards_of_the_library(tmp_path: Path) -> None:
+    need_strace()
+    shutil.copytree(GOLDEN, tmp_path / "data")
+    arguments = ("train.batch_size=1", "trace.posix=true", "output.dir=run")
+    dlio_torch("dataset.path=data", *arguments, cwd=tmp_path)
+    figures = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert figures["reads"]["samples"] == SAMPLES
+    plain = straced(PLAIN, tmp_path / "data")
+    files = {Path(row["file"]).name: row for row in figures["posix"]["files"]["rows"] if row["file"].endswith(".mds")}
+    assert len(files) == 4
+    for name, row in files.items():
+        reads = results(plain[name], *READS)
+        assert (row["opens"], row["reads"], row["bytes_read"]) == (len(reads) // 2, len(reads), sum(reads))
