@@ -30,7 +30,7 @@ from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.image.classes import ClassFolders, ClassTree, image_names
 from dlio_torch.formats.image.completeness import check_complete, check_stored
-from dlio_torch.formats.image.folder_sample import SampleArrays, labelled
+from dlio_torch.formats.image.folder_sample import ImageArrays, labelled
 from dlio_torch.formats.image.folder_specs import IMAGE, folder_specs
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
 from dlio_torch.formats.image.layout import image_layout
@@ -63,7 +63,7 @@ class ImageFolderFormat(Format):
         super().__init__(config, seed)
         self._version = library_version("jpg", self.name)
         self._specs = folder_specs(config)
-        self._arrays = SampleArrays(self.options, self._specs, seed)
+        self._arrays = ImageArrays(self.options, self._specs, seed)
         self._variable = frozenset(spec.name for spec in self._specs if spec.variable)
         usual = self.options.height_mean, self.options.width_mean
         encoder = Encoder("JPEG", {"quality": self.options.quality})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-class SampleArrays:
+class ImageArrays:
     """Makes the arrays of samples from their decoded images.
 
     Args:

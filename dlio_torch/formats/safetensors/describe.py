@@ -9,7 +9,7 @@ from typing import Any
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion, StoredArray
-from dlio_torch.formats.safetensors.header import STAND_INS, StoredTensor, read_header
+from dlio_torch.formats.safetensors.tensor_header import STAND_INS, StoredTensor, read_header
 from dlio_torch.units import counted
 
 _MOST_SHOWN = 4

@@ -12,8 +12,8 @@ from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout
 from dlio_torch.formats.core.layout_rows import Spaced, SpacedRows
 from dlio_torch.formats.core.stacking import Stacking, agreed
-from dlio_torch.formats.safetensors.header import read_header
 from dlio_torch.formats.safetensors.reader import require
+from dlio_torch.formats.safetensors.tensor_header import read_header
 
 
 def file_layout(path: Path, specs: Sequence[ArraySpec], *, rows: bool) -> FileLayout:

@@ -15,8 +15,8 @@ from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import Stacking, agreed, check_range, put_sample
-from dlio_torch.formats.safetensors.header import DTYPES, STAND_INS
 from dlio_torch.formats.safetensors.options import SafetensorsConfig
+from dlio_torch.formats.safetensors.tensor_header import DTYPES, STAND_INS
 
 _ROWS = Stacking(stacked=True)
 

@@ -27,8 +27,8 @@ from dlio_torch.formats.core.batch import Batch, BatchBuffer
 from dlio_torch.formats.core.inspection import answered, inspect_path
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.safetensors.describe import describe
-from dlio_torch.formats.safetensors.header import read_header
 from dlio_torch.formats.safetensors.options import SafetensorsConfig
+from dlio_torch.formats.safetensors.tensor_header import read_header
 from dlio_torch.formats.testing.contract import refusal
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
