@@ -35,6 +35,7 @@ FIGURES = (
 """Figures that every trial records, by their dotted names in ``summary.json``."""
 PROCESS = ("trial.wall_s", "trial.cpu_s", "trial.peak_rss_bytes")
 """Resource usage of a trial: wall seconds, CPU seconds of all processes, largest resident set of any process."""
+_PROGRESS = "output.progress="
 
 
 def run_trial(
@@ -66,7 +67,7 @@ def run_trial(
         KeyboardInterrupt: passed on after the run has ended and its half-finished directory is removed.
     """
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
-    arguments = ["run", *point.settings, f"output.dir={directory.absolute()}", "output.progress=false"]
+    arguments = ["run", *_without_progress(point.settings), f"output.dir={directory.absolute()}"]
     try:
         log = log_of(directory)
         ended = None if warm is None else warm.run(arguments, log, timeout_s=timeout_s, cwd=cwd)
@@ -113,8 +114,13 @@ def generate_data(
     settings: Sequence[str], log: Path, *, ranks: int = 1, timeout_s: float = math.inf, cwd: Path | None = None
 ) -> Ended:
     """Generate the data set that ``settings`` describe, in a new process, as the verb ``generate`` does."""
-    command = emulator(["generate", *settings, "output.progress=false"], ranks)
+    command = emulator(["generate", *_without_progress(settings)], ranks)
     return run_process(command, log, timeout_s=timeout_s, cwd=cwd)
+
+
+def _without_progress(settings: Sequence[str]) -> list[str]:
+    """The settings with ``output.progress=false`` once, whatever they say of it: a study shows progress of its own."""
+    return [*(setting for setting in settings if not setting.startswith(_PROGRESS)), f"{_PROGRESS}false"]
 
 
 def log_of(directory: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Every command of docs/own_data.md works, one after another in one folder, and its JSON has the keys that it names."""
+"""Every command of docs/own_data.md and docs/data_formats.md works, and the JSON has the keys that the page names."""
 
 from __future__ import annotations
 
@@ -12,20 +12,52 @@ from pathlib import Path
 import pytest
 from ranks import REPO, clean_environ
 
-PAGE = (REPO / "docs" / "own_data.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+PAGE, FORMATS = ((REPO / "docs" / name).read_text(encoding="utf-8") for name in ("own_data.md", "data_formats.md"))
+LIBRARIES = ("datasets", "lmdb", "PIL", "pyarrow", "safetensors", "webdataset", "zarr")
 
 
-@pytest.mark.timeout(300)
-def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
+def done_in(folder: Path, page: str) -> subprocess.CompletedProcess[str]:
+    """All commands of a page, one after another in one folder, of which the first that fails is the last."""
     environ = clean_environ()
     environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]])
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", "\n".join(BLOCKS)],
-        cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=280, check=False,
+        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
+        cwd=folder, env=environ, capture_output=True, text=True, timeout=560, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_for_each_format_work(tmp_path: Path) -> None:
+    for library in LIBRARIES:
+        pytest.importorskip(library, reason=f"{library} is not installed")
+    done_in(tmp_path, FORMATS)
+    summaries = sorted(tmp_path.glob("runs/custom/*/summary.json"))
+    used = [json.loads(path.read_text())["dataset"]["format"] for path in summaries]
+    assert used == [
+        *(
+            "imagefolder",
+            "imagefolder",
+            "hdf5",
+            "hdf5",
+            "webdataset",
+            "parquet",
+            "arrow",
+            "tokens",
+            "npy",
+            "csv",
+            "csv",
+        ),
+        *("zarr", "safetensors", "lmdb"),
+    ]
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
+    done = done_in(tmp_path, PAGE)
     assert "the earlier results there are kept as" in done.stderr
     assert "scale: as written; scale=laptop shrinks it" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.h5", "mine.yaml", "runs", "shots", "shots.json"]
@@ -43,5 +75,8 @@ def test_the_readme_leads_to_the_pages() -> None:
         assert (REPO / page).is_file(), page
     assert "(docs/own_data.md)" in readme
     assert "(docs/python_api.md)" in readme
-    for page in re.findall(r"\(([\w./]+\.md)(?:#[\w-]+)?\)", PAGE):
+    titles = re.findall(r"^## (.*)", FORMATS, re.MULTILINE)
+    headings = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+    for page, anchor in re.findall(r"\(([\w./]+\.md)(?:#([\w-]+))?\)", PAGE):
         assert (REPO / "docs" / page).resolve().is_file(), page
+        assert page != "data_formats.md" or anchor in headings, anchor
