@@ -54,7 +54,7 @@ def prepare() -> None:
                  "inspect", "import_dlio"):  # fmt: skip
         importlib.import_module(f"dlio_torch.commands.{name}")
     for name in ("dlio_torch.preflight.dry_run", "dlio_torch.execution.pipeline", "dlio_torch.execution.training",
-                 "dlio_torch.execution.summary", "dlio_torch.clean", "dlio_torch.doctor",
+                 "dlio_torch.execution.summary", "dlio_torch.clean.recipe_files", "dlio_torch.doctor",
                  "torch.utils.data", "torchdata.nodes", "h5py"):  # fmt: skip
         importlib.import_module(name)
 

@@ -35,6 +35,7 @@ MEMBERS = (
     "advice_check",
     "generation",
     "own_cost",
+    "own_data",
     "trial_cost",
     "predict_check",
     "start_up",

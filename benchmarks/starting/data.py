@@ -41,6 +41,7 @@ class Smaller:
 SMALLER = {
     "bert": Smaller(stored=4096, why="4,096 of 313,532 records of the file"),
     "candle_nt3": Smaller(("dataset.fields.1.shape=[605]",), why="605 of 60,483 columns"),
+    "candle_nt3_pandas3": Smaller(("dataset.fields.1.shape=[6048]",), why="6,048 of 60,483 columns"),
     "cosmic_tagger": Smaller(
         ("dataset.larcv3.voxels_mean=190", "dataset.larcv3.voxels_stdev=77", "dataset.larcv3.unread_bytes=0"),
         why="190 of 19,046 voxels an event",

@@ -18,7 +18,8 @@ def main(command: Command, launch: Launch) -> int:
 
         run = composed(command, launch) if command.settings else None
         return doctor(run, json="--json" in command.flags, quiet="--quiet" in command.flags)
-    from dlio_torch.clean import clean, clean_named
+    from dlio_torch.clean.named_folders import clean_named
+    from dlio_torch.clean.recipe_files import clean
 
     if command.words and command.settings:
         raise ConfigError(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -155,7 +156,7 @@ def _refuse_open_questions(questions: Sequence[tuple[str, str]], path: str, argu
     given = {key for key, _ in arguments}
     for problem, setting in questions:
         if setting.partition("=")[0] not in given:
-            raise ConfigError(f"dataset.path={path}: {problem}", hint=f"add {setting}")
+            raise ConfigError(f"dataset.path={path}: {problem}", hint=f"add {shlex.quote(setting)}")
 
 
 def remarks_on(config: Config, sources: Mapping[str, str], arguments: Sequence[Argument]) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dlio_torch.config.extensions import all_facts
 from dlio_torch.config.schema import Config
 
 LONGEST_S = 1e9
@@ -198,7 +199,11 @@ def nearest(word: str, known: Sequence[str], limit: int = 1, cutoff: float = 0.6
 
 
 def suggest(path: Sequence[str]) -> str:
-    """Returns the hint for an unknown key: the most similar valid keys."""
+    """Returns the hint for an unknown key: the option that replaces it, or the most similar valid keys."""
+    for facts in all_facts():
+        for option, successor in facts.former.items():
+            if ".".join(path) == facts.key(option):
+                return f"it is now {facts.key(successor)}"
     prefix = tuple(path)
     while prefix and lookup(prefix) is None:
         prefix = prefix[:-1]

@@ -126,9 +126,9 @@ class Scaler:
         return reduce(getattr, key.split("."), self.config)
 
     def set(self, key: str, value: Any) -> None:
-        """Changes the value of the option ``key``, unless the user set a value."""
+        """Changes the value of the option ``key``, unless the user set it or an element of it."""
         before = self.get(key)
-        if key in self.fixed or before == value:
+        if before == value or any(name == key or name.startswith(f"{key}.") for name in self.fixed):
             return
         self.config = _replace(self.config, key.split("."), value)
         self.changes.append(Change(key, before, value))

@@ -259,7 +259,8 @@ def _opens(config: Config, calls: Calls, samples: float, *, several: bool) -> tu
 
     Where the few files of a small run stay open, its counts would tell of its size and not of its access.
     """
-    if config.access.pattern != "samples" or not calls.files or calls.files > config.loader.max_open_files:
+    kept = facts(config.dataset.format).keeps_files(config) and calls.files <= config.loader.max_open_files
+    if config.access.pattern != "samples" or not calls.files or not kept:
         return calls.opens, max(0.0, calls.first_opens - calls.opens)
     return (0.0, calls.files_of_producer) if several else (samples, 0.0)
 

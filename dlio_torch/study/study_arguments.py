@@ -73,7 +73,7 @@ def parse(
             "scale= takes a single value",
             hint="give scale= one value",
         )
-    scale = values["scale"][0] if "scale" in values else scale_of(pairs)
+    scale = values["scale"][0] if "scale" in values else scale_of([*map(split_argument, base.settings), *pairs])
     shared = [_STORAGE, *base.settings, *definition.scales.get(scale, ())]
     shared += [f"{key}={value[0]}" for key, value in values.items() if len(value) == 1 and key not in (RANKS, *labels)]
     axes = []

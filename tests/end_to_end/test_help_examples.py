@@ -34,7 +34,7 @@ def test_examples_work(verb: str, tmp_path: Path) -> None:
         words = shlex.split(example)
         if verb in DRY:
             words.append("--dry-run")
-        elif verb == "clean" and "--yes" not in words:
+        elif words[0] == "clean" and "--yes" not in words:
             words.append("--yes")  # there is no terminal to ask on
         done = subprocess.run(
             [sys.executable, "-m", "dlio_torch", *words],

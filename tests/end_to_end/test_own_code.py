@@ -13,6 +13,7 @@ from ranks import clean_environ
 from strace import READS, Call, need_strace, trace
 
 import dlio_torch
+from dlio_torch import cli
 
 WRITE = """
 import h5py, numpy as np
@@ -92,7 +93,9 @@ def test_a_data_loader_reads_every_sample_as_plain_h5py_does(folder: Path) -> No
     assert ours == plain
 
 
-def test_a_recorded_block_has_the_bytes_of_strace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_block_has_the_bytes_of_strace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     need_strace()
     monkeypatch.chdir(folder)
     done = subprocess.run(
@@ -102,6 +105,8 @@ def test_a_recorded_block_has_the_bytes_of_strace(folder: Path, monkeypatch: pyt
     events = dlio_torch.load_run("recorded").events
     recorded = events[events["op"].isin(["read", "pread"]) & (events["bytes"] > 0)]["bytes"].tolist()
     assert recorded.count(IMAGE_BYTES) == 40
+    assert cli.main(["predict", "recorded", "system=theta", "ranks=1,2"]) == 0
+    assert "strace slowed the program down" in " ".join(capsys.readouterr().out.split())
     calls = reads(f"{OURS}\nfor number in range(len(samples)):\n    samples[number]", folder)
     before = reads(OURS, folder)  # opening the data set reads headers
     assert sorted(recorded) == sorted(call.result for call in calls[len(before) :])

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import re
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from ranks import clean_environ
-from strace import READS, Call, need_strace, trace
+from own_data import summary_of, traced_command, training_reads
 
 wds = pytest.importorskip("webdataset", reason="webdataset is not installed")
 pytest.importorskip("PIL", reason="Pillow is not installed")
@@ -33,29 +27,12 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str) -> list[Call]:
-    """The system calls of one command."""
-    need_strace()
-    command = [sys.executable, "-m", "dlio_torch", *arguments]
-    return trace(command, folder / "strace", cwd=folder, env=clean_environ())
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
-    return content
-
-
 def test_own_shards_are_read_from_start_to_end(shards: Path, tmp_path: Path) -> None:
-    calls = run(tmp_path, f"dataset.path={shards}", "output.dir=run")
-    done = summary(tmp_path)
+    calls = traced_command(tmp_path, f"dataset.path={shards}", "output.dir=run")
+    done = summary_of(tmp_path)
     assert done["dataset"]["layout"]["samples"] == SHARDS * EACH
     assert done["warmup"]["samples"] + done["train"]["samples"] == SHARDS * EACH
-    # The bytes of the summary are those between the two looks at the kernel's counters.
-    looks = [i for i, call in enumerate(calls) if re.fullmatch(r"/proc/\d+/io", call.path) and call.result > 0]
-    windows = [calls[first:last] for first, last in itertools.pairwise(looks)]
-    training = [part for part in windows if any(call.path.startswith(f"{shards}/") for call in part)]
-    assert len(training) == 1
-    reads = [call for call in training[0] if call.name in READS and call.result > 0]
+    reads = training_reads(calls, shards)
     assert done["io"]["rchar_bytes"] == sum(call.result for call in reads)
     # Each shard is read once, from its first to its last byte, as a stream.
     for path in sorted(shards.iterdir()):
@@ -65,9 +42,9 @@ def test_own_shards_are_read_from_start_to_end(shards: Path, tmp_path: Path) -> 
 
 
 def test_inspect_writes_a_recipe_that_reads_them(shards: Path, tmp_path: Path) -> None:
-    run(tmp_path, "inspect", f"{shards}/train-{{0000..0003}}.tar", "--output", "mine.yaml")
-    run(tmp_path, "recipe=mine.yaml", "dataset.webdataset.decode=rgb8", "output.dir=run")
-    done = summary(tmp_path)
+    traced_command(tmp_path, "inspect", f"{shards}/train-{{0000..0003}}.tar", "--output", "mine.yaml")
+    traced_command(tmp_path, "recipe=mine.yaml", "dataset.webdataset.decode=rgb8", "output.dir=run")
+    done = summary_of(tmp_path)
     assert done["warmup"]["samples"] + done["train"]["samples"] == SHARDS * EACH
     sources = (tmp_path / "run" / "sources.yaml").read_text()
     assert "stream_pool.yaml" in sources

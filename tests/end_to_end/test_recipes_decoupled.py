@@ -31,7 +31,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
         ["dataset.num_files=2"],
         [
             "dataset.hdf5.driver=core (recipes/cdb.yaml:26) is not used by",
-            "dataset.hdf5.open_arrays=each_read (recipes/cdb.yaml:27) is not used by",
+            "dataset.hdf5.reopen=file (recipes/cdb.yaml:27) is not used by",
         ],
     ),
     "megatron_gpt": ([], ["dataset.binary.access=mmap (recipes/megatron_gpt.yaml:30) is not used by"]),

@@ -29,9 +29,11 @@ from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
 from dlio_torch.formats.numpy.options import NpzConfig
+from dlio_torch.formats.safetensors.options import SafetensorsConfig
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.tokens.options import TokensConfig
 from dlio_torch.formats.webdataset.options import WebdatasetConfig
+from dlio_torch.formats.zarr.options import ZarrConfig
 from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.native.extents import open_mover
 
@@ -91,6 +93,24 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "png": (1, {"format": "png", "fields": PIXELS}),
     "jpeg, labels": (1, {"format": "jpeg", "fields": PIXELS, "num_subfolders": 3}),
     "jpeg, stored": (1, {"format": "jpeg", "fields": PIXELS, "image": ImageConfig(decode=False)}),
+    "imagefolder": (
+        1,
+        {
+            "format": "imagefolder",
+            "fields": [],
+            "num_subfolders": 3,
+            "image": ImageConfig(transform="random_resized_crop", size=9),
+        },
+    ),
+    "imagefolder, masks, any size": (
+        1,
+        {
+            "format": "imagefolder",
+            "fields": [],
+            "num_subfolders": 3,
+            "image": ImageConfig(masks="*_mask.png", width_mean=30),
+        },
+    ),
     "binary": (7, {"format": "indexed_binary", "fields": TOKENS}),
     "binary, rows": (7, {"format": "indexed_binary", "fields": ROWS}),
     "binary, no index": (7, {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(index=False)}),
@@ -131,6 +151,27 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "hdf5, cut": (7, {"format": "hdf5", "fields": CUT}),
     "hdf5, gzip": (7, {"format": "hdf5", "fields": CUT, "hdf5": Hdf5Config(compression="gzip", chunk_bytes=300)}),
     "hdf5, select": (7, {"format": "hdf5", "fields": SELECTED}),
+    "zarr": (7, {"format": "zarr", "fields": VARIABLE}),
+    "zarr, shard": (7, {"format": "zarr", "fields": CUT, "zarr": ZarrConfig(shard_bytes=1 << 20)}),
+    "zarr, shard, zstd": (
+        7,
+        {
+            "format": "zarr",
+            "fields": VARIABLE,
+            "zarr": ZarrConfig(chunk_bytes=64, shard_bytes=1 << 20, compression="zstd"),
+        },
+    ),
+    "zarr, chunks": (7, {"format": "zarr", "fields": FIXED, "zarr": ZarrConfig(chunk_bytes=120)}),
+    "zarr, shards": (
+        7,
+        {"format": "zarr", "fields": LARGER, "zarr": ZarrConfig(3001, shard_bytes=18000, compression="zstd")},
+    ),
+    "zarr, gzip": (7, {"format": "zarr", "fields": BIG, "zarr": ZarrConfig(compression="gzip")}),
+    "safetensors": (7, {"format": "safetensors", "fields": FIXED}),
+    "safetensors, one a file": (
+        1,
+        {"format": "safetensors", "fields": VARIABLE, "safetensors": SafetensorsConfig(samples="file")},
+    ),
     "hdf5, select, contiguous": (7, {"format": "hdf5", "fields": [FieldConfig("a", shape=[5, 6], select=[0, 2, 3])]}),
 }
 
@@ -149,10 +190,12 @@ def faithful(fmt: Format, manifest: Manifest, sampler: BatchSampler, unit: str =
     return BatchLoader(LoaderConfig(), CatchingDataset(SampleDataset(fmt, manifest, NULL, unit=unit)), sampler)
 
 
-def decoupled(fmt: Format, manifest: Manifest, sampler: BatchSampler, **options: Any) -> BatchLoader:
-    """The same by the decoupled engine."""
+def decoupled(
+    fmt: Format, manifest: Manifest, sampler: BatchSampler, *, verify: bool = True, **options: Any
+) -> BatchLoader:
+    """The same by the decoupled engine; ``verify``: the data were generated, and are compared."""
     config = LoaderConfig(**{"engine": "decoupled", "timeout_s": 60.0, **options})
-    return BatchLoader(config, DecoupledSource(fmt, manifest, NULL, verify=True), sampler)
+    return BatchLoader(config, DecoupledSource(fmt, manifest, NULL, verify=verify), sampler)
 
 
 class WatchedMover:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
+from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
 from dlio_torch.formats.tokens.options import TokensConfig
 
@@ -31,10 +32,18 @@ ANY = DatasetConfig(
 """Options that a built-in format can work with; a new format is tested with them as it is registered."""
 
 IMAGE = replace(ANY, samples_per_file=1, fields=[FieldConfig("image", "uint8", [16, 12, 3])])
-OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": replace(ANY, fields=ANY.fields[:1])}
+FOLDER = ImageConfig(transform="random_resized_crop", size=16, classes=False, width_mean=40, height_mean=30)
+OTHERS = {
+    "jpeg": IMAGE,
+    "png": IMAGE,
+    "imagefolder": replace(IMAGE, fields=[], image=FOLDER),
+    "indexed_binary": replace(ANY, fields=ANY.fields[:1]),
+}
+ARRAY = replace(ANY, fields=ANY.fields[:1])
+OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": ARRAY, "lmdb": ARRAY}
 """Options of formats that take no others."""
 
-ONE_SAMPLE = ("jpeg", "png")  # a file never holds more
+ONE_SAMPLE = ("jpeg", "png", "imagefolder")  # a file never holds more
 
 CONFIGS = {name: replace(OTHERS.get(name, ANY), format=name) for name in registry.BUILTIN}
 WITHOUT_FILES = ("synthetic",)

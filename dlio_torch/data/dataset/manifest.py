@@ -26,6 +26,7 @@ from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
 from dlio_torch.files.path_pattern import matching
+from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.probe import inspect_files
 from dlio_torch.formats.core.registry import all_facts
@@ -34,6 +35,8 @@ from dlio_torch.storage.local.stored_paths import kind_of
 from dlio_torch.storage.registry import open_storage
 
 VERSION = 1
+_MOST_INSPECTED = 64
+"""Files that each rank opens before training, where a file holds one sample."""
 SPLITS = ("train", "eval")
 
 
@@ -186,11 +189,18 @@ def existing_manifest(config: Config, fmt: Format, comm: Communicator | None = N
         empty = np.flatnonzero(counts == 0)
         if len(empty):
             name = names[int(empty[0])]
-            raise DataError(f"{folder / name} holds no samples", hint="remove the file, or choose another dataset.path")
-        listing = FileCounts(counts), size, details
+            if not fmt.leaves_out_damaged() or len(empty) == len(names):
+                hint = "remove the file, or choose another dataset.path"
+                raise DataError(f"{folder / name} holds no samples", hint=hint)
+            details = {"damaged_files_left_out": len(empty), "first_left_out": name, **details}
+        listing = counts, size, details
     listing = comm.broadcast_object(listing)
     assert listing is not None
-    return Manifest("train", 0, listing[0], folder, names, fmt.suffix, bytes=listing[1]), listing[2]
+    counts, size, details = listing
+    if not counts.all():
+        names = Names([names[int(number)] for number in np.flatnonzero(counts)])
+        counts = counts[counts > 0]
+    return Manifest("train", 0, FileCounts(counts), folder, names, fmt.suffix, bytes=size), details
 
 
 def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
@@ -212,7 +222,8 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
     known = next((about.suffixes for about in all_facts() if about.name == config.dataset.format), ())
     suffixes = tuple(dict.fromkeys((fmt.suffix, *known)))
     names = sorted(name for name in _files_of(fmt, open_storage(path), suffixes) if name not in once_names)
-    names = list(fmt.select(path, names)) if names else names
+    with os_errors(path):
+        names = list(fmt.select(path, names))
     if not names:
         raise DataError(
             f"dataset.path={str(path)!r} contains no {' or '.join(f'*{suffix}' for suffix in suffixes)} file",
@@ -241,9 +252,15 @@ _Inspected = tuple[npt.NDArray[np.int64], int, dict[str, Any]]
 
 def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
     """Number of samples of each file, bytes of all files, and details of the first file's layout."""
-    infos = inspect_files(fmt.inspect, [folder / name for name in names], apart=fmt.may_crash)
-    size = sum(fmt.stored_size(f"{folder}/{name}") or 0 for name in names)
-    return np.array([info.num_samples for info in infos], np.int64), size, infos[0].details if infos else {}
+    looked_at = names
+    if fmt.counted_by_name() and len(names) > _MOST_INSPECTED:
+        looked_at = [names[int(i)] for i in np.linspace(0, len(names) - 1, _MOST_INSPECTED)]
+    infos = inspect_files(fmt.inspect, [folder / name for name in looked_at], apart=fmt.may_crash)
+    counts = [info.num_samples for info in infos] if looked_at is names else [1] * len(names)
+    kept = (name for name, count in zip(names, counts, strict=True) if count)
+    size = sum(fmt.stored_size(f"{folder}/{name}") or 0 for name in kept)
+    details = next((info.details for info in infos if info.num_samples), {})
+    return np.array(counts, np.int64), size, details
 
 
 def check_present(manifests: Mapping[str, Manifest], fmt: Format, comm: Communicator | None = None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from dlio_torch.formats.adios2.options import Adios2Config
@@ -14,3 +16,8 @@ class Adios2Facts(FormatFacts):
     name: ClassVar[str] = "adios2"
     format: ClassVar[str] = "dlio_torch.formats.adios2.format:Adios2Format"
     options: ClassVar[type | None] = Adios2Config
+    suffixes: ClassVar[tuple[str, ...]] = (".bp",)
+    describe: ClassVar[str] = "dlio_torch.formats.adios2.describe:describe"
+
+    def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
+        return {"md.idx", "md.0"} <= set(names)

@@ -35,6 +35,20 @@ from dlio_torch.ownership.names import numbers
 _ALIGNMENT = 4096  # of a step's data in BP5
 
 
+def need_adios2() -> None:
+    """Check that adios2 is installed.
+
+    Raises:
+        MissingPackageError: it is not.
+    """
+    try:
+        import adios2.bindings  # noqa: F401
+    except ImportError as error:
+        raise MissingPackageError(
+            "dataset.format=adios2 needs adios2, which is not installed", hint="pip install 'dlio-torch[adios2]'"
+        ) from error
+
+
 class Adios2Format(FieldFormat):
     """Arrays of ``dataset.fields`` as variables of ADIOS2."""
 
@@ -55,12 +69,7 @@ class Adios2Format(FieldFormat):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: Adios2Config = config.of(Adios2Config)
         super().__init__(config, seed)
-        try:
-            import adios2.bindings  # noqa: F401
-        except ImportError as error:
-            raise MissingPackageError(
-                "dataset.format=adios2 needs adios2, which is not installed", hint="pip install 'dlio-torch[adios2]'"
-            ) from error
+        need_adios2()
         tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
         for spec in self._specs:
             if spec.name in tables:

@@ -92,12 +92,12 @@ class Adios2Reader(Reader):
         check_index(path, [*(spec.name for spec in specs), *tables])
         self._path = path
         self._specs = specs
-        with _reading(path):
+        with reading(path):
             self._adios = adios.ADIOS()
             self._io = self._adios.DeclareIO("read")
             self._engine = self._io.Open(str(path), _mode("ReadRandomAccess"))
         try:
-            with _reading(path):
+            with reading(path):
                 self._arrays = {spec.name: self._find(spec.name, spec.dtype, spec.shape) for spec in specs}
                 self._extents = {
                     spec.name: self._find(spec.name + EXTENTS_SUFFIX, np.dtype(np.int64), (2,))
@@ -148,7 +148,7 @@ class Adios2Reader(Reader):
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, self.num_samples, first, count)
-        with _reading(self._path):
+        with reading(self._path):
             for spec in self._specs:
                 array = self._arrays[spec.name]
                 for step, row, length, place in self._parts(first, count):
@@ -196,8 +196,12 @@ def _mode(name: str) -> Any:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn the long, coloured errors of ADIOS2 into one-line errors that name the folder."""
+def reading(path: Path) -> Iterator[None]:
+    """Turn the long, coloured errors of ADIOS2 into one-line errors that name the folder.
+
+    Raises:
+        DataError: what was raised inside, or in place of what ADIOS2 raises.
+    """
     try:
         yield
     except DlioError:

@@ -99,7 +99,7 @@ class ArrowFormat(TableFormat):
             )
 
     def select(self, folder: Path, names: Sequence[str]) -> Sequence[str]:
-        return data_files(folder, names)
+        return data_files(folder, names) if names else names
 
     def column_type(self, spec: ArraySpec) -> pa.DataType:
         import pyarrow as pa

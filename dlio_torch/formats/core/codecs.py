@@ -1,4 +1,4 @@
-"""Decoders of HDF5 chunks that run outside of the HDF5 lock: deflate, shuffle, Fletcher checksum and byte order.
+"""Decoders of chunks that run outside of any library's lock: deflate, shuffle, Zstandard, checksums and byte order.
 
 Inflating releases the interpreter lock.  python-isal (extra ``fast``) does it two to three times as fast as the
 standard library; both give the same bytes.
@@ -20,11 +20,14 @@ TURNED = "other byte order"
 """Marks elements of the other byte order; not an HDF5 filter, but undone after the filters."""
 KNOWN = {1: DEFLATE, 2: SHUFFLE, 3: FLETCHER32}
 """HDF5 filters that this module can undo, by HDF5's filter numbers."""
+GZIP_FILE, ZSTD, CRC32C = "gzip file", "zstd", "crc32c"
+"""Codecs of Zarr that this module can undo, besides :data:`DEFLATE`; their libraries come with zarr-python."""
 
 _MODULUS = 65535
 _WORDS = 1 << 16  # numbers that are summed at a time
 _WEIGHTS = np.arange(_WORDS, 0, -1, dtype=np.uint64)
 
+_GZIP = 16  # added to the window bits of zlib
 _GAIN = 1032  # of deflate, at most
 _ROOM = 256 << 20  # bytes that a chunk may become unseen
 
@@ -40,7 +43,7 @@ else:
     _DAMAGE = (zlib.error, isal_zlib.error)
 
 
-def inflated(stored: Any, size: int, label: str, *, bare: bool = False) -> Any:
+def inflated(stored: Any, size: int, label: str, *, bare: bool = False, framed: bool = False) -> Any:
     """Decompresses a deflate stream outside of the interpreter lock.
 
     Args:
@@ -48,14 +51,16 @@ def inflated(stored: Any, size: int, label: str, *, bare: bool = False) -> Any:
         size: bytes that it should hold.
         label: name of the stream, for the error.
         bare: it has no header and no checksum.
+        framed: it has the header and the checksum of a gzip file.
 
     Raises:
         DataError: it is damaged.
     """
+    wbits = -zlib.MAX_WBITS if bare else zlib.MAX_WBITS + (_GZIP if framed else 0)
     if _GAIN * len(stored) > max(_ROOM, 4 * size):  # where it could become far more than it should hold
-        return _inflated_up_to(stored, size, label, -zlib.MAX_WBITS if bare else zlib.MAX_WBITS)
+        return _inflated_up_to(stored, size, label, wbits)
     try:
-        return _inflate(stored, wbits=-zlib.MAX_WBITS if bare else zlib.MAX_WBITS, bufsize=max(1, size))
+        return _inflate(stored, wbits=wbits, bufsize=max(1, size))
     except _DAMAGE as error:
         raise DataError(
             f"{label} cannot be decompressed: {error}", hint="the file is damaged; generate or fetch the file again"
@@ -103,6 +108,12 @@ def decoded(
             continue
         if filters[number] == DEFLATE:
             data = inflated(data, size, label)
+        elif filters[number] == GZIP_FILE:
+            data = inflated(data, size, label, framed=True)
+        elif filters[number] == ZSTD:
+            data = _expanded(data, label)
+        elif filters[number] == CRC32C:
+            data = without_crc32c(memoryview(data), label)
         elif filters[number] == FLETCHER32:
             data = _checked(memoryview(data), label)
         elif filters[number] == TURNED:
@@ -113,6 +124,35 @@ def decoded(
     if len(content) != size:
         raise DataError(
             f"{label} has {len(content)} bytes after decoding, expected {size}",
+            hint="the file is damaged; generate or fetch the file again",
+        )
+    return content
+
+
+def _expanded(data: Any, label: str) -> Any:
+    """Decompresses a frame of Zstandard outside of the interpreter lock."""
+    from numcodecs import zstd
+
+    try:
+        return zstd.decompress(data)
+    except (RuntimeError, ValueError, MemoryError) as error:
+        raise DataError(
+            f"{label} cannot be decompressed: {error}", hint="the file is damaged; generate or fetch the file again"
+        ) from error
+
+
+def without_crc32c(data: memoryview, label: str) -> memoryview:
+    """Verifies the CRC-32C (Castagnoli, little-endian) at the end of some bytes and returns those before it.
+
+    Raises:
+        DataError: it does not match.
+    """
+    import google_crc32c
+
+    content, stored = data[:-4], data[-4:]
+    if len(stored) != 4 or google_crc32c.value(bytes(content)) != int.from_bytes(stored, "little"):
+        raise DataError(
+            f"{label} does not match its stored checksum",
             hint="the file is damaged; generate or fetch the file again",
         )
     return content

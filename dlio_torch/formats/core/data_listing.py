@@ -20,7 +20,7 @@ class DataListing:
     """Files below a folder, or of a pattern.
 
     Attributes:
-        first: alphabetically first file of each suffix.
+        files: the files of each suffix.
         counts: files of each suffix.
         data_sets: folders that are data sets by themselves, with their formats.
         broken_links: links whose target does not exist.
@@ -29,7 +29,7 @@ class DataListing:
         is_partial: whether there are more files than were listed.
     """
 
-    first: dict[str, Path] = field(default_factory=dict)
+    files: dict[str, list[Path]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     data_sets: list[tuple[Path, FormatFacts]] = field(default_factory=list)
     broken_links: int = 0
@@ -44,8 +44,11 @@ class DataListing:
             return
         suffix = path.suffix.lower()
         self.counts[suffix] += 1
-        if suffix not in self.first or path < self.first[suffix]:
-            self.first[suffix] = path
+        self.files.setdefault(suffix, []).append(path)
+
+    def first_of(self, suffix: str) -> Path:
+        """The alphabetically first file of a suffix that was listed."""
+        return min(self.files[suffix])
 
     def most_common(self) -> list[tuple[str, int]]:
         """Suffixes and their counts, the most frequent first, equal ones by name."""

@@ -84,15 +84,22 @@ class FormatFacts:
         uncompressed: option of the compression, and its value without one; ``None``: samples are stored as they are.
         unmapped: option that maps files into memory, and its value that does not; ``None``: files are never mapped.
         magics: first bytes of a file, one of them.
+        based_on: name of the format of which its files are a special case, told apart by :meth:`recognises`; empty:
+            they are not.
         suffixes: ends of file names that belong to the format, lower case.
         choices: choices in groups of ``conf/`` with which its users read it, such as ``{"access": "stream"}``; they
             take the place of the choice ``auto``.
+        former: options of earlier releases, each with the option to set in its place.
         content: ``module:function`` that adds what a file holds to a dictionary of JSON-able values, from headers and
             framing; called with the path of a file that is not to be trusted, and the dictionary, which has ``path``,
             ``bytes`` and ``format``.  What it added before an error stays.
         describe: ``module:function`` that returns the ``DataDescription`` (``formats/core/data_description.py``) of a
             path: of one file, or of the folder that :meth:`recognises_folder` accepted.  It raises ``DataError`` for
             data that it cannot read.  Empty: files of this format cannot be described.
+        described_as: name of the format that reads existing files of this kind, unless ``dataset.format`` names this
+            one; empty: this format.
+        compares_files: that function takes the keyword ``files``, the sorted paths of all files of the data set, and
+            looks among them for what a single file does not state.
     """
 
     name: ClassVar[str]
@@ -107,10 +114,14 @@ class FormatFacts:
     uncompressed: ClassVar[tuple[str, Any] | None] = None
     unmapped: ClassVar[tuple[str, Any] | None] = None
     magics: ClassVar[tuple[bytes, ...]] = ()
+    based_on: ClassVar[str] = ""
     suffixes: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[Mapping[str, str]] = {}
+    former: ClassVar[Mapping[str, str]] = {}
     content: ClassVar[str] = ""
     describe: ClassVar[str] = ""
+    described_as: ClassVar[str] = ""
+    compares_files: ClassVar[bool] = False
 
     # --- its options ---
 
@@ -162,6 +173,10 @@ class FormatFacts:
     def maps_files(self, config: Config) -> bool:
         """Whether samples are read by page faults on memory-mapped files instead of read calls."""
         return self.unmapped is not None and bool(self.value(config, self.unmapped[0]) != self.unmapped[1])
+
+    def keeps_files(self, config: Config) -> bool:
+        """Whether open files stay open between samples, as ``loader.max_open_files`` allows."""
+        return True
 
     # --- a smaller experiment ---
 
@@ -219,6 +234,8 @@ class FormatFacts:
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """Whether a file without magic bytes has this format, judged by its content and not only by its suffix.
+
+        Of a format that is :attr:`based_on` another, whether a file of the other one is its special case.
 
         Args:
             path: of a regular file.

@@ -155,6 +155,14 @@ class Format(ABC):
         """Paths of ``path`` and its companion files, all of which are read for its samples; they need not exist."""
         return [path, *map(Path, self.companion_files(os.fspath(path)))]
 
+    def counted_by_name(self) -> bool:
+        """Whether each existing file holds one sample, so that :meth:`inspect` checks only some of many files."""
+        return False
+
+    def leaves_out_damaged(self) -> bool:
+        """Whether existing files in which :meth:`inspect` counts no samples are left out."""
+        return False
+
     def is_there(self, path: Path) -> bool:
         """Whether the file exists; for some libraries a "file" is a folder."""
         return path.is_file()
@@ -167,7 +175,8 @@ class Format(ABC):
             names: paths of all files with a suffix of this format, relative to the folder, sorted.
 
         Raises:
-            DataError: the folder holds several data sets, or a file of it is missing.
+            DataError: the folder holds several data sets, a file of it is missing, or it is arranged in another way
+                than the options say.
         """
         return names
 
@@ -212,6 +221,8 @@ class Format(ABC):
     @abstractmethod
     def inspect(self, path: Path) -> FileInfo:
         """Check that ``path`` is a file of this format and count its samples.
+
+        A format that is told to leave damaged files out counts none in them.
 
         Raises:
             DataError: missing, damaged, or of another layout; the message names what does not fit.

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +113,19 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
         if place.is_dir():
             kind = facts(format_name) if format_name else recognised_folder(place)
             if kind is not None and (not format_name or kind.recognises_folder(place, sorted(os.listdir(place)))):
-                return _described(path, kind, place, 1, {})
+                return _described(path, kind, [place], 1, {})
             return _of_files(path, files_below(place), format_name)
         if not place.is_file():
             raise DataError(f"{path} is neither a file nor a folder", hint="give the path of a file or a folder")
         kind = facts(format_name) if format_name else recognised_file(place)
         if kind is None:
             raise _unknown(path, place)
-        return _described(path, kind, place, 1, {})
+        return _described(path, _reading(kind, format_name), [place], 1, {})
+
+
+def _reading(kind: FormatFacts, format_name: str) -> FormatFacts:
+    """The format that reads existing files of a kind, unless the user has named one."""
+    return facts(kind.described_as) if kind.described_as and not format_name else kind
 
 
 def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
@@ -132,34 +138,41 @@ def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
                 hint=f"name one of them, for example {folder}",
             )
     kinds: Counter[str] = Counter(kind.name for _, kind in listing.data_sets)
-    first: dict[str, Path] = {}
+    places: dict[str, list[Path]] = {}
     for folder, kind in listing.data_sets:
-        first.setdefault(kind.name, folder)
+        places.setdefault(kind.name, []).append(folder)
     others = dict(listing.counts)
     for suffix, count in listing.most_common()[:_MOST_KINDS]:
-        file = listing.first[suffix]
+        file = listing.first_of(suffix)
         kind_of_file = recognised_file(file) if file.is_file() else None
         if format_name and kind_of_file is None and not kinds:
             kind_of_file = facts(format_name)
         if kind_of_file is not None and format_name in ("", kind_of_file.name):
+            kind_of_file = _reading(kind_of_file, format_name)
             kinds[kind_of_file.name] += count
-            first[kind_of_file.name] = min(first.get(kind_of_file.name, file), file)
+            places.setdefault(kind_of_file.name, []).extend(listing.files[suffix])
             del others[suffix]
     if not kinds:
         if not listing.counts:
             raise _no_files(path, listing)
-        raise _unknown(path, listing.first[listing.most_common()[0][0]])
+        raise _unknown(path, listing.first_of(listing.most_common()[0][0]))
     name, files = min(kinds.items(), key=lambda item: (-item[1], item[0]))
     for other, count in sorted(kinds.items()):
         if other != name:
             others[f"of format {other} (dataset.format={other} reads them)"] = count
     others |= listing.not_data()
-    return replace(_described(path, facts(name), first[name], files, others), is_partial=listing.is_partial)
+    return replace(_described(path, facts(name), sorted(places[name]), files, others), is_partial=listing.is_partial)
 
 
-def _described(path: str, kind: FormatFacts, place: Path, files: int, others: Mapping[str, int]) -> Inspection:
+def _described(
+    path: str, kind: FormatFacts, places: Sequence[Path], files: int, others: Mapping[str, int]
+) -> Inspection:
+    """Describes the first of sorted files, or data sets that are folders."""
+    place = places[0]
     if kind.describe:
         describe = load_function(kind.name, kind.describe)
+        if kind.compares_files:
+            describe = partial(describe, files=places)
         (description,) = inspect_files(describe, [place], apart=format_class(kind.name).may_crash)
     else:
         description = DataDescription(

@@ -26,9 +26,10 @@ def recognised(path: Path, head: bytes) -> FormatFacts | None:
     known = all_facts()
     for facts in known:
         if head.startswith(facts.magics):
-            return facts
+            special = (other for other in known if other.based_on == facts.name and other.recognises(path, head))
+            return next(special, facts)
     for facts in known:
-        if facts.recognises(path, head):
+        if not facts.based_on and facts.recognises(path, head):
             return facts
     if head.startswith(_GZIP):  # its name tells what is in it when unpacked
         return None

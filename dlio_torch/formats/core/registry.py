@@ -32,9 +32,12 @@ BUILTIN: dict[str, str] = {
     "npy": "dlio_torch.formats.numpy.facts:NpyFacts",
     "jpeg": "dlio_torch.formats.image.facts:JpegFacts",
     "png": "dlio_torch.formats.image.facts:PngFacts",
+    "imagefolder": "dlio_torch.formats.image.facts:ImageFolderFacts",
     "indexed_binary": "dlio_torch.formats.indexed_binary.facts:IndexedBinaryFacts",
     "tokens": "dlio_torch.formats.tokens.facts:TokensFacts",
     "parquet": "dlio_torch.formats.parquet.facts:ParquetFacts",
+    "zarr": "dlio_torch.formats.zarr.facts:ZarrFacts",
+    "safetensors": "dlio_torch.formats.safetensors.facts:SafetensorsFacts",
     "arrow": "dlio_torch.formats.arrow.facts:ArrowFacts",
     "webdataset": "dlio_torch.formats.webdataset.facts:WebdatasetFacts",
     "mds": "dlio_torch.formats.mds.facts:MdsFacts",
@@ -42,6 +45,7 @@ BUILTIN: dict[str, str] = {
     "netcdf": "dlio_torch.formats.netcdf.facts:NetcdfFacts",
     "netcdf_cf": "dlio_torch.formats.netcdf.facts:NetcdfCfFacts",
     "silo": "dlio_torch.formats.silo.facts:SiloFacts",
+    "lmdb": "dlio_torch.formats.lmdb.facts:LmdbFacts",
     "synthetic": "dlio_torch.formats.synthetic.facts:SyntheticFacts",
 }
 """Format name -> class of its facts, in the order in which the formats' options are listed."""

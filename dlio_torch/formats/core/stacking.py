@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +55,15 @@ class Stacking:
     def count(self, spec: ArraySpec, dtype: np.dtype[np.generic], shape: tuple[int, ...], path: Path) -> int:
         """Number of samples in an array of this type and shape; for a variable-length array, its number of rows.
 
+        The rows of a variable-length sample of single elements are all elements of the array, whatever its shape.
+
         Raises:
             DataError: it is no array of such samples.
         """
         wanted: tuple[int, ...] | None = spec.shape
         count = 1
+        if spec.variable and not spec.shape and not self.stacked and shape:
+            shape = (math.prod(shape),)
         if self.stacked or spec.variable:
             wanted = None
             if shape:
@@ -206,6 +211,6 @@ def put_sample(spec: ArraySpec, array: npt.NDArray[Any], buffer: BatchBuffer, po
     """
     Stacking(stacked=False).count(spec, array.dtype, array.shape, path)
     if spec.variable:
-        buffer.put(spec.name, position, np.ascontiguousarray(array))
+        buffer.put(spec.name, position, np.ascontiguousarray(array).reshape(-1, *spec.shape))
     else:
         buffer.fixed[spec.name][position] = array

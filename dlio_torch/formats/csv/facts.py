@@ -23,10 +23,14 @@ class CsvFacts(FormatFacts):
     options: ClassVar[type | None] = CsvConfig
     transfer_option: ClassVar[str] = "read_bytes"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
+    unmapped: ClassVar[tuple[str, Any] | None] = ("reader", "buffered")
+    describe: ClassVar[str] = "dlio_torch.formats.csv.describe:describe"
     content: ClassVar[str] = "dlio_torch.formats.csv.content:read_content"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        return (Unused(self.key("read_bytes"), WHOLE_FILES), Unused(self.key("chunk_rows"), WHOLE_FILES))
+        names = ("read_bytes", "chunk_rows", "threads")
+        mapped = Unused(self.key("reader"), "the engine reads each file whole and maps none", ("buffered",))
+        return (*(Unused(self.key(name), WHOLE_FILES) for name in names), mapped)
 
     def axes(self, config: Config) -> Iterator[Axis]:
         yield self.key("read_bytes"), sizes(TRANSFERS, config.dataset.of(CsvConfig).read_bytes)

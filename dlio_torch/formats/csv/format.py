@@ -1,4 +1,4 @@
-"""Format ``csv``: text tables without a header, one row per sample, read with the calls of pandas 1 and 2.
+"""Format ``csv``: text tables, one row per sample, read with the calls of pandas.
 
 The elements of all fields of a sample stand one after another in its row.  Floating-point elements are
 decimal numbers ``d.ddd`` of ``value_chars`` characters in the mean; integers are one digit, as class
@@ -33,7 +33,8 @@ from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.csv.layout import parsed
 from dlio_torch.formats.csv.options import CsvConfig
-from dlio_torch.formats.csv.reader import CsvReader, columns_of, concatenated, parse
+from dlio_torch.formats.csv.parsed_rows import columns_of, concatenated
+from dlio_torch.formats.csv.reader import CsvReader, parse
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _WIDTHS = (3, 16)  # "d.d" to 15 digits: what every correct parser turns into the same float64
@@ -62,6 +63,7 @@ class CsvFormat(FieldFormat):
                     f"dataset.fields: {spec.name} sets length_mean, but all rows of a CSV file have equal lengths",
                     hint="set length_mean=0 for the field, or choose another dataset.format",
                 )
+        _check(config, self.options)
         low, high = _WIDTHS
         if not low <= self.options.value_chars <= high:
             raise ConfigError(
@@ -72,7 +74,8 @@ class CsvFormat(FieldFormat):
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
-        del options["read_bytes"], options["chunk_rows"]  # belong to reading
+        for name in ("read_bytes", "chunk_rows", "reader", "threads", "columns"):  # belong to reading
+            del options[name]
         return options
 
     def content(self, number: int, first: int, count: int) -> list[npt.NDArray[np.generic]]:
@@ -82,7 +85,19 @@ class CsvFormat(FieldFormat):
 
     def stored_bytes(self) -> float:
         width = self.options.value_chars
-        return sum(math.prod(spec.shape) * ((width if spec.dtype.kind == "f" else 1) + 1) for spec in self._specs)
+        row = sum(math.prod(spec.shape) * ((width if spec.dtype.kind == "f" else 1) + 1) for spec in self._specs)
+        return row + len(self._names()) / self.config.samples_per_file
+
+    def _names(self) -> bytes:
+        """The line with the names of the columns; empty if files have none."""
+        if not self.options.header:
+            return b""
+        names = [
+            f"{spec.name}_{number}" if spec.shape else spec.name
+            for spec in self._specs
+            for number in range(math.prod(spec.shape))
+        ]
+        return self.options.delimiter.join(names).encode() + b"\n"
 
     def _digits(self, number: int, spec: ArraySpec, first: int, count: int) -> tuple[_Digits, _Long]:
         """Digits of each element, uint8 of ``(samples, elements, digits)``, and whether the last digit is written."""
@@ -106,7 +121,8 @@ class CsvFormat(FieldFormat):
     def _lines(self, samples: range) -> bytes:
         """The text lines of consecutive samples."""
         fields = [
-            _text(*self._digits(number, spec, samples.start, len(samples))) for number, spec in enumerate(self._specs)
+            _text(*self._digits(number, spec, samples.start, len(samples)), ord(self.options.delimiter))
+            for number, spec in enumerate(self._specs)
         ]
         text = np.concatenate([characters for characters, _ in fields], axis=1)
         text[:, -1] = ord("\n")
@@ -121,16 +137,18 @@ class CsvFormat(FieldFormat):
         end = first_sample + num_samples
         blocks = (range(low, min(low + step, end)) for low in range(first_sample, end, step))
         with path.open("wb") as file:
+            file.write(self._names())
             file.writelines(in_order(pool, self._lines, blocks, _AHEAD))
 
     def inspect(self, path: Path) -> FileInfo:
         columns = columns_of(self._specs)
         with os_errors(path):
-            newlines, commas, ends_line, size = _scan(path)
-        rows = newlines + (not ends_line)
+            newlines, delimiters, ends_line, size = _scan(path, self.options.delimiter.encode())
+        lines = newlines + (not ends_line)
+        rows = lines - self.options.header
         if next(parse(path, self.options, self._specs, rows=1), None) is None:
             raise DataError(f"{path} holds no rows", hint="generate or fetch the file again")
-        if commas != rows * (columns - 1):
+        if self.options.columns or delimiters != lines * (columns - 1):
             # Empty lines, perhaps, which the parser skips; or a damaged row, which it names.
             with closing(CsvReader(path, self.options, self._specs)) as reader:
                 rows = reader.num_samples
@@ -143,7 +161,7 @@ class CsvFormat(FieldFormat):
         """Layout of all rows in memory, parsed by pyarrow, or by pandas if pyarrow finds values other than numbers."""
         with os_errors(path):
             content = read_whole(path, self.stored_bytes() * self.config.samples_per_file)
-        table = parsed(content, self._specs)
+        table = None if self.options.columns else parsed(content, self._specs, self.options)
         if table is None:
             with closing(CsvReader(path, self.options, self._specs)) as reader:
                 table = concatenated(list(reader.tables()))
@@ -159,21 +177,50 @@ class CsvFormat(FieldFormat):
                 yield {name: np.array(array[row]) for name, array in table.items()}
 
 
+def _check(config: DatasetConfig, options: CsvConfig) -> None:
+    """Raise unless the options fit each other.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    delimiter = options.delimiter
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '+-."\r\n':
+        raise ConfigError(
+            f"dataset.csv.delimiter={delimiter!r} cannot separate numbers",
+            hint="set one character, for example , or ; or a tabulator",
+        )
+    if options.columns and config.path is None:
+        raise ConfigError(
+            f"dataset.csv.columns={options.columns} selects from existing files, but dataset.path is not set",
+            hint="set dataset.path, or remove dataset.csv.columns",
+        )
+    if any(column < 0 for column in options.columns):
+        raise ConfigError(
+            f"dataset.csv.columns={options.columns} has a negative position", hint="count columns from 0 on"
+        )
+    if options.reader == "mapped" and options.chunk_rows:
+        raise ConfigError(
+            f"dataset.csv.reader=mapped cannot be used with dataset.csv.chunk_rows={options.chunk_rows}: pandas maps "
+            "files that it parses as a whole",
+            hint="set dataset.csv.chunk_rows=0, or dataset.csv.reader=buffered",
+        )
+
+
 # --- text --------------------------------------------------------------------------------------------
 
 # A random byte -> a digit below the base.
 _SCALED = {base: (np.arange(256) * base // 256).astype(np.uint8) for base in (2, 10)}
 
 
-def _text(digits: _Digits, long: _Long) -> tuple[_Digits, _Long]:
-    """The elements as characters, each followed by a comma, and a mask of the characters to write."""
+def _text(digits: _Digits, long: _Long, delimiter: int) -> tuple[_Digits, _Long]:
+    """The elements as characters, each followed by the delimiter, and a mask of the characters to write."""
     count, elements, width = digits.shape
     text = np.empty((count, elements, width + 1 + (width > 1)), np.uint8)
     text[:, :, 0] = digits[:, :, 0] + ord("0")
     if width > 1:
         text[:, :, 1] = ord(".")
         np.add(digits[:, :, 1:], ord("0"), out=text[:, :, 2:-1])
-    text[:, :, -1] = ord(",")
+    text[:, :, -1] = delimiter
     kept: _Long = None
     if long is not None:
         kept = np.ones(text.shape, np.bool_)
@@ -193,14 +240,14 @@ def _value(digits: _Digits, long: _Long) -> npt.NDArray[np.float64]:
     return np.asarray(np.where(long, whole / 10.0**decimals, whole // 10 / 10.0 ** (decimals - 1)))
 
 
-def _scan(path: Path) -> tuple[int, int, bool, int]:
-    """Counts line ends, commas and bytes of a file without parsing, and checks whether the last line is terminated."""
-    newlines = commas = size = 0
+def _scan(path: Path, delimiter: bytes) -> tuple[int, int, bool, int]:
+    """Counts line ends, delimiters and bytes of a file without parsing; and whether the last line is terminated."""
+    newlines = delimiters = size = 0
     last = b""
     with path.open("rb", buffering=0) as file:
         while piece := file.read(_SCAN_BYTES):
             newlines += piece.count(b"\n")
-            commas += piece.count(b",")
+            delimiters += piece.count(delimiter)
             size += len(piece)
             last = piece[-1:]
-    return newlines, commas, last in (b"\n", b""), size
+    return newlines, delimiters, last in (b"\n", b""), size

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.batch import ArraySpec
-
-Table = dict[str, npt.NDArray[np.generic]]
+from dlio_torch.formats.csv.options import CsvConfig
+from dlio_torch.formats.csv.parsed_rows import Table
 
 
 def pyarrow_csv() -> Any:
@@ -35,12 +35,13 @@ def pyarrow_csv() -> Any:
     return csv
 
 
-def parsed(content: bytes, specs: Sequence[ArraySpec]) -> Table | None:
+def parsed(content: bytes, specs: Sequence[ArraySpec], options: CsvConfig) -> Table | None:
     """The arrays of all rows, with rows along the first axis; ``None`` if pyarrow cannot parse the file.
 
     Args:
         content: of the file.
         specs: arrays of a row, none of variable length.
+        options: header and delimiter.
 
     Raises:
         MissingPackageError: pyarrow is not installed.
@@ -57,8 +58,13 @@ def parsed(content: bytes, specs: Sequence[ArraySpec]) -> Table | None:
         table = csv.read_csv(
             pyarrow.BufferReader(content),
             # A block holds at least one row.
-            read_options=csv.ReadOptions(use_threads=False, column_names=names, block_size=max(1 << 20, 4 * line)),
-            parse_options=csv.ParseOptions(quote_char=False, newlines_in_values=False),
+            read_options=csv.ReadOptions(
+                use_threads=False,
+                column_names=names,
+                block_size=max(1 << 20, 4 * line),
+                skip_rows=int(options.header),
+            ),
+            parse_options=csv.ParseOptions(quote_char=False, newlines_in_values=False, delimiter=options.delimiter),
             convert_options=csv.ConvertOptions(
                 column_types=dict(zip(names, types, strict=True)), null_values=[], strings_can_be_null=False
             ),

@@ -1,39 +1,43 @@
 """Reader of CSV files: reads pieces of a fixed size, parses them with pandas and keeps the rows in memory.
 
-pandas 1.5 and 2.2 read a file with read(2) calls of 262,144 bytes from the start to the end; pandas 3
-maps large files into memory.  Here pandas parses what an unbuffered file hands it, so that every
-version gives the same system calls.
+pandas before 3.1 reads a file with read(2) calls of 262,144 bytes from the start to the end; pandas 3.1
+maps large files into memory (:mod:`dlio_torch.formats.csv.mapped`).  Here pandas parses what an unbuffered file or a
+mapping hands it, so that every version gives the system calls that ``dataset.csv.reader`` asks for.
 """
 
 from __future__ import annotations
 
 import bisect
 import io
-import math
 import re
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.reader import Reader
+from dlio_torch.formats.csv.mapped import parse_parts, parts_of
 from dlio_torch.formats.csv.options import CsvConfig
+from dlio_torch.formats.csv.parsed_rows import (
+    NOT_THE_FIELDS,
+    Table,
+    columns_of,
+    concatenated,
+    rows_of,
+    selected,
+    table_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.parsers import TextFileReader
 
 _RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
-_NOT_THE_FIELDS = "correct dataset.fields, or replace the file"
 
-Table = dict[str, npt.NDArray[np.generic]]  # some rows: the arrays of all of them, rows along the first axis
 Tables = Generator[Table, None, None]
 
 
@@ -88,7 +92,7 @@ class CsvReader(Reader):
                 self._complete = True
                 return
             self._kept.append(table)
-            self._ends.append(_rows(table) + (self._ends[-1] if self._ends else 0))
+            self._ends.append(rows_of(table) + (self._ends[-1] if self._ends else 0))
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         self._parse_until(first + count)
@@ -101,7 +105,7 @@ class CsvReader(Reader):
         while row < end:
             number = bisect.bisect_right(self._ends, row)
             table = self._kept[number]
-            begin = self._ends[number] - _rows(table)
+            begin = self._ends[number] - rows_of(table)
             stop = min(end, self._ends[number])
             for name, array in table.items():
                 buffer.fixed[name][position + row - first : position + stop - first] = array[row - begin : stop - begin]
@@ -127,15 +131,6 @@ class CsvReader(Reader):
         self._kept.clear()
 
 
-def concatenated(tables: Sequence[Table]) -> Table:
-    """Concatenates the rows of all tables."""
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-
-
-def _rows(table: Table) -> int:
-    return len(next(iter(table.values())))
-
-
 def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | None = None) -> Tables:
     """Yields the tables of a file in order; opens the file before the first table and closes it after the last.
 
@@ -145,18 +140,20 @@ def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | No
         specs: arrays of a row.
         rows: only so many rows, as one table; ``None``: all.
     """
-    import pandas as pd  # only for reading: files are written without it
-
     first = 0
     whole = not options.chunk_rows or rows is not None
-    # iterator=True: pandas reads the first piece now, the others as rows are asked for.
+    if options.reader == "mapped" and whole and rows is None:
+        mapped = _mapped_table(path, options, specs)
+        if mapped is not None:
+            yield mapped
+            return
     with (
-        _understood(path, specs),
+        _understood(path, options, specs),
         _PieceFile(path, options.read_bytes) as file,
-        pd.read_csv(file, header=None, engine="c", iterator=True) as parser,
+        _parser(file, options, header=options.header) as parser,
     ):
         while (frame := _next_frame(parser, rows or options.chunk_rows)) is not None:
-            table = _table(frame, first, path, specs)
+            table = table_of(frame, first, path, options, specs)
             first += len(frame)
             del frame  # it is larger than the table
             if whole:
@@ -164,6 +161,33 @@ def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | No
             yield table
     if whole:
         yield table
+
+
+def _parser(file: io.RawIOBase, options: CsvConfig, *, header: bool, **keywords: Any) -> TextFileReader:
+    """Opens the parser, which reads the first piece now and others as rows are asked for."""
+    import pandas as pd  # only for reading: files are written without it
+
+    names = 0 if header else None
+    parser: TextFileReader = pd.read_csv(
+        file, header=names, sep=options.delimiter, engine="c", iterator=True, **keywords
+    )
+    return parser
+
+
+def _mapped_table(path: Path, options: CsvConfig, specs: list[ArraySpec]) -> Table | None:
+    """All rows of a mapped file; ``None`` if it is small or has other content than numbers, as for pandas."""
+
+    def parse_part(part: io.RawIOBase) -> Table:
+        with _parser(part, options, header=False, low_memory=False) as parser:
+            frame = parser.read()
+        if any(dtype.kind not in "iuf" for dtype in selected(frame, options).dtypes):
+            raise ValueError("there are values that are not numbers")
+        return table_of(frame, 0, path, options, specs)
+
+    with _understood(path, options, specs):
+        parts = parts_of(path, options.header, options.delimiter, options.threads)
+        tables = parse_parts(path, parts, options.threads, parse_part) if parts else None
+    return concatenated(tables) if tables is not None else None
 
 
 def _next_frame(parser: TextFileReader, rows: int) -> pd.DataFrame | None:
@@ -180,7 +204,7 @@ def _next_frame(parser: TextFileReader, rows: int) -> pd.DataFrame | None:
 
 
 @contextmanager
-def _understood(path: Path, specs: list[ArraySpec]) -> Iterator[None]:
+def _understood(path: Path, options: CsvConfig, specs: list[ArraySpec]) -> Iterator[None]:
     """Turn errors of the pandas parser into one-line errors that name the file."""
     import pandas as pd
 
@@ -190,14 +214,14 @@ def _understood(path: Path, specs: list[ArraySpec]) -> Iterator[None]:
         raise DataError(f"{path} holds no rows", hint="generate or fetch the file again") from error
     except pd.errors.ParserError as error:
         ragged = _RAGGED.search(str(error))
-        if ragged is None:
+        if ragged is None or options.columns or options.header:
             raise open_error(path, error) from error
         columns = columns_of(specs)
         before, line, actual = map(int, ragged.groups())
         # The parser takes the first row's length for the right one.
         row, wrong = (line - 1, actual) if before == columns else (0, before)
         raise DataError(
-            f"{path}: row {row} has {wrong} columns, but dataset.fields describe {columns}", hint=_NOT_THE_FIELDS
+            f"{path}: row {row} has {wrong} columns, but dataset.fields describe {columns}", hint=NOT_THE_FIELDS
         ) from error
     except UnicodeDecodeError as error:
         raise DataError(
@@ -206,64 +230,3 @@ def _understood(path: Path, specs: list[ArraySpec]) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise open_error(path, error) from error
-
-
-def columns_of(specs: list[ArraySpec]) -> int:
-    """Number of columns of a row."""
-    return sum(math.prod(spec.shape) for spec in specs)
-
-
-def _table(frame: pd.DataFrame, first: int, path: Path, specs: list[ArraySpec]) -> Table:
-    """Converts the rows of ``frame`` to arrays; its first row is row ``first`` of the file.
-
-    Raises:
-        DataError: another number of columns, or something that is no number of the field's type.
-    """
-    columns = columns_of(specs)
-    if frame.shape[1] != columns:
-        raise DataError(
-            f"{path}: row {first} has {frame.shape[1]} columns, but dataset.fields describe {columns}",
-            hint=_NOT_THE_FIELDS,
-        )
-    # All columns in one matrix, as the application's DataFrame.values.
-    values = frame.to_numpy()
-    if values.dtype.kind not in "iuf" or np.isnan(values.min()):
-        raise _no_number(frame, first, path)
-    table: Table = {}
-    end = 0
-    for spec in specs:
-        begin, end = end, end + math.prod(spec.shape)
-        # A matrix with other columns of floating-point numbers has lost the last digits of large integers.
-        mixed = values.dtype.kind == "f" and spec.dtype.kind != "f"
-        part = frame.iloc[:, begin:end].to_numpy() if mixed else values[:, begin:end]
-        with np.errstate(invalid="ignore", over="ignore"):
-            array = part.astype(spec.dtype)
-        if spec.dtype.kind != "f" and not (same := array == part).all():
-            row, column = np.argwhere(~same)[0].tolist()
-            raise DataError(
-                f"{path}: row {first + row} has {part[row, column]} in column {begin + column}, which is not of type "
-                f"{spec.dtype.name} as field {spec.name} requires",
-                hint=_NOT_THE_FIELDS,
-            )
-        table[spec.name] = array.reshape(len(frame), *spec.shape)
-    return table
-
-
-def _no_number(frame: pd.DataFrame, first: int, path: Path) -> DataError:
-    """The error that names the first row with a value that is not a number."""
-    import pandas as pd
-
-    location: tuple[int, int] | None = None
-    for column in range(frame.shape[1]):
-        bad = pd.to_numeric(frame.iloc[:, column], errors="coerce").isna().to_numpy()
-        if bad.any():
-            row = int(bad.argmax())
-            location = (row, column) if location is None or row < location[0] else location
-    if location is None:  # True and False alone
-        location = (0, int(np.argmax([dtype.kind not in "iuf" for dtype in frame.dtypes])))
-    row, column = location
-    value: Any = frame.iat[row, column]
-    content = (
-        "no value (a short row or an empty field)" if pd.isna(value) else f"{str(value)[:40]!r}, which is not a number,"
-    )
-    return DataError(f"{path}: row {first + row} has {content} in column {column}", hint=_NOT_THE_FIELDS)

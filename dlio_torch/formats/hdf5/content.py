@@ -8,14 +8,17 @@ from typing import Any
 
 import h5py
 
+from dlio_torch.errors import DataError
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.hdf5.file import open_file, reading
+from dlio_torch.formats.hdf5.tree import MOST_MEMBERS, members
 
-_MOST_OBJECTS = 20_000  # links looked at, so that a hostile file ends
+_HINT = "the file is damaged; replace the file"
 _CHUNK_CACHE = 1 << 20
 _FILTERS = {
     1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset",
-    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2",
+    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd",
+    32017: "sz", 32024: "sz3", 32026: "blosc2",
 }  # fmt: skip
 """Registered filter numbers of HDF5 (github.com/HDFGroup/hdf5_plugins) and their names."""
 
@@ -37,38 +40,22 @@ def read_content(path: Path, content: dict[str, Any]) -> None:
     content |= {"datasets": [], "groups": 0, "links": 0, "attributes": 0, "complete": False}
     file = open_file(path, _CHUNK_CACHE)
     with reading(file, path):
-        seen = {_place(file)}
-        todo: list[tuple[str, h5py.Group]] = [("", file["/"])]
-        looked_at = 0
         content["attributes"] += len(file.attrs)
-        while todo:
-            prefix, group = todo.pop()
-            for name in group:
-                looked_at += 1
-                if looked_at > _MOST_OBJECTS or len(content["datasets"]) >= MOST:
-                    file.close()
-                    return
-                if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                    content["links"] += 1
-                    continue
-                item = group[name]
-                if _place(item) in seen:
-                    continue
-                seen.add(_place(item))
-                if isinstance(item, h5py.Group):
-                    content["groups"] += 1
-                    content["attributes"] += len(item.attrs)
-                    todo.append((f"{prefix}{name}/", item))
-                elif isinstance(item, h5py.Dataset):
-                    content["datasets"].append(_dataset(prefix + name, item))
+        for number, member in enumerate(members(file)):
+            if number >= MOST_MEMBERS or len(content["datasets"]) >= MOST:
+                file.close()
+                return
+            if member.problem:
+                raise DataError(f"{path}: {member.path} cannot be opened: {member.problem}", hint=_HINT)
+            if member.item is None:
+                content["links"] += 1
+            elif isinstance(member.item, h5py.Group):
+                content["groups"] += 1
+                content["attributes"] += len(member.item.attrs)
+            elif isinstance(member.item, h5py.Dataset):
+                content["datasets"].append(_dataset(member.path, member.item))
         content["complete"] = True
     file.close()
-
-
-def _place(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> tuple[int, int]:
-    """Key that is equal for two names of the same object."""
-    info = h5py.h5o.get_info(item.id)
-    return info.fileno, info.addr
 
 
 def _dataset(path: str, dataset: h5py.Dataset) -> dict[str, Any]:
@@ -81,7 +68,7 @@ def _dataset(path: str, dataset: h5py.Dataset) -> dict[str, Any]:
         "dtype": _dtype(dataset),
         "shape": shape,
         "chunks": list(dataset.chunks) if in_this_file and dataset.chunks else None,
-        "filters": [_filter(layout.get_filter(number)) for number in range(layout.get_nfilters())],
+        "filters": [filter_name(layout.get_filter(number)) for number in range(layout.get_nfilters())],
         "stored_bytes": dataset.id.get_storage_size() if in_this_file else None,
         "logical_bytes": math.prod(shape) * dataset.id.get_type().get_size() if shape is not None else None,
         "offset": dataset.id.get_offset() if in_this_file else None,
@@ -96,7 +83,12 @@ def _dtype(dataset: h5py.Dataset) -> str:
         return "unknown"
 
 
-def _filter(entry: tuple[int, int, tuple[int, ...], bytes]) -> str:
+def filter_name(entry: tuple[int, int, tuple[int, ...], bytes]) -> str:
+    """Name of a filter of an array, with the level of gzip.
+
+    Args:
+        entry: number, flags, values and name, as ``get_filter`` of the creation property list returns them.
+    """
     number, _, values, name = entry
-    known = _FILTERS.get(number) or name.decode(errors="replace") or str(number)
+    known = _FILTERS.get(number) or name.decode(errors="replace") or f"filter {number}"
     return f"{known} {values[0]}" if number == 1 and values else known

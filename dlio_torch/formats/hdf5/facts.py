@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.call_text import call_text, literal
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from dlio_torch.config.check import Fail
     from dlio_torch.config.schema import Config, FieldConfig
 
+_USER_BLOCKS = 12  # sizes of a user block that are tried, up to 1 MiB
+
 
 class Hdf5Facts(FormatFacts):
     """Facts about format ``hdf5``."""
@@ -27,8 +30,10 @@ class Hdf5Facts(FormatFacts):
     posix_only: ClassVar[Mapping[str, Any]] = {"driver": "sec2"}
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
     magics: ClassVar[tuple[bytes, ...]] = (b"\x89HDF\r\n\x1a\n",)
-    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")  # behind a user block, or damaged
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".he5", ".nxs", ".h5ad")
+    describe: ClassVar[str] = "dlio_torch.formats.hdf5.describe:describe"
     content: ClassVar[str] = "dlio_torch.formats.hdf5.content:read_content"
+    former: ClassVar[Mapping[str, str]] = {"open_arrays": "reopen (none for with_file, array for each_read)"}
 
     def check(self, config: Config, fail: Fail) -> None:
         data, options = config.dataset, config.dataset.of(Hdf5Config)
@@ -37,6 +42,12 @@ class Hdf5Facts(FormatFacts):
                 ["dataset.fields", "dataset.format"],
                 "without fields there are no arrays to write",
                 "set dataset.fields=[{name: data, shape: [64]}]",
+            )
+        if options.reopen == "file" and config.access.io != "posix":
+            fail(
+                [self.key("reopen"), "access.io"],
+                "ranks that read by MPI-IO open each file once, together",
+                f"set {self.key('reopen')}=array, or access.io=posix",
             )
         for i, field in enumerate(data.fields):
             if options.compression != "none" and not options.chunk_bytes and field.chunk is None:
@@ -62,8 +73,11 @@ class Hdf5Facts(FormatFacts):
                 ("sec2",),
             ),
             Unused(self.key("chunk_cache_bytes"), NO_LIBRARY_CALLS),
-            Unused(self.key("open_arrays"), NO_LIBRARY_CALLS),
+            Unused(self.key("reopen"), NO_LIBRARY_CALLS),
         )
+
+    def keeps_files(self, config: Config) -> bool:
+        return config.dataset.of(Hdf5Config).reopen != "file"
 
     def axes(self, config: Config) -> Iterator[Axis]:
         options = config.dataset.of(Hdf5Config)
@@ -85,9 +99,9 @@ class Hdf5Facts(FormatFacts):
                 continue
             why = f"chunks have {format_size(chunk)} but samples only {format_size(size)}"
             in_order = config.access.order in ("sequential", "random_blocks")
-            if in_order and options.open_arrays == "each_read":
-                lost = f"{why}, and each read of an array closes it and drops its chunk cache"
-                return LayoutAdvice(self.key("open_arrays"), "with_file", lost)
+            if in_order and options.reopen != "none":
+                closed = "each read of an array closes it" if options.reopen == "array" else "each read closes the file"
+                return LayoutAdvice(self.key("reopen"), "none", f"{why}, and {closed} and drops its chunk cache")
             if in_order and chunk > options.chunk_cache_bytes:
                 # Its neighbours come next, but the chunk did not stay in the cache.
                 cache = exact_size(power_of_two(chunk))
@@ -111,6 +125,19 @@ class Hdf5Facts(FormatFacts):
         largest = max((field_bytes(field) for field in config.dataset.fields), default=0)
         return self.key("chunk_bytes"), present, min(largest, most)
 
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether the signature follows a user block, such as MATLAB's; its size is 512 times a power of 2."""
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            for exponent in range(_USER_BLOCKS):
+                position = 512 << exponent
+                if position >= size:
+                    return False
+                file.seek(position)
+                if file.read(len(self.magics[0])) == self.magics[0]:
+                    return True
+        return False
+
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{least(content)}{counted(len(content['datasets']), 'dataset')}" if "datasets" in content else ""
 
@@ -122,9 +149,9 @@ def file_call(cache_bytes: int, *, core: bool = False) -> Call:
         cache_bytes: size of the chunk cache of each array.
         core: the whole file is read at the open.
     """
-    from dlio_torch.formats.hdf5.file import CHUNK_SLOTS, CHUNK_W0
+    from dlio_torch.formats.hdf5.file import CHUNK_W0, chunk_slots
 
-    options: dict[str, Any] = {"rdcc_nbytes": cache_bytes, "rdcc_nslots": CHUNK_SLOTS, "rdcc_w0": CHUNK_W0}
+    options: dict[str, Any] = {"rdcc_nbytes": cache_bytes, "rdcc_nslots": chunk_slots(cache_bytes), "rdcc_w0": CHUNK_W0}
     if core:
         options |= {"driver": "core", "backing_store": False}
     return "h5py.File(...)", call_text("h5py.File", ["path", '"r"'], options)

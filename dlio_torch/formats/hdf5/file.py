@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +14,30 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.mpi_file import Ranks
+from dlio_torch.formats.hdf5.element_type import is_numpy_type
 from dlio_torch.formats.hdf5.guard import check_array, check_link
 
 # HDF5's own defaults before release 2.0, which the applications ran with; set explicitly because
 # the default has since grown.
-CHUNK_SLOTS = 521
+_SLOTS = ((8 << 20, 8191), (0, 521))  # least size of a chunk cache, and the slots that HDF5 combines with it by default
 CHUNK_W0 = 0.75
+_PART = re.compile(rb"NCSA(fami|mult)")  # marks of the drivers family and multi in a superblock
+_HEAD_BYTES = 4096
 METADATA_CACHE_LIMITS = (1024, 128 << 20)
 """Sizes that HDF5 accepts for its metadata cache, in bytes (H5C__MIN_MAX_CACHE_SIZE and H5C__MAX_MAX_CACHE_SIZE)."""
 
 # Which of these h5py raises depends on the part of a damaged file that the library stumbles over.
 DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError)
+
+
+def chunk_slots(cache_bytes: int) -> int:
+    """Slots of a chunk cache (rdcc_nslots): those of HDF5's own cache of 1 MiB, or of 8 MiB since release 2.0."""
+    return next(slots for least, slots in _SLOTS if cache_bytes >= least)
+
+
+def library_cache_bytes() -> int:
+    """Chunk cache of an array in a file that is opened without options, in bytes."""
+    return int(h5py.h5p.create(h5py.h5p.FILE_ACCESS).get_cache()[2])
 
 
 def open_file(
@@ -49,9 +63,10 @@ def open_file(
         access: dict[str, Any] = {"driver": "core", "backing_store": False} if driver == "core" else {}
         if ranks is not None:
             access = {"driver": "mpio", "comm": ranks.comm, "info": ranks.info}
-        file = h5py.File(path, "r", rdcc_nbytes=chunk_cache_bytes, rdcc_nslots=CHUNK_SLOTS, rdcc_w0=CHUNK_W0, **access)
+        slots = chunk_slots(chunk_cache_bytes)
+        file = h5py.File(path, "r", rdcc_nbytes=chunk_cache_bytes, rdcc_nslots=slots, rdcc_w0=CHUNK_W0, **access)
     except DAMAGE as error:
-        raise open_error(path, _refused(path) or error) from error
+        raise _in_use(path, str(error)) or open_error(path, _refused(path) or error) from error
     if metadata_cache_bytes:
         with reading(file, path):
             set_metadata_cache(file, metadata_cache_bytes)
@@ -65,6 +80,40 @@ def set_metadata_cache(file: h5py.File, size_bytes: int) -> None:
     config.initial_size = config.min_size = config.max_size = size_bytes
     config.incr_mode = config.flash_incr_mode = config.decr_mode = 0  # neither grow nor shrink
     file.id.set_mdc_config(config)
+
+
+def _in_use(path: Path, error: str) -> DataError | None:
+    """The one-line error for a file that is open for writing, or a part of a larger file; ``None``: it is neither."""
+    if "unable to lock file" in error:
+        return DataError(
+            f"{path} cannot be locked: another process has it open for writing, or the file system has no locks",
+            hint="close it there; or set the environment variable HDF5_USE_FILE_LOCKING=FALSE, if nothing writes it",
+        )
+    if "already open for write" in error or "already open for SWMR" in error:
+        return DataError(
+            f"{path} is marked as open for writing: a program writes it now, or ended without closing it",
+            hint=f"close it there; if none does, remove the mark by: h5clear -s {path}",
+        )
+    if "driver should be used" in error or _is_part(path):
+        return DataError(
+            f"{path} is one of several files that together are one HDF5 file (driver family, multi or split)",
+            hint="join them by h5repart or h5repack into one file",
+        )
+    return None
+
+
+def _is_part(path: Path) -> bool:
+    """Whether a file, or the first one of a series of names, says that it is a part of a larger file."""
+    names = {path.name, *(f"{path.name[: n.start()]}{0:0{len(n[0])}d}{path.name[n.end() :]}" for n in _numbers(path))}
+    for name in names:
+        with suppress(OSError), path.with_name(name).open("rb") as file:
+            if _PART.search(file.read(_HEAD_BYTES)):
+                return True
+    return False
+
+
+def _numbers(path: Path) -> Iterator[re.Match[str]]:
+    return re.finditer(r"\d+", path.name)
 
 
 def _refused(path: Path) -> OSError | None:
@@ -96,14 +145,14 @@ def reading(file: h5py.File, path: Path) -> Iterator[None]:
 def open_with_cache(file: h5py.File, name: str, cache_bytes: int) -> h5py.Dataset:
     """Open an array with its own chunk cache."""
     access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-    access.set_chunk_cache(CHUNK_SLOTS, cache_bytes, CHUNK_W0)
+    access.set_chunk_cache(chunk_slots(cache_bytes), cache_bytes, CHUNK_W0)
     return h5py.Dataset(h5py.h5d.open(file.id, name.encode(), access))
 
 
 def require(
     file: h5py.File, name: str, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = (), *, hint: str
 ) -> h5py.Dataset:
-    """The array ``name`` of an open file, whose elements fit into memory of ``dtype``.
+    """The array ``name`` of an open file, whose elements are those of ``dtype``; numbers may have foreign byte order.
 
     Args:
         file: the open file.
@@ -119,8 +168,13 @@ def require(
     item = _find(file, name, path)
     if not item.shape:
         raise DataError(f"{path}: array {name} is a scalar, not an array of rows", hint=hint)
-    if item.dtype != dtype:
+    if item.dtype != dtype and (item.dtype.kind not in "iuf" or item.dtype.newbyteorder("=") != dtype):
         raise DataError(f"{path}: array {name} holds {item.dtype}, but the configuration expects {dtype}", hint=hint)
+    if not is_numpy_type(item):
+        raise DataError(
+            f"{path}: array {name} has elements of a type that NumPy has not, which h5py converts to {dtype}",
+            hint=f"store the array as {dtype}",
+        )
     if item.shape[1:] != row_shape:
         wanted = ", ".join(["rows", *map(str, row_shape)])
         raise DataError(

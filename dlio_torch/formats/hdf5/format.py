@@ -55,6 +55,11 @@ class Hdf5Format(Format):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: Hdf5Config = config.of(Hdf5Config)
         super().__init__(config, seed)
+        if not config.fields and config.path is not None:
+            raise ConfigError(
+                f"dataset.path={config.path}: dataset.fields is empty, so that no array is read",
+                hint=f"name arrays that `python -m dlio_torch inspect {config.path}` lists as readable",
+            )
         self._specs = specs_of(config.fields)
         tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
         for field in config.fields:
@@ -75,7 +80,7 @@ class Hdf5Format(Format):
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
-        for key in ("chunk_cache_bytes", "driver", "open_arrays"):  # of reading: another value reads the same file
+        for key in ("chunk_cache_bytes", "driver", "reopen"):  # of reading: another value reads the same file
             del options[key]
         options["fields"] = [{k: v for k, v in field.items() if k != "select"} for field in options["fields"]]
         return options
@@ -164,19 +169,19 @@ class Hdf5Format(Format):
         file.create_dataset(field.name + EXTENTS_SUFFIX, data=table, chunks=chunks)
 
     def inspect(self, path: Path) -> FileInfo:
-        with self._open(path) as reader:
+        with self._open_all(path) as reader:
             return FileInfo(reader.num_samples, reader.describe())
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
-        return self._open(path)
+        return Hdf5Reader(path, self._specs, self._select, self.options)
 
     def look_at_shapes(self, path: Path) -> None:
         """Opens each array and queries its shape without reading: ``f["a"].shape; f["b"].shape``."""
-        Hdf5Reader(path, self._specs, self._select, replace(self.options, open_arrays="with_file")).close()
+        self._open_all(path).close()
 
     def read_once(self, path: Path, columns: Sequence[int] = ()) -> None:
         """Reads each array: ``f["a"][:]; f["b"][:]``, or ``f["a"][:, column]`` for each of ``columns``."""
-        with Hdf5Reader(path, self._specs, {}, replace(self.options, open_arrays="each_read")) as reader:
+        with Hdf5Reader(path, self._specs, {}, replace(self.options, reopen="array")) as reader:
             if not columns:
                 count = reader.num_samples
                 reader.read(0, count, BatchBuffer(self.specs(), range(count)), 0)
@@ -185,7 +190,7 @@ class Hdf5Format(Format):
                     reader.read_column(spec.name, column)
 
     def layout(self, path: Path) -> FileLayout:
-        with self._open(path) as reader:
+        with self._open_all(path) as reader:
             return FileLayout(reader.num_samples, reader.layouts())
 
     def check_shared(self) -> None:
@@ -194,8 +199,9 @@ class Hdf5Format(Format):
     def open_shared(self, path: Path, ranks: Ranks) -> SharedFile:
         return Hdf5Shared(path, self._specs, self._select, self.options, ranks)
 
-    def _open(self, path: Path) -> Hdf5Reader:
-        return Hdf5Reader(path, self._specs, self._select, self.options)
+    def _open_all(self, path: Path) -> Hdf5Reader:
+        """Opens the file and all its arrays, which stay open."""
+        return Hdf5Reader(path, self._specs, self._select, replace(self.options, reopen="none"))
 
 
 def _check_select(field: FieldConfig) -> None:

@@ -24,7 +24,8 @@ _PLAIN = frozenset((1, 2, 3))  # deflate, shuffle, checksum: HDF5's numbers
 ANY_FILTER = frozenset((-1,))
 """Filters assumed for an array whose filters are unknown."""
 _MOST_LINKS = 16  # soft links on the way to an array, as many as HDF5 follows
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+"""First bytes of an HDF5 file without a user block."""
 _HINT = "store the array in the file itself; dlio_torch follows no links to other files"
 
 
@@ -79,7 +80,7 @@ def check_file(path: Path, names: Sequence[str]) -> None:
         DataError: one of them does.
     """
     with os_errors(path), path.open("rb") as stored:
-        if stored.read(len(_SIGNATURE)) != _SIGNATURE:
+        if stored.read(len(SIGNATURE)) != SIGNATURE:
             return
     try:
         with h5py.File(path, "r") as file:

@@ -12,9 +12,9 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.codecs import KNOWN, TURNED
 from dlio_torch.formats.core.layout import ArrayLayout, Extents, StridedLayout
+from dlio_torch.formats.core.layout_chunks import Chunked, ChunkTable, runs_of
 from dlio_torch.formats.core.layout_in_memory import HeldRows, held
 from dlio_torch.formats.core.layout_rows import RowExtents, Spaced, SpacedRows
-from dlio_torch.formats.hdf5.layout_chunks import Chunked, ChunkTable, runs_of
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the HDF5 library"
 

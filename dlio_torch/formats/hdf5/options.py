@@ -22,8 +22,9 @@ class Hdf5Config:
     driver: Literal["sec2", "core"] = opt(
         "sec2", "HDF5 file driver; sec2: POSIX reads on demand; core: the whole file is read when it is opened"
     )
-    open_arrays: Literal["with_file", "each_read"] = opt(
-        "with_file",
-        'with_file: arrays are opened with the file and stay open (a = f["a"]; a[i]); each_read: each array '
-        'is opened for each read (f["a"][i]), which empties its chunk cache',
+    reopen: Literal["none", "array", "file"] = opt(
+        "none",
+        'none: files and arrays stay open (a = f["a"]; a[i]); array: each array is opened for each read (f["a"][i]), '
+        "which empties its chunk cache; file: the file is opened for each sample, or run of samples that is read at "
+        'once (with h5py.File(path) as f: f["a"][i])',
     )

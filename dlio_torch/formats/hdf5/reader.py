@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ _OTHER_EXTENTS = "store extents as {first u8, N u4} in 16 bytes, or correct data
 
 
 class Hdf5Reader(Reader):
-    """Reader of one open HDF5 file.
+    """Reader of one HDF5 file.
 
-    Its arrays are opened with it and stay open, as by ``a = f["a"]; b = f["b"]; a[i]; b[i]``; or each is opened just
-    before it is read and closed afterwards (``open_arrays=each_read``), as by ``f["a"][i]; f["b"][i]``.  The header of
-    an array is then read after the elements of the array before it, and no chunk stays in the library's cache.  The
-    first array is opened with the file in both cases, for the number of samples (``f["a"].shape[0]``).
+    Its arrays are opened with it and stay open, as by ``a = f["a"]; b = f["b"]; a[i]; b[i]`` (``reopen=none``); or each
+    is opened just before it is read and closed afterwards (``reopen=array``), as by ``f["a"][i]; f["b"][i]``.  The
+    header of an array is then read after the elements of the array before it, and no chunk stays in the library's
+    cache.  With ``reopen=file`` the file is closed as well after each :meth:`read` and opened for the next one, as by
+    ``with h5py.File(path) as f: f["a"][i]; f["b"][i]``; the first read uses the file that was opened here.
+    The first array is opened with the file in all cases, for the number of samples (``f["a"].shape[0]``).
 
     Args:
         path: the file.
@@ -54,11 +57,14 @@ class Hdf5Reader(Reader):
         options: Hdf5Config,
         ranks: Ranks | None = None,
     ) -> None:
-        self._file = open_file(path, options.chunk_cache_bytes, driver=options.driver, ranks=ranks)
+        self._open = partial(open_file, path, options.chunk_cache_bytes, driver=options.driver, ranks=ranks)
+        self._file = self._open()
+        self._is_open = True
+        self._closes_file = options.reopen == "file"
         self._path = path
         self._specs = {spec.name: spec for spec in specs}
         self._select = select
-        self._kept: dict[str, Slab] | None = {} if options.open_arrays == "with_file" else None
+        self._kept: dict[str, Slab] | None = {} if options.reopen == "none" else None
         first = specs[0]
         with reading(self._file, path):
             self.num_samples = (self._table(first.name) if first.variable else self._array(first.name)).rows
@@ -138,6 +144,15 @@ class Hdf5Reader(Reader):
         return layouts
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
+        if not self._is_open:
+            self._file, self._is_open = self._open(), True
+        try:
+            self._read_arrays(first, count, buffer, position)
+        finally:
+            if self._closes_file:
+                self.close()
+
+    def _read_arrays(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         for name, spec in self._specs.items():
             if spec.variable:
                 self._read_variable(name, first, count, buffer, position)
@@ -167,4 +182,5 @@ class Hdf5Reader(Reader):
         self.close()
 
     def close(self) -> None:
+        self._is_open = False
         self._file.close()

@@ -30,7 +30,9 @@ class Slab:
     """
 
     def __init__(self, dataset: h5py.Dataset, path: Path, select: Sequence[int] = ()) -> None:
-        self.dtype: np.dtype[Any] = dataset.dtype
+        self.dtype: np.dtype[Any] = dataset.dtype.newbyteorder("=")
+        # Elements in foreign byte order are read as they are stored and turned afterwards, as by astype().
+        self._foreign: np.dtype[Any] | None = None if dataset.dtype.isnative else dataset.dtype
         self.rows: int = dataset.shape[0]
         stored = dataset.shape[1:]
         self.row_shape: tuple[int, ...] = (len(select), *stored[1:]) if select else stored
@@ -63,7 +65,8 @@ class Slab:
 
         Args:
             first: first row.
-            out: C-contiguous, of this array's dtype and row shape: the library writes to its address.
+            out: C-contiguous, of this array's dtype (in native byte order) and row shape: the library writes to its
+                address.
 
         Raises:
             DataError: the array has fewer rows, or its bytes are damaged.
@@ -74,12 +77,23 @@ class Slab:
             if count != self._shape[0]:
                 self._select(count)
             self._choose(first, count)
-            self._id.read(self._memory, self._space, out, self._type)
+            self._transfer(self._memory, out)
         except DAMAGE as error:
             raise DataError(
                 f"{self._path}: rows {first} to {first + count - 1} of {self._name} cannot be read: {error}",
                 hint="the file is damaged; generate or fetch the file again",
             ) from error
+
+    def _transfer(
+        self, memory: h5py.h5s.SpaceID, out: npt.NDArray[np.generic], transfer: h5py.h5p.PropDXID | None = None
+    ) -> None:
+        """Calls ``H5Dread`` for the selected elements."""
+        if self._foreign is None:
+            self._id.read(memory, self._space, out, self._type, transfer)
+            return
+        stored = np.empty(out.shape, self._foreign)
+        self._id.read(memory, self._space, stored, self._type, transfer)
+        out[...] = stored
 
     def read_runs(
         self, firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], transfer: h5py.h5p.PropDXID | None
@@ -116,7 +130,7 @@ class Slab:
             memory = h5py.h5s.create_simple(out.shape if len(out) else (1, *self.row_shape))
             if not len(out):
                 memory.select_none()
-            self._id.read(memory, self._space, out, self._type, transfer)
+            self._transfer(memory, out, transfer)
         except DAMAGE as error:
             raise DataError(
                 f"{self._path}: rows of {self._name} cannot be read by MPI-IO: {error}",

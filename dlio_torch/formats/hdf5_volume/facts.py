@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.facts import NO_LIBRARY_CALLS, Axis, Call, FormatFacts, LayoutAdvice, Unused
@@ -14,6 +15,18 @@ from dlio_torch.formats.hdf5_volume.options import VolumeConfig
 if TYPE_CHECKING:
     from dlio_torch.config.scaling import Scaler
     from dlio_torch.config.schema import Config
+
+_GZIP = b"\x1f\x8b"
+VOLUME_SUFFIX = ".h5"
+"""End of the name of a volume's file."""
+
+
+def volume_files(path: Path) -> list[Path]:
+    """Files of the volumes that lie beside a list of coordinates, sorted by name."""
+    names = path.parent.iterdir() if path.parent.is_dir() else ()
+    return sorted(
+        other for other in names if other.name.startswith(f"{path.name}.") and other.name.endswith(VOLUME_SUFFIX)
+    )
 
 
 class Hdf5VolumeFacts(FormatFacts):
@@ -27,7 +40,12 @@ class Hdf5VolumeFacts(FormatFacts):
     unordered: ClassVar[str] = (
         "patches lie anywhere in a volume, so that the file cannot be read as a stream of samples"
     )
+    describe: ClassVar[str] = "dlio_torch.formats.hdf5_volume.describe:describe"
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression_level", 0)
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether a compressed file has volumes beside it, ``<file>.<name>.h5``."""
+        return head.startswith(_GZIP) and bool(volume_files(path))
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused(self.key("chunk_cache_bytes"), NO_LIBRARY_CALLS),)

@@ -31,6 +31,7 @@ from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.file import open_file, reading
 from dlio_torch.formats.hdf5.guard import check_array, check_link
 from dlio_torch.formats.hdf5_volume.coordinates import CENTER, LEVEL, CoordinateList, records
+from dlio_torch.formats.hdf5_volume.facts import VOLUME_SUFFIX
 from dlio_torch.formats.hdf5_volume.layout import Centers, Patches
 from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
 from dlio_torch.formats.hdf5_volume.reader import Box, Volume, VolumeReader, box_around
@@ -146,7 +147,7 @@ class Hdf5VolumeFormat(Format):
 
     def companions(self) -> tuple[str, ...]:
         """Suffixes of the volumes' files; each is appended to the name of the coordinate list."""
-        return tuple(f".{array.name}.h5" for array in self.options.arrays)
+        return tuple(f".{array.name}{VOLUME_SUFFIX}" for array in self.options.arrays)
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         for number, array in enumerate(self.options.arrays):
@@ -291,4 +292,4 @@ def _fit(array: VolumeArrayConfig, level: int) -> float:
 
 
 def _volume_path(path: Path, array: VolumeArrayConfig) -> Path:
-    return path.with_name(f"{path.name}.{array.name}.h5")
+    return path.with_name(f"{path.name}.{array.name}{VOLUME_SUFFIX}")

@@ -15,8 +15,8 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Copies, Extents, Ints
+from dlio_torch.formats.core.layout_chunks import ChunkTable
 from dlio_torch.formats.hdf5.layout import stored
-from dlio_torch.formats.hdf5.layout_chunks import ChunkTable
 from dlio_torch.formats.hdf5_volume.coordinates import CENTER, CoordinateList
 
 _CENTER_BYTES = CENTER.shape[0] * CENTER.dtype.itemsize

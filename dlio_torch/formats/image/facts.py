@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.facts import WHOLE_FILES, FormatFacts, Unused
+from dlio_torch.formats.image.classes import SUFFIXES
 from dlio_torch.formats.image.options import ImageConfig
 
 if TYPE_CHECKING:
+    from dlio_torch.config.check import Fail
     from dlio_torch.config.schema import Config
+
+
+_FOLDER_OPTIONS = (
+    "transform",
+    "size",
+    "mode",
+    "on_error",
+    "classes",
+    "masks",
+    "width_mean",
+    "height_mean",
+    "side_stdev",
+)
+_MOST_HEADERS = 1000  # that are read to find images of unequal size
+_MOST_FOLDERS = 3  # of which names are listed to recognise class folders
+_MOST_NAMES = 200
 
 
 class JpegFacts(FormatFacts):
@@ -21,7 +40,19 @@ class JpegFacts(FormatFacts):
     group: ClassVar[str] = "image"
     transfer_option: ClassVar[str] = "buffer_bytes"
     magics: ClassVar[tuple[bytes, ...]] = (b"\xff\xd8\xff",)
+    suffixes: ClassVar[tuple[str, ...]] = (".jpg", ".jpeg")
     content: ClassVar[str] = "dlio_torch.formats.image.content:read_content"
+    describe: ClassVar[str] = "dlio_torch.formats.image.describe:describe_pixels"
+    described_as: ClassVar[str] = "imagefolder"
+
+    def check(self, config: Config, fail: Fail) -> None:
+        for option in _FOLDER_OPTIONS:
+            if self.value(config, option) != getattr(ImageConfig(), option):
+                fail(
+                    [self.key(option), "dataset.format"],
+                    f"format {self.name} reads images of one size without a transform",
+                    f"set dataset.format=imagefolder, or remove {self.key(option)}",
+                )
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused(self.key("buffer_bytes"), WHOLE_FILES),)
@@ -39,3 +70,67 @@ class PngFacts(JpegFacts):
     name: ClassVar[str] = "png"
     format: ClassVar[str] = "dlio_torch.formats.image.format:PngFormat"
     magics: ClassVar[tuple[bytes, ...]] = (b"\x89PNG\r\n\x1a\n",)
+    suffixes: ClassVar[tuple[str, ...]] = (".png",)
+
+
+class ImageFolderFacts(JpegFacts):
+    """Facts about format ``imagefolder``."""
+
+    name: ClassVar[str] = "imagefolder"
+    format: ClassVar[str] = "dlio_torch.formats.image.folder_format:ImageFolderFormat"
+    magics: ClassVar[tuple[bytes, ...]] = ()
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    describe: ClassVar[str] = "dlio_torch.formats.image.describe:describe"
+    described_as: ClassVar[str] = ""
+
+    def check(self, config: Config, fail: Fail) -> None:
+        data, options = config.dataset, config.dataset.of(ImageConfig)
+        if not options.decode:
+            for option in ("transform", "mode", "masks"):
+                if self.value(config, option) != getattr(ImageConfig(), option):
+                    fail(
+                        [self.key(option), self.key("decode")],
+                        "stored bytes are not decoded",
+                        f"set {self.key('decode')}=true",
+                    )
+        elif (
+            options.transform == "none" and options.mode != "as_is" and not data.fields and config.train.batch_size > 1
+        ):
+            self._refuse_unequal(config, fail)
+        if data.path is None and options.classes and not data.num_subfolders:
+            fail(
+                [self.key("classes"), "dataset.num_subfolders"],
+                "generated images without folders have no classes",
+                f"set dataset.num_subfolders=10, or {self.key('classes')}=false",
+            )
+
+    def _refuse_unequal(self, config: Config, fail: Fail) -> None:
+        """Raise, naming two images of unequal size where there are some; images of one size need ``dataset.fields``."""
+        from dlio_torch.formats.image.sizes import unequal_images
+
+        keys = [self.key("transform"), "train.batch_size"]
+        both = f"set {self.key('transform')}=resize or random_resized_crop, or train.batch_size=1"
+        path = config.dataset.path
+        if path is None:
+            fail(keys, "generated images have unequal sizes and cannot be stacked to a batch", both)
+            return
+        names, shape = unequal_images(path, _MOST_HEADERS)
+        if names:
+            fail(keys, f"{names}: images of unequal sizes cannot be stacked to a batch", both)
+        elif shape:
+            axes = ", ".join(map(str, (*shape, 3) if config.dataset.of(ImageConfig).mode != "L" else shape))
+            field = f"dataset.fields=[{{name: image, dtype: uint8, shape: [{axes}]}}]"
+            stated = f"the first images have {shape[0]} x {shape[1]} pixels, but no size is stated for all"
+            fail(keys, stated, f"set {field}")
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        return head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+
+    def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
+        from dlio_torch.formats.image.sizes import first_names, holds_images
+
+        folders = [name for name in names if not name.startswith(".") and (path / name).is_dir()]
+        inner = [path / name for name in folders[:_MOST_FOLDERS]]
+        if holds_images([name for name in names if name not in folders]):
+            return True
+        return any(holds_images(first_names(folder, _MOST_NAMES)) for folder in inner)

@@ -10,11 +10,10 @@ its file gives.  The version of the library is therefore among what names a data
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
@@ -23,30 +22,25 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.buffered_file import open_buffered, refusing
 from dlio_torch.formats.core.format import FileInfo, Format
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
+from dlio_torch.formats.image.classes import ClassFolders
+from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
 from dlio_torch.formats.image.layout import image_layout
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.image.pillow_codec import decoded, library_version, pixels_of
 from dlio_torch.formats.image.pixel_spec import _ONE, LABEL, pixel_spec
-from dlio_torch.formats.image.reader import ClassFolders, ImageReader
+from dlio_torch.formats.image.reader import ImageReader
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     from PIL import Image
 
 _SPLIT = 1 << 40  # evaluation samples are numbered from here on
-_NOISES = tuple((i / 16) ** 2 for i in range(17))  # share of noise in an image, where file sizes are tried
-_TRIALS = 2
-_DEFAULT_NOISE = 0.1
-_SIZES = 1  # stream of the spread of file sizes; 0: pixels
 _TAIL_BYTES = 64 << 10
-
-_Pixels = npt.NDArray[np.uint8]
 
 
 class _ImageFormat(Format):
@@ -66,7 +60,8 @@ class _ImageFormat(Format):
         super().__init__(config, seed)
         self._version = library_version(self.library, self.name)
         self._spec = pixel_spec(config, self.name)
-        self._noises: dict[str, float] | None = None
+        usual = (self._spec.shape[0], self._spec.shape[1])
+        self._images = GeneratedImages(seed, self.options, Encoder(self.codec, self.save_options()), usual)
         self._classes = ClassFolders()
 
     def specs(self) -> list[ArraySpec]:
@@ -89,7 +84,7 @@ class _ImageFormat(Format):
 
     def expected(self, sample: int) -> Sample:
         content: Sample = {}
-        stored = self._encode(self._pixels(sample, self._noise(sample)))
+        stored = self._images.encoded(sample)
         if self.options.decode:
             content[self._spec.name] = decoded(stored)
         else:
@@ -99,67 +94,12 @@ class _ImageFormat(Format):
             content[LABEL] = np.asarray(sample % _SPLIT % self.config.num_subfolders, np.int64)
         return content
 
-    def _pixels(self, sample: int, noise: float) -> _Pixels:
-        """Pixels of a colour gradient, of which the share ``noise`` (0 to 1) is replaced by random values."""
-        generator = payload.rng(self.seed, sample)
-        height, width, _ = self._spec.shape
-        corners = generator.integers(0, 256, (2, 2, 3)).astype(np.float32)
-        down = np.linspace(0, 1, height, dtype=np.float32)[:, None, None]
-        across = np.linspace(0, 1, width, dtype=np.float32)[None, :, None]
-        left, right = (corners[0, i] + (corners[1, i] - corners[0, i]) * down for i in (0, 1))
-        smooth = left + (right - left) * across
-        random = payload.array(generator, self._spec.shape, np.dtype(np.uint8)).astype(np.float32)
-        return np.asarray(smooth + (random - smooth) * np.float32(noise)).astype(np.uint8)
-
-    def _encode(self, pixels: _Pixels) -> bytes:
-        from PIL import Image
-
-        stored = io.BytesIO()
-        Image.fromarray(pixels).save(stored, self.codec, **self.save_options())
-        return stored.getvalue()
-
-    def _noise(self, sample: int) -> float:
-        """Share of noise by which the file of this sample gets its size."""
-        options = self.options
-        if not options.file_bytes:
-            return _DEFAULT_NOISE
-        sizes = list(self.parameters().values())
-        wanted = payload.lengths(self.seed, _SIZES, sample, 1, options.file_bytes, options.file_bytes_stdev)[0]
-        return float(np.interp(wanted, sizes, _NOISES))
-
-    # --- fitting ---
-
     def parameters(self) -> dict[str, float]:
         """Mean size of a file in bytes at each share of noise; empty if no file size is configured."""
-        if not self.options.file_bytes:
-            return {}
-        if self._noises is None:
-            sizes = [self._trial_bytes(noise) for noise in _NOISES]
-            sizes = np.maximum.accumulate(sizes).tolist()
-            self._check(sizes[0], sizes[-1])
-            self._noises = {_noise_key(noise): size for noise, size in zip(_NOISES, sizes, strict=True)}
-        return self._noises
+        return self._images.parameters()
 
     def use_parameters(self, parameters: Mapping[str, float]) -> None:
-        if not self.options.file_bytes:
-            return
-        if set(parameters) != {_noise_key(noise) for noise in _NOISES}:
-            raise ValueError("the parameters belong to other shares of noise")
-        self._noises = {_noise_key(noise): parameters[_noise_key(noise)] for noise in _NOISES}
-
-    def _trial_bytes(self, noise: float) -> float:
-        return float(np.mean([len(self._encode(self._pixels(sample, noise))) for sample in range(_TRIALS)]))
-
-    def _check(self, low: float, high: float) -> None:
-        wanted = self.options.file_bytes
-        if not low <= wanted <= high:
-            shape = "x".join(map(str, self._spec.shape))
-            raise ConfigError(
-                f"dataset.image.file_bytes={wanted} is not possible: {self.codec} files of {shape} have {low:.0f} to "
-                f"{high:.0f} bytes",
-                hint="choose a size in that range, another shape in dataset.fields"
-                + (", or another dataset.image.quality" if self.save_options() else ""),
-            )
+        self._images.use_parameters(parameters)
 
     # --- sizes ---
 
@@ -168,14 +108,14 @@ class _ImageFormat(Format):
         return pixels + (8 if self.config.num_subfolders else 0)
 
     def stored_bytes(self) -> float:
-        return float(self.options.file_bytes) or self._trial_bytes(_DEFAULT_NOISE)
+        return self._images.mean_bytes()
 
     # --- files ---
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         if num_samples != 1:
             raise ConfigError(f"a {self.codec} file holds one image, not {num_samples}", hint=_ONE)
-        path.write_bytes(self._encode(self._pixels(first_sample, self._noise(first_sample))))
+        path.write_bytes(self._images.encoded(first_sample))
 
     def inspect(self, path: Path) -> FileInfo:
         """Check header and end of the file; the pixels are not decoded."""
@@ -230,9 +170,19 @@ class _ImageFormat(Format):
     def _ways(self, path: Path) -> dict[str, Any]:
         """Settings that a reader of one file needs."""
         decode = self.options.decode
-        start, finish = (self._begin, pixels_of) if decode else (self._stored, _same)
-        label = (LABEL, self._classes.number(path)) if self.config.num_subfolders else None
-        return {"start": start, "finish": finish, "name": self._spec.name, "variable": not decode, "label": label}
+        number = self._classes.number(path) if self.config.num_subfolders else None
+        return {
+            "start": self._begin if decode else self._stored,
+            "finish": partial(self._arrays, label=number),
+            "variable": frozenset() if decode else frozenset({self._spec.name}),
+        }
+
+    def _arrays(self, started: Any, path: Path, label: int | None) -> Sample:
+        """The arrays of an open image, or of the stored bytes."""
+        arrays: Sample = {self._spec.name: pixels_of(started) if self.options.decode else started}
+        if label is not None:
+            arrays[LABEL] = np.asarray(label, np.int64)
+        return arrays
 
     @cached_property
     def _expected_bytes(self) -> float:
@@ -283,11 +233,3 @@ class PngFormat(_ImageFormat):
     magic: ClassVar[bytes] = b"\x89PNG\r\n\x1a\n"
     end_mark: ClassVar[bytes] = b"IEND"
     library: ClassVar[str] = "zlib"
-
-
-def _noise_key(noise: float) -> str:
-    return f"bytes_at_noise_{noise:.4f}"
-
-
-def _same(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    return array

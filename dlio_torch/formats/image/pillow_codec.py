@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.errors import MissingPackageError
+from dlio_torch.errors import DataError, MissingPackageError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,6 +32,23 @@ def library_version(library: str, name: str) -> str:
             f"dataset.format={name} needs Pillow, which is not installed", hint="pip install 'dlio-torch[image]'"
         ) from error
     return f"{library} {features.version(library)}"
+
+
+def open_image(file: IO[bytes], path: Path) -> Image.Image:
+    """Opens an image and reads its header, as Pillow does before it decodes pixels.
+
+    Raises:
+        DataError: the file holds no image that Pillow knows.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        return Image.open(file)
+    except UnidentifiedImageError as error:
+        raise DataError(
+            f"{path} holds no image that Pillow can read",
+            hint="replace or remove the file, or set dataset.image.on_error=skip to leave such files out",
+        ) from error
 
 
 def decoded(stored: bytes) -> npt.NDArray[np.generic]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.facts import NO_LIBRARY_CALLS, Axis, Call, FormatFacts, Unused
@@ -20,6 +21,7 @@ _INDEX_PATH_BYTES = 42 * 1024
 # Share of a run in which the index is cold: Cosmic Tagger's own trace has 16 reads of nodes in each of the first
 # steps and 8.6 in the last ones, 9.9 on average.
 _COLD_SHARE = 0.13
+_NAMES_BYTES = 32 << 10  # the names of the root group, and of the group of events, lie in the first kilobytes
 
 
 class Larcv3Facts(FormatFacts):
@@ -29,7 +31,16 @@ class Larcv3Facts(FormatFacts):
     format: ClassVar[str] = "dlio_torch.formats.larcv3.format:Larcv3Format"
     options: ClassVar[type | None] = Larcv3Config
     one_lock: ClassVar[bool] = True  # h5py: one lock for all calls of a process
+    based_on: ClassVar[str] = "hdf5"
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
+    describe: ClassVar[str] = "dlio_torch.formats.larcv3.describe:describe"
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression_level", 0)
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether the names of larcv3's table of events and of its groups stand at the begin of an HDF5 file."""
+        with path.open("rb") as file:
+            begin = file.read(_NAMES_BYTES)
+        return all(name in begin for name in (b"Events\0", b"Data\0", b"event_id\0"))
 
     def check_options(self, config: Config, fail: Fail) -> None:
         options = config.dataset.of(Larcv3Config)

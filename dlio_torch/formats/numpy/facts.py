@@ -21,6 +21,7 @@ class _NumpyFacts(FormatFacts):
     options: ClassVar[type | None] = NpzConfig
     group: ClassVar[str] = "npz"
     transfer_option: ClassVar[str] = "buffer_bytes"
+    compares_files: ClassVar[bool] = True
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused(self.key("buffer_bytes"), OWN_TRANSFERS),)
@@ -44,6 +45,7 @@ class NpzFacts(_NumpyFacts):
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compressed", False)
     magics: ClassVar[tuple[bytes, ...]] = (b"PK\x03\x04",)
     content: ClassVar[str] = "dlio_torch.formats.numpy.content:read_archive"
+    describe: ClassVar[str] = "dlio_torch.formats.numpy.describe:describe_archive"
 
     def ranges_past_cache(self, config: Config) -> bool:
         options = config.dataset.of(NpzConfig)
@@ -60,6 +62,7 @@ class NpyFacts(_NumpyFacts):
     format: ClassVar[str] = "dlio_torch.formats.numpy.npy:NpyFormat"
     magics: ClassVar[tuple[bytes, ...]] = (b"\x93NUMPY",)
     content: ClassVar[str] = "dlio_torch.formats.numpy.content:read_array"
+    describe: ClassVar[str] = "dlio_torch.formats.numpy.describe:describe_array"
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{content['dtype']} {content['shape']}" if "shape" in content else ""

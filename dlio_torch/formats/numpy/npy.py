@@ -1,10 +1,12 @@
 """Format ``npy``: one NumPy file per field of a sample, read whole by ``numpy.load``.
 
 With one field a sample is ``<stem>.npy``; with several it is ``<stem>_<name>.npy`` for each, as the cases of
-MLPerf's unet3d are (``case_00000_x.npy`` and ``case_00000_y.npy``).  The first field's file stands for all of
-them in the manifest.  A data set of one-sample files holds each array as the sample has it; such files are
-opened, read and closed for each use.  Files of several samples hold them stacked along the first axis; they
-are read whole when they are opened, and stay in memory until they are closed.
+MLPerf's unet3d are (``case_00000_x.npy`` and ``case_00000_y.npy``), or ``<stem><suffix>.npy`` with the suffixes of
+``dataset.npz.field_suffixes``.  The first field's file stands for all of them in the manifest.
+
+A data set of one-sample files holds each array as the sample has it; such files are opened, read and closed for
+each use.  Files of several samples hold them stacked along the first axis; they are read whole when they are opened,
+and stay in memory until they are closed.
 
 ``numpy.fromfile`` reads the elements through the C library, whose buffer is this file system's; of an array
 that is larger than the buffer it makes one read call and one for what is left of the last block.
@@ -51,12 +53,12 @@ from dlio_torch.formats.core.stacking import (
     Stacking,
     agreed,
     check_range,
-    is_stacked,
     put_sample,
     write_header,
 )
 from dlio_torch.formats.numpy.npy_layout import array_layout, header_of
 from dlio_torch.formats.numpy.options import NpzConfig
+from dlio_torch.formats.numpy.sample_layout import file_suffixes, stacks_samples
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
@@ -73,38 +75,37 @@ class NpyFormat(FieldFormat):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: NpzConfig = config.of(NpzConfig)
         super().__init__(config, seed)
-        self._stacking = Stacking(is_stacked(config))
+        self._stacking = Stacking(stacks_samples(config))
+        self._suffixes = file_suffixes(config, self._specs)
         self._headers: dict[bytes, Header] = {}
         for spec in self._specs:
-            if "/" in spec.name:
+            if "/" in spec.name and not self.options.field_suffixes:
                 raise ConfigError(
                     f"dataset.fields: name={spec.name!r} contains a slash, but dataset.format=npy uses the name as "
                     "part of a file name",
-                    hint="rename the field, or set dataset.format=npz",
+                    hint="rename the field, set dataset.npz.field_suffixes, or set dataset.format=npz",
                 )
             if spec.variable and self._stacking.stacked:
                 raise ConfigError(
                     f"dataset.fields: {spec.name} is variable-length, of which dataset.format=npy stores one sample "
-                    f"per file, but dataset.samples_per_file={config.samples_per_file}",
-                    hint="set dataset.samples_per_file=1, or dataset.format=npz",
+                    "per file, but files hold several stacked samples (dataset.samples_per_file="
+                    f"{config.samples_per_file}, dataset.npz.samples_in_file={self.options.samples_in_file})",
+                    hint="set dataset.samples_per_file=1 or dataset.npz.samples_in_file=one, or dataset.format=npz",
                 )
-        if len(self._specs) > 1:
-            # This data set's own: files of the other fields are not listed, nor taken for samples.
-            vars(self)["suffix"] = self._suffix(self._specs[0])
-
-    def _suffix(self, spec: ArraySpec) -> str:
-        return f"_{spec.name}.npy" if len(self._specs) > 1 else ".npy"
+        # This data set's own: files of the other fields are not listed, nor taken for samples.
+        vars(self)["suffix"] = self._suffixes[0]
 
     def _files(self, path: Path) -> list[tuple[ArraySpec, Path]]:
         """Each array and the path of its file; the first path is ``path``."""
-        first, *others = self._specs
-        return [(first, path), *((spec, companion_path(path, self.suffix, self._suffix(spec))) for spec in others)]
+        others = zip(self._specs[1:], self._suffixes[1:], strict=True)
+        return [(self._specs[0], path), *((spec, companion_path(path, self.suffix, end)) for spec, end in others)]
 
     def files_per_sample(self) -> int:
         return len(self._specs)
 
     def layout_options(self) -> dict[str, Any]:
-        return {**super().layout_options(), "stacked": self._stacking.stacked}
+        options = {**super().layout_options(), "stacked": self._stacking.stacked}
+        return {**options, "suffixes": self._suffixes} if self.options.field_suffixes else options
 
     def stored_bytes(self) -> float:
         return self.sample_bytes() + len(self._specs) * HEADER_BYTES / self.config.samples_per_file

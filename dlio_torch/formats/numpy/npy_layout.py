@@ -60,7 +60,8 @@ def array_layout(header: Header, begun: Begun, start: int, spec: ArraySpec, *, s
             hint="set loader.engine=dataloader, or store the array in C order",
         )
     row = math.prod(spec.shape) * spec.dtype.itemsize
-    rows = np.array([header.shape[0] if spec.variable else 1], np.int64)
+    elements = math.prod(header.shape) // math.prod(spec.shape) if spec.variable else 1
+    rows = np.array([elements], np.int64)
     if begun.descriptor is None:
         content = np.frombuffer(begun.data, np.uint8, row * int(rows[0]), start)
         return held(path, content[np.newaxis])

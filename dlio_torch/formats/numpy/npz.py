@@ -43,14 +43,14 @@ from dlio_torch.formats.core.stacking import (
     agreed,
     check_range,
     ends_of,
-    is_stacked,
     put_sample,
     write_header,
 )
 from dlio_torch.formats.numpy.npz_layout import archive_layout
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.numpy.pickled import read_dictionary, write_dictionary
-from dlio_torch.formats.numpy.zip_members import MEMBER, Member, find_member, members_of
+from dlio_torch.formats.numpy.sample_layout import stacks_samples
+from dlio_torch.formats.numpy.zip_members import Member, find_member, members_of, new_member
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _ENTRY_BYTES = 46 + 30 + 20  # of the central directory, of the local header, of its 64-bit sizes
@@ -73,7 +73,7 @@ class NpzFormat(FieldFormat):
         super().__init__(config, seed)
         options = self.options
         self._compressibility = options.compressibility
-        self._stacking = Stacking(is_stacked(config), options.sample_axis == "last")
+        self._stacking = Stacking(stacks_samples(config), options.sample_axis == "last")
         self._members = members_of(self._specs, options.pickled)
         if options.pickled and self._stacking.stacked:
             raise ConfigError(
@@ -98,7 +98,9 @@ class NpzFormat(FieldFormat):
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
-        del options["buffer_bytes"]  # belongs to reading: another value reads the same file
+        # They belong to reading, or to another format; or "stacked" says it.
+        for name in ("buffer_bytes", "samples_in_file", "field_suffixes"):
+            del options[name]
         return {**options, "stacked": self._stacking.stacked}
 
     def stored_bytes(self) -> float:
@@ -126,14 +128,14 @@ class NpzFormat(FieldFormat):
         with zipfile.ZipFile(path, "w", compression) as archive:
             for part in self._members:
                 if part.pickled:
-                    with _new_member(archive, part.name) as member:
+                    with new_member(archive, part.name) as member:
                         write_dictionary(member, self._dictionary(part, first_sample))
                     continue
                 number = part.fields[0]
                 spec = self._specs[number]
                 rows = self.rows(number, first_sample, num_samples)
                 shape = self._stacking.shape(spec, num_samples, int(rows.sum()))
-                with _new_member(archive, spec.name) as member:
+                with new_member(archive, spec.name) as member:
                     write_header(member, spec.dtype, shape)
                     if self._stacking.last:
                         blocks = list(self.blocks(number, first_sample, num_samples, pool))
@@ -142,7 +144,7 @@ class NpzFormat(FieldFormat):
                     else:
                         self.write_pieces(member, number, first_sample, num_samples, pool)
                 if spec.variable and self._stacking.stacked:
-                    with _new_member(archive, spec.name + LENGTHS_SUFFIX) as member:
+                    with new_member(archive, spec.name + LENGTHS_SUFFIX) as member:
                         write_header(member, rows.dtype, rows.shape)
                         member.write(rows.view(np.uint8).data)
 
@@ -201,13 +203,6 @@ class NpzFormat(FieldFormat):
         if self._stacking.stacked:
             return _stacked(path, self._specs, self._stacking, archive, recorder)
         return _SampleReader(path, self._specs, self._members, archive)
-
-
-def _new_member(archive: zipfile.ZipFile, name: str) -> Any:
-    """Opens a member as ``numpy.savez`` does, with a fixed date so that equal content gives equal bytes."""
-    info = zipfile.ZipInfo(name + MEMBER)
-    info.compress_type = archive.compression
-    return archive.open(info, "w", force_zip64=True)
 
 
 class _Archive:

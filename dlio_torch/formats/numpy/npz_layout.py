@@ -118,7 +118,9 @@ class _ArchiveLayout:
         header, array = self._read(info, spec.name)
         count = self._stacking.count(spec, header.dtype, header.shape, self._path)
         if spec.variable:
-            ends = self._ends(spec, count) if self._stacking.stacked else np.array([0, count])
+            if not self._stacking.stacked:
+                return held_rows(self._path, array.reshape(count, *spec.shape), np.array([0, count])), 1
+            ends = self._ends(spec, count)
             return held_rows(self._path, array, ends), len(ends) - 1
         if not self._stacking.stacked:
             return held(self._path, np.ascontiguousarray(array)[np.newaxis]), count

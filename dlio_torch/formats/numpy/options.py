@@ -23,8 +23,18 @@ class NpzConfig:
     compressibility: float = opt(
         0.0, "share of an archive's content that is constant; 0: all random; 1: all zero", minimum=0, maximum=1
     )
+    samples_in_file: Literal["by_count", "one", "stacked"] = opt(
+        "by_count",
+        "one: the arrays of a file are one sample; stacked: samples lie along sample_axis; by_count: stacked if "
+        "dataset.samples_per_file is above 1",
+    )
     sample_axis: Literal["first", "last"] = opt(
         "first", "axis along which an archive stacks several samples; DLIO stacks along the last"
+    )
+    field_suffixes: list[str] = opt(
+        [],
+        "for format npy with several fields: ends of the file names of each field, without .npy, for example "
+        "[_img, _seg]; empty: _<name of the field>",
     )
     pickled: list[str] = opt(
         [],

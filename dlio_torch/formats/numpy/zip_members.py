@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import ArraySpec
@@ -91,3 +91,10 @@ def member_start(file: IO[bytes], info: zipfile.ZipInfo, path: Path) -> int:
         )
     _, name, extra = _LOCAL.unpack(header)
     return file.seek(info.header_offset + _LOCAL.size + name + extra)
+
+
+def new_member(archive: zipfile.ZipFile, name: str) -> Any:
+    """Opens a member as ``numpy.savez`` does, with a fixed date so that equal content gives equal bytes."""
+    info = zipfile.ZipInfo(name + MEMBER)
+    info.compress_type = archive.compression
+    return archive.open(info, "w", force_zip64=True)

@@ -24,15 +24,23 @@ _CACHE_BYTES = 1 << 20
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
+def is_of_hdf5(path: Path) -> bool:
+    """Whether Silo's HDF5 driver wrote the file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with os_errors(path), path.open("rb") as file:
+        return file.read(len(_SIGNATURE)) == _SIGNATURE
+
+
 def open_driver(path: Path) -> h5py.File:
     """Open a Silo file through HDF5.
 
     Raises:
         DataError: another driver wrote it, PDB's for example.
     """
-    with os_errors(path), path.open("rb") as file:
-        head = file.read(len(_SIGNATURE))
-    if head != _SIGNATURE:
+    if not is_of_hdf5(path):
         raise DataError(
             f"{path} was not written by Silo's HDF5 driver, so that the offsets of its arrays are unknown",
             hint=_OTHER_WAY,

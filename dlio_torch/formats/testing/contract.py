@@ -155,7 +155,8 @@ class FormatContract(DamageContract):
         fmt = self.make(config)
         path = self.written(fmt, tmp_path)
         # Of a folder, the largest file in it: the data.
-        largest = path if path.is_file() else max(path.iterdir(), key=lambda inner: inner.stat().st_size)
+        inside = [inner for inner in path.rglob("*") if inner.is_file()]
+        largest = path if path.is_file() else max(inside, key=lambda inner: inner.stat().st_size)
         os.truncate(largest, largest.stat().st_size // 2)
 
         # A format without a table of contents may find fewer samples, but not the last one.

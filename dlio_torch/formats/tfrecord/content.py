@@ -11,6 +11,7 @@ from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.tfrecord.example_proto import wire_features
 from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, GZIP_MAGIC, HEADER, crc32c, masked
+from dlio_torch.formats.tfrecord.index import INDEX
 
 _MOST_RECORDS = 1_000_000
 _MOST_UNPACKED = 256 << 20  # bytes of a compressed stream
@@ -19,7 +20,10 @@ _MOST_FEATURES = 16 << 20  # bytes of a record that is looked into
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether a file holds TFRecords, judged by its framing, or by its name if it is compressed or damaged."""
-    return "tfrecord" in path.name.lower() or (not head.startswith(GZIP_MAGIC) and _is_record(path, head))
+    name = path.name.lower()
+    if name.endswith(INDEX):
+        return False
+    return "tfrecord" in name or (not head.startswith(GZIP_MAGIC) and _is_record(path, head))
 
 
 def _is_record(path: Path, head: bytes) -> bool:

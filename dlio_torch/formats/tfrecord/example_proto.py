@@ -140,7 +140,7 @@ class Decoder:
             kind, low, high = entry
             if kind != feature.kind:
                 raise ValueError(f"feature {name!r} is a list of {kind}, but dataset.fields expect {feature.kind}")
-            spans = [(start, end) for tag, start, end in _fields(view, low, high) if tag >> 3 == 1]
+            spans = value_spans(view, low, high)
             if kind == "bytes" and len(spans) != 1:
                 raise ValueError(f"feature {name!r} holds {len(spans)} values instead of one")
             # Numbers may lie packed in one span, or each in its own.
@@ -207,6 +207,15 @@ def wire_features(view: memoryview) -> dict[bytes, tuple[Kind, int, int]]:
                 if tag & 7 == _LENGTH and tag >> 3 in _KINDS:
                     lists[name] = _KINDS[tag >> 3], begin, stop
     return lists
+
+
+def value_spans(view: memoryview, low: int, high: int) -> list[tuple[int, int]]:
+    """Spans of the values of a list between ``low`` and ``high``: of each byte string, or of packed or single numbers.
+
+    Raises:
+        ValueError: it is no such list.
+    """
+    return [(start, end) for tag, start, end in _fields(view, low, high) if tag >> 3 == 1]
 
 
 def _fields(view: memoryview, offset: int, end: int) -> Iterator[tuple[int, int, int]]:

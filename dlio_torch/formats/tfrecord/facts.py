@@ -10,7 +10,7 @@ from dlio_torch.formats.core.call_text import call_text
 from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import OWN_TRANSFERS, Axis, Call, FormatFacts, LayoutAdvice, Unused
 from dlio_torch.formats.core.tuning import TRANSFERS, sizes
-from dlio_torch.formats.tfrecord.options import TfrecordConfig
+from dlio_torch.formats.tfrecord.options import SUFFIXES, TfrecordConfig
 from dlio_torch.units import counted, exact_size, format_size, power_of_two
 
 if TYPE_CHECKING:
@@ -25,10 +25,12 @@ class TfrecordFacts(FormatFacts):
     options: ClassVar[type | None] = TfrecordConfig
     transfer_option: ClassVar[str] = "transfer_size"
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     content: ClassVar[str] = "dlio_torch.formats.tfrecord.content:read_content"
+    describe: ClassVar[str] = "dlio_torch.formats.tfrecord.describe:describe"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
-        if config.dataset.of(TfrecordConfig).compression == "gzip":
+        if config.dataset.of(TfrecordConfig).compression != "none":
             return ()  # the format's own reader decodes the whole file
         return (Unused(self.key("transfer_size"), OWN_TRANSFERS),)
 
@@ -41,8 +43,8 @@ class TfrecordFacts(FormatFacts):
     def calls(self, config: Config) -> Iterator[Call]:
         options = config.dataset.of(TfrecordConfig)
         keywords: dict[str, Any] = {"buffer_size": options.transfer_size}
-        if options.compression == "gzip":
-            keywords["compression_type"] = "GZIP"
+        if options.compression != "none":
+            keywords["compression_type"] = options.compression.upper()
         yield "TFRecordDataset(...)", call_text("tf.data.TFRecordDataset", ["files"], keywords)
 
     def layout_advice(self, config: Config, amplification: float) -> LayoutAdvice | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.direct_file import DirectReads, open_direct
 from dlio_torch.formats.core.file_errors import os_errors
-from dlio_torch.formats.tfrecord.stream import FileBytes, GzipBytes, Pread, RecordStream
+from dlio_torch.formats.tfrecord.stream import DeflatedBytes, FileBytes, Pread, RecordStream
 
 
 class RecordFile:
@@ -19,7 +19,7 @@ class RecordFile:
     Args:
         path: of the file.
         transfer_size: bytes of one read call.
-        compressed: its content is a gzip stream.
+        compressed: its content is a gzip or zlib stream.
         verify: check both checksums of each record.
         direct: read past the page cache.
 
@@ -43,7 +43,7 @@ class RecordFile:
     def records(self) -> RecordStream:
         """Stream of records from the start; nothing is read before the first record is requested."""
         stream = (
-            GzipBytes(self.descriptor, self._transfer_size, self._path, self.pread)
+            DeflatedBytes(self.descriptor, self._transfer_size, self._path, self.pread)
             if self._compressed
             else FileBytes(self.descriptor, self._transfer_size, self.pread)
         )

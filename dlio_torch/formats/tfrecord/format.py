@@ -32,7 +32,7 @@ from dlio_torch.formats.core.layout_in_memory import held_samples
 from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.tfrecord.example_proto import Feature, Kind, Piece, encode
-from dlio_torch.formats.tfrecord.framing import FRAMING, crc32c, gzipped, view_of
+from dlio_torch.formats.tfrecord.framing import FRAMING, crc32c, deflated, gzipped, view_of
 from dlio_torch.formats.tfrecord.index import INDEX, RecordIndex
 from dlio_torch.formats.tfrecord.layout import RecordFiles
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
@@ -137,8 +137,9 @@ class TfrecordFormat(FieldFormat):
                 yield from map(view_of, pieces)
 
         with path.open("wb", buffering=_BLOCK_BYTES) as file:
-            if self.options.compression == "gzip":
-                file.writelines(gzipped(records(), self.options.compression_level, pool))
+            if self.options.compression != "none":
+                stream = gzipped if self.options.compression == "gzip" else deflated
+                file.writelines(stream(records(), self.options.compression_level, pool))
             else:
                 file.writelines(records())
         if self.options.index:

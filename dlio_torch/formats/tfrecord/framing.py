@@ -2,7 +2,7 @@
 
 A record is its length (u64), the masked CRC-32C of these eight bytes, the data, and their masked CRC-32C
 (tensorflow/core/lib/io/record_writer.h).  A file is records one after another, and nothing else; a
-compressed one is the same in one gzip stream.
+compressed one is the same in one gzip or zlib stream.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ FRAMING = HEADER.size + CRC.size
 """Bytes of the framing of a record (lengths and checksums)."""
 
 GZIP_MAGIC = b"\x1f\x8b"
+_LAST_BLOCK = b"\x03\x00"  # of a deflate stream, empty
 
 
 # --- checksums ---
@@ -72,15 +74,7 @@ def view_of(piece: Piece | memoryview) -> memoryview:
 
 
 def gzipped(pieces: Iterable[Piece | memoryview], level: int, pool: Executor) -> Iterator[bytes]:
-    """Compresses to one gzip stream whose bytes do not depend on the number of threads; 1 MiB parts are independent.
-
-    Each ends on a byte (a sync flush), so that they lie one after another in one deflate stream.
-    """
-
-    def deflate(part: bytes) -> bytes:
-        engine = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
-        return engine.compress(part) + engine.flush(zlib.Z_SYNC_FLUSH)
-
+    """Compresses to one gzip stream whose bytes do not depend on the number of threads; 1 MiB parts are independent."""
     crc = size = 0
 
     def counted() -> Iterator[bytes]:
@@ -91,8 +85,29 @@ def gzipped(pieces: Iterable[Piece | memoryview], level: int, pool: Executor) ->
 
     # No name, no time, "Unix": the header that zlib writes for TensorFlow.
     yield GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\x03"
-    yield from in_order(pool, deflate, counted(), 16)
-    yield b"\x03\x00" + struct.pack("<II", crc, size & 0xFFFFFFFF)  # an empty last block
+    yield from in_order(pool, partial(_deflated_part, level), counted(), 16)
+    yield _LAST_BLOCK + struct.pack("<II", crc, size & 0xFFFFFFFF)
+
+
+def deflated(pieces: Iterable[Piece | memoryview], level: int, pool: Executor) -> Iterator[bytes]:
+    """Same as :func:`gzipped`, but as a zlib stream (RFC 1950)."""
+    adler = 1
+
+    def counted() -> Iterator[bytes]:
+        nonlocal adler
+        for part in _parts(pieces, 1 << 20):
+            adler = zlib.adler32(part, adler)
+            yield part
+
+    yield zlib.compress(b"", level)[:2]
+    yield from in_order(pool, partial(_deflated_part, level), counted(), 16)
+    yield _LAST_BLOCK + struct.pack(">I", adler)
+
+
+def _deflated_part(level: int, part: bytes) -> bytes:
+    """Compresses a part of a deflate stream; it ends on a byte (a sync flush), so that others may follow it."""
+    engine = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return engine.compress(part) + engine.flush(zlib.Z_SYNC_FLUSH)
 
 
 def _parts(pieces: Iterable[Piece | memoryview], size: int) -> Iterator[bytes]:

@@ -7,6 +7,9 @@ from typing import Literal
 
 from dlio_torch.config.opt import LARGEST_CALL, MOST_DEFLATE, opt
 
+SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec", ".tfr", ".tfrecord.gz", ".tfrecords.gz")
+"""Ends of file names that belong to the format, lower case."""
+
 
 @dataclass(frozen=True)
 class TfrecordConfig:
@@ -15,8 +18,10 @@ class TfrecordConfig:
     transfer_size: int = opt(
         262144, "size of one read call, which is TensorFlow's buffer_size", unit="B", minimum=1, maximum=LARGEST_CALL
     )
-    compression: Literal["none", "gzip"] = opt("none", "compression of the whole file")
-    compression_level: int = opt(6, "gzip level, 0 to 9", minimum=0, maximum=MOST_DEFLATE)
+    compression: Literal["none", "gzip", "zlib"] = opt(
+        "none", "compression of the whole file: TensorFlow's compression_type"
+    )
+    compression_level: int = opt(6, "gzip or zlib level, 0 to 9", minimum=0, maximum=MOST_DEFLATE)
     compressibility: float = opt(
         0.0, "share of the content that is constant; 0: all random; 1: all zero", minimum=0, maximum=1
     )

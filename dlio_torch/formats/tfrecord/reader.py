@@ -38,7 +38,7 @@ class TfrecordReader(Reader):
         self._path = path
         self._decoder = Decoder(features)
         self._checker = Checker(path, verify=options.verify_crc)
-        self._compressed = options.compression == "gzip"
+        self._compressed = options.compression != "none"
         self._cursor: RecordStream | None = None  # where single reads of a compressed file have come to
         with opened(
             path,

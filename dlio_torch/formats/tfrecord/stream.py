@@ -25,7 +25,7 @@ Pread = Callable[[int, int, int], bytes]
 _ALIGNMENT = 64  # bytes; what NumPy's and torch's fast paths want at most
 _PLAUSIBLE = 64 << 20  # a longer record is believed only if the file can hold it
 _INFLATION = 1032  # deflate makes at most so many bytes of one
-_GZIP = 16 + zlib.MAX_WBITS
+_EITHER = 32 + zlib.MAX_WBITS  # the header tells gzip from zlib
 _DAMAGED = "the file is damaged or incomplete; replace the file"
 _INFLATED = 256 << 10  # TensorFlow's output buffer
 
@@ -83,18 +83,18 @@ class FileBytes(ByteStream):
         return os.fstat(self._descriptor).st_size
 
 
-class GzipBytes(ByteStream):
-    """Byte stream of a gzip file's content, read by ``transfer_size`` compressed bytes.
+class DeflatedBytes(ByteStream):
+    """Byte stream of the content of a gzip or zlib file, read by ``transfer_size`` compressed bytes.
 
     Raises:
-        DataError: from ``readinto``, where the file is cut or is no gzip file.
+        DataError: from ``readinto``, where the file is cut or is no such file.
     """
 
     def __init__(self, descriptor: int, transfer_size: int, path: Path, pread: Pread = os.pread) -> None:
         super().__init__()
         self._file = FileBytes(descriptor, transfer_size, pread)
         self._path = path
-        self._engine = zlib.decompressobj(_GZIP)
+        self._engine = zlib.decompressobj(_EITHER)
         self._waiting = b""
         self._begun = False
 
@@ -104,16 +104,18 @@ class GzipBytes(ByteStream):
                 self._waiting = self._file._fill()
                 if not self._waiting:
                     if self._begun:
-                        raise DataError(f"{self._path}: the gzip stream is truncated", hint=_DAMAGED)
+                        raise DataError(f"{self._path}: the compressed stream is truncated", hint=_DAMAGED)
                     return b""
             try:
                 content = self._engine.decompress(self._waiting, _INFLATED)
             except zlib.error as error:
-                raise DataError(f"{self._path} is not a gzip file or is damaged ({error})", hint=_DAMAGED) from error
+                raise DataError(
+                    f"{self._path} is not a gzip or zlib file or is damaged ({error})", hint=_DAMAGED
+                ) from error
             self._waiting, self._begun = self._engine.unconsumed_tail, True
             if self._engine.eof:  # another gzip stream may follow
                 self._waiting, self._begun = self._engine.unused_data, False
-                self._engine = zlib.decompressobj(_GZIP)
+                self._engine = zlib.decompressobj(_EITHER)
             if content:
                 return content
 

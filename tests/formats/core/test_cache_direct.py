@@ -138,7 +138,9 @@ def test_a_format_that_cannot_says_which_can(name: str) -> None:
         create(config(name), SEED)
     line = str(refused.value)
     assert f"dataset.direct_io=true cannot be used with dataset.format='{name}'" in line
-    assert line.endswith("choose a format with direct reads: indexed_binary, jpeg, npy, npz, png, tfrecord")
+    assert line.endswith(
+        "choose a format with direct reads: imagefolder, indexed_binary, jpeg, npy, npz, png, tfrecord"
+    )
 
 
 def test_mapped_files_are_refused() -> None:

@@ -37,6 +37,7 @@ class TestContract(FormatContract):
         "whole": DatasetConfig(format="csv", fields=FIELDS),
         "chunks": DatasetConfig(format="csv", fields=FIELDS, csv=CsvConfig(chunk_rows=3)),
         "small_pieces": DatasetConfig(format="csv", fields=FIELDS, csv=CsvConfig(read_bytes=100)),
+        "header": DatasetConfig(format="csv", fields=FIELDS, csv=CsvConfig(header=True, delimiter=";")),
         "fractional": DatasetConfig(format="csv", fields=FIELDS, csv=CsvConfig(value_chars=8.2383)),
         "shortest": DatasetConfig(format="csv", fields=FIELDS, csv=CsvConfig(value_chars=3)),
         "longest": DatasetConfig(format="csv", fields=FIELDS, csv=CsvConfig(value_chars=16)),

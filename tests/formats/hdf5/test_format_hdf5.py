@@ -71,7 +71,9 @@ class TestHdf5(FormatContract):
         "selected-all": config([replace(FIXED[0], select=list(range(24)))]),
         "selected-vector": config([FieldConfig("data", "int16", [600], select=[5, 598])]),
         "core": config(GROUPS, driver="core"),
-        "opened-for-each-read": config(SCALARS, open_arrays="each_read"),
+        "opened-for-each-read": config(SCALARS, reopen="array"),
+        "file-opened-for-each-sample": config(SCALARS, reopen="file"),
+        "file-loaded-for-each-sample": config(FIXED, reopen="file", driver="core"),
         "groups": config(GROUPS),
         "groups-gzip": config(GROUPS, chunk_bytes=2048, compression="gzip", compression_level=0),
     }
@@ -282,7 +284,7 @@ def test_fields_change_the_identity(field: FieldConfig) -> None:
 
 def test_options_of_reading_leave_the_identity_alone() -> None:
     small = Hdf5Format(
-        config([replace(FIXED[0], select=[3, 5])], chunk_cache_bytes=0, driver="core", open_arrays="each_read"), 1
+        config([replace(FIXED[0], select=[3, 5])], chunk_cache_bytes=0, driver="core", reopen="array"), 1
     )
     assert small.layout_options() == Hdf5Format(config(FIXED), 1).layout_options()
 
@@ -331,7 +333,7 @@ def test_wrong_fields_are_named(fields: list[FieldConfig], words: str) -> None:
 
 def both(fmt: Hdf5Format, path: Path) -> str:
     """What inspect() says; opening must refuse as well, and with the same words.  Else the first read does."""
-    late = Hdf5Format(replace(fmt.config, hdf5=replace(fmt.options, open_arrays="each_read")), 1)
+    late = Hdf5Format(replace(fmt.config, hdf5=replace(fmt.options, reopen="array")), 1)
 
     def use() -> None:
         with closing(late.open(path)) as reader:
@@ -353,7 +355,7 @@ def both(fmt: Hdf5Format, path: Path) -> str:
             "data holds float64, but the configuration expects float32; correct dataset.fields",
         ),
         ([FieldConfig("data", "int32", [24, 10])], "data holds int32, but the configuration expects float32"),
-        ([FieldConfig("data", ">f4", [24, 10])], "data holds >f4, but the configuration expects float32"),
+        ([FieldConfig("data", ">f8", [24, 10])], "data holds >f8, but the configuration expects float32"),
         (
             [FieldConfig("data", "float32", [10, 24])],
             "data has shape [4, 10, 24], but the configuration expects [rows, 24, 10]",
@@ -636,11 +638,11 @@ VOLUME = [FieldConfig("x", "int16", [64, 64, 64, 4]), FieldConfig("y", shape=[4]
 CLIMATE = [FieldConfig("climate/data", shape=[96, 144, 16]), FieldConfig("climate/labels_0", shape=[96, 144])]
 IMAGES = [FieldConfig("data", "uint8", [64, 1024], chunk=[2, 64, 1024]), FieldConfig("label", "int64")]
 AS_APPLICATIONS: dict[str, tuple[int, DatasetConfig]] = {
-    "hep": (9, config(EVENTS, open_arrays="each_read")),
-    "cosmo": (1, config(VOLUME, open_arrays="each_read")),
-    "cam": (1, config(CLIMATE, open_arrays="each_read")),
+    "hep": (9, config(EVENTS, reopen="array")),
+    "cosmo": (1, config(VOLUME, reopen="array")),
+    "cam": (1, config(CLIMATE, reopen="array")),
     "kept": (3, config(IMAGES, compression="gzip")),
-    "each": (3, config(IMAGES, compression="gzip", open_arrays="each_read")),
+    "each": (3, config(IMAGES, compression="gzip", reopen="array")),
 }
 
 

@@ -22,8 +22,9 @@ from straced import needs_strace, results, straced
 
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.errors import ConfigError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.hdf5_volume.coordinates import records
 from dlio_torch.formats.hdf5_volume.format import Hdf5VolumeFormat
@@ -409,6 +410,7 @@ from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.order.planning import plan_order
+from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.core.registry import create
 from dlio_torch.iotrace.recorder.spans import NULL
 config = compose(sys.argv[1:]).config
@@ -452,3 +454,37 @@ def test_threads_share_the_list_and_the_volumes(tmp_path: Path) -> None:
         else:
             assert opens[0] == calls[0].tid
             assert len(readers - {calls[0].tid}) > 1
+
+
+# --- description ------------------------------------------------------------------------------------
+
+
+def test_a_list_with_its_volumes_is_described_up_to_the_patch(tmp_path: Path) -> None:
+    _, path = made(tmp_path)
+    inspection = inspect_path(str(path))
+    assert inspection.format == "hdf5_volume"
+    (question,) = inspection.description.questions
+    assert question.problem == "neither the list of coordinates nor the volumes state the shape of a patch"
+    assert question.setting == "dataset.volume.patch=[49,48,49]"
+    assert [array.compression for array in inspection.description.arrays] == ["gzip", "gzip"]
+    found = compose([f"dataset.path={path}", "dataset.volume.patch=[9,12,7]", "train.batch_size=2"]).config
+    volume = found.dataset.of(VolumeConfig)
+    assert volume.shape == BOTH.shape
+    assert [(array.name, array.dtype, array.chunk) for array in volume.arrays] == [
+        (array.name, array.dtype, array.chunk) for array in (RAW, STACK)
+    ]
+    assert create(found.dataset, 1).inspect(path).num_samples == 7
+
+
+def test_volumes_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    _, path = made(tmp_path)
+    volume = tmp_path / "list.tfrecord.gz.raw.h5"
+    for content, words in ((np.zeros((2, 3, 4), "f4"), "holds float32"), (np.zeros((2, 3, 4), "u1"), "has shape")):
+        with h5py.File(volume, "w") as file:
+            file["raw"] = content
+        with pytest.raises(DataError, match=words):
+            inspect_path(str(path))
+    with h5py.File(volume, "w") as file:
+        file["other"] = np.zeros(3)
+    with pytest.raises(DataError, match="has no array 'raw'"):
+        inspect_path(str(path))

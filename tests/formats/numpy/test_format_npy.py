@@ -38,6 +38,7 @@ class TestContract(FormatContract):
     configs: ClassVar = {
         "one": config(FieldConfig("x", "float32", [33, 17])),
         "scalar": config(FieldConfig("x", "float64", [])),
+        "suffixes": config(FieldConfig("x", "int16"), FieldConfig("y"), field_suffixes=["-img", "-seg"]),
         "several": config(FieldConfig("x", "int16", [300]), FieldConfig("y", "bool", [9]), FieldConfig("z", "float16")),
     }
 
@@ -155,7 +156,24 @@ def test_hostile_files(samples: int, tmp_path: Path) -> None:
         read(fmt, reader, [0])
 
 
+@pytest.mark.parametrize(
+    ("suffixes", "words"),
+    [
+        (["_a"], "names 1 files, but dataset.fields has 2"),
+        (["_a", ""], "cannot end a file name"),
+        (["_a", "b/c"], "cannot end a file name"),
+        (["_img", "img"], "is the end of another suffix"),
+        (["_a", "_a"], "is the end of another suffix"),
+    ],
+)
+def test_suffixes_that_cannot_tell_files_apart(suffixes: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        create(config(FieldConfig("x"), FieldConfig("y"), field_suffixes=suffixes), SEED)
+
+
 def test_configurations_that_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="samples_in_file=one"):
+        create(config(FieldConfig("x"), samples_per_file=2, samples_in_file="one"), SEED)
     with pytest.raises(ConfigError, match="length"):
         create(config(FieldConfig("x", length_mean=4), samples_per_file=2), SEED)
     with pytest.raises(ConfigError, match="slash"):
@@ -188,7 +206,8 @@ def test_system_calls_are_those_of_load(buffer_bytes: int, tmp_path: Path) -> No
         FieldConfig("x", "float32", [128, 128], length_mean=40, length_stdev=12),
         FieldConfig("y", "uint8", [128, 128], length_mean=40, length_stdev=12),
     ]
-    fmt = create(config(*fields, buffer_bytes=buffer_bytes), SEED)
+    ends = ["_x", "_y"] if buffer_bytes else []  # the names of the fields give the same
+    fmt = create(config(*fields, buffer_bytes=buffer_bytes, field_suffixes=ends), SEED)
     folder = tmp_path / "cases"
     (folder / "ours").mkdir(parents=True)
     for sample in range(2):

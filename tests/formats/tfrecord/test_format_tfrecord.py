@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import json
 import os
@@ -19,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from example_protos import example_class
 from hypothesis import given
 from hypothesis import strategies as st
 from optional_parts import tensorflow_python
@@ -69,6 +68,7 @@ class TestContract(FormatContract):
         "indexed": INDEXED,
         "unverified": replace(IMAGES, tfrecord=replace(IMAGES.tfrecord, verify_crc=False)),
         "gzip": GZIP,
+        "zlib": replace(ARRAYS, tfrecord=TfrecordConfig(compression="zlib", compressibility=0.5, transfer_size=700)),
         "gzip indexed": replace(IMAGES, tfrecord=TfrecordConfig(compression="gzip", index=True)),
     }
 
@@ -111,44 +111,6 @@ def test_gzip_holds_the_same_bytes_in_one_stream_without_a_time(tmp_path: Path) 
     assert plain.stat().st_size > 2 << 20  # more parts than one
     assert compressed[:10].hex() == "1f8b0800000000000003"
     assert len(compressed) < 0.8 * plain.stat().st_size
-
-
-@functools.cache
-def example_class(packed: bool) -> Any:
-    """Class of tf.train.Example, made of what feature.proto and example.proto say."""
-    kinds = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name=f"example{packed}.proto", package="t", syntax="proto3")
-
-    def message(name: str, *fields: tuple[str, int, int, int, str], into: Any = None) -> Any:
-        made = (into.nested_type if into is not None else file.message_type).add(name=name)
-        for field, number, label, kind, target in fields:
-            one = made.field.add(name=field, number=number, label=label, type=kind)
-            if target:
-                one.type_name = f".t.{target}"
-            elif label == 3 and kind != kinds.TYPE_BYTES:
-                one.options.packed = packed
-        return made
-
-    message("BytesList", ("value", 1, 3, kinds.TYPE_BYTES, ""))
-    message("FloatList", ("value", 1, 3, kinds.TYPE_FLOAT, ""))
-    message("Int64List", ("value", 1, 3, kinds.TYPE_INT64, ""))
-    lists = enumerate([("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")], 1)
-    feature = message("Feature", *((name, i, 1, kinds.TYPE_MESSAGE, target) for i, (name, target) in lists))
-    feature.oneof_decl.add(name="kind")
-    for field in feature.field:
-        field.oneof_index = 0
-    features = message("Features", ("feature", 1, 3, kinds.TYPE_MESSAGE, "Features.FeatureEntry"))
-    entry = message(
-        "FeatureEntry",
-        ("key", 1, 1, kinds.TYPE_STRING, ""),
-        ("value", 2, 1, kinds.TYPE_MESSAGE, "Feature"),
-        into=features,
-    )
-    entry.options.map_entry = True
-    message("Example", ("features", 1, 1, kinds.TYPE_MESSAGE, "Features"))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Example"))
 
 
 FEATURES = [
@@ -413,7 +375,7 @@ def test_a_compressed_file_is_recognised(tmp_path: Path) -> None:
     path = write(create(GZIP, 3), tmp_path / "file", 0, 1)
     assert "compression=gzip" in refusal(lambda: create(ARRAYS, 3).open(path))
     path = write(create(ARRAYS, 3), tmp_path / "file", 0, 1)
-    assert "is not a gzip file or is damaged" in refusal(lambda: create(GZIP, 3).open(path))
+    assert "is not a gzip or zlib file or is damaged" in refusal(lambda: create(GZIP, 3).open(path))
 
 
 def test_other_features_are_told(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_what_agrees_is_left_alone(tmp_path: Path) -> None:
 GIVES_WAY: dict[str, tuple[list[str], dict[str, object]]] = {
     "HDF5 driver": (
         ["recipe=cdb", "loader=decoupled"],
-        {"dataset.hdf5.driver": "sec2", "dataset.hdf5.open_arrays": "each_read"},  # the latter is only told
+        {"dataset.hdf5.driver": "sec2", "dataset.hdf5.reopen": "file"},  # the latter is only told
     ),
     "mapped file": (["recipe=megatron_gpt", "loader=decoupled"], {"dataset.binary.access": "file"}),
     "data in memory": (["recipe=candle_nt3", "loader=decoupled"], {"loader.in_memory": False}),
@@ -53,7 +53,7 @@ GIVES_WAY: dict[str, tuple[list[str], dict[str, object]]] = {
     "batches ahead": (["recipe=ffn", "loader.engine=decoupled"], {"loader.prefetch_batches": 1}),
     "batches of workers ahead": (
         ["recipe=cdb", "loader.engine=decoupled"],
-        {"loader.prefetch_factor": None, "dataset.hdf5.driver": "sec2", "dataset.hdf5.open_arrays": "each_read"},
+        {"loader.prefetch_factor": None, "dataset.hdf5.driver": "sec2", "dataset.hdf5.reopen": "file"},
     ),
     "batches ahead of a stream's workers": (
         ["recipe=cosmoflow", "loader=workers", "loader.engine=decoupled"],

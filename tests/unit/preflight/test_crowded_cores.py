@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dlio_torch import cli
@@ -31,8 +33,19 @@ def test_cores_of_this_process_and_ranks_of_the_node_count(monkeypatch: pytest.M
     assert "0.5 cores" in str(line(3))
 
 
-def test_the_plan_warns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
+def test_the_plan_warns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     monkeypatch.setattr(module, "usable_cores", lambda: 2)
     root = f"dataset.root={tmp_path}"
     assert cli.main(["recipe=minimal", "scale=tiny", root, "loader.num_workers=500", "--dry-run"]) == 0
     assert "warning: loader.num_workers=500" in capsys.readouterr().out
+
+
+def test_a_run_warns_once_even_if_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "usable_cores", lambda: 0.1)
+    monkeypatch.chdir(tmp_path)
+    words = ["recipe=minimal", "scale=tiny", "loader.num_workers=1", "storage.limits=off", "cache=as_is", "--quiet"]
+    assert cli.main(words) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if line.startswith("warning: loader.num_workers=1 (command line): 1 ")]) == 1

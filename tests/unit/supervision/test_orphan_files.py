@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dlio_torch.clean import clean
+from dlio_torch.clean.recipe_files import clean
 from dlio_torch.config.schema import Config, StageConfig
 from dlio_torch.files import locked_folder
 from dlio_torch.files.atomic_file import replaced, unfinished

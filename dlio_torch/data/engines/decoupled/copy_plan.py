@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.core.layout import Chunks, Copies, Extents, Ints, Records, join_extents
+from dlio_torch.data.engines.decoupled.open_parts import OpenPart
+from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Copies, Extents, Ints, Records, join_extents
 
 _GROUP_BITS = 40
 """Address bits of the virtual block of each group when several groups are planned together."""
@@ -29,6 +30,7 @@ class CopyPlan:
         records: are taken apart.
         copies: extents that are in memory already.
         paths: the file of each descriptor.
+        parts: open files beside those of the data set, which are needed until everything is read.
     """
 
     descriptors: list[npt.NDArray[np.int32]] = field(default_factory=list)
@@ -37,6 +39,26 @@ class CopyPlan:
     records: list[Records] = field(default_factory=list)
     copies: list[Copies] = field(default_factory=list)
     paths: dict[int, Path] = field(default_factory=dict)
+    parts: list[OpenPart] = field(default_factory=list)
+
+    def add(self, array: ArrayLayout, planned: Extents | Chunks | Copies, descriptor: int | None) -> None:
+        """Add what was planned for samples of one array in one file.
+
+        Args:
+            array: the array.
+            planned: the reads.
+            descriptor: of the file; ``None``: the array is in memory.
+        """
+        if isinstance(planned, Copies):
+            self.copies.append(planned)
+            return
+        assert descriptor is not None
+        self.paths[descriptor] = array.path
+        if isinstance(planned, Chunks):
+            self.chunks.append((descriptor, planned))
+        else:
+            self.extents.append(planned)
+            self.descriptors.append(np.full(len(planned.offsets), descriptor, np.int32))
 
 
 def begins_of(groups: int) -> range:

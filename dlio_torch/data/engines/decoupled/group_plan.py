@@ -17,9 +17,11 @@ import numpy.typing as npt
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.copy_plan import CopyPlan, begins_of, by_group, in_order
 from dlio_torch.data.engines.decoupled.open_files import Files, OpenFile
+from dlio_torch.data.engines.decoupled.open_parts import OpenPart
 from dlio_torch.data.order.orders import Indices
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.layout import Chunks, Copies, Extents, Ints, Records
+from dlio_torch.formats.core.layout_parts import PartedLayout
 
 _Share = tuple[int, "slice | Ints"]  # file, and positions of its samples
 # Positions in their files, which samples are of which file, and the files.
@@ -72,7 +74,7 @@ class ReadPlan:
     records: Sequence[Records]
     copies: Sequence[Copies]
     paths: dict[int, Path]
-    files: Sequence[OpenFile]
+    files: Sequence[OpenFile | OpenPart]
 
 
 class Planner:
@@ -145,6 +147,8 @@ class Planner:
     def _joinable(self, file: OpenFile) -> bool:
         """Whether planning a file for many groups at once does not delay the first group."""
         layout = file.layout
+        if any(isinstance(array, PartedLayout) for array in layout.arrays.values()):
+            return False  # the files of many groups would be open together
         looks_up = layout.records is not None and any(spec.variable for spec in self._specs)  # reads to learn sizes
         return not (layout.once or layout.read_bytes or looks_up)
 
@@ -203,18 +207,19 @@ class Planner:
                 continue
             for spec, targets in zip(self._specs, into, strict=True):
                 array = file.layout.arrays[spec.name]
-                planned = array.plan(rows[positions], targets[positions])
-                if isinstance(planned, Copies):
-                    moves.copies.append(planned)
+                if isinstance(array, PartedLayout):
+                    self._add_parts(moves, array, rows[positions], targets[positions])
                     continue
-                descriptor = file.descriptors[array.path]
-                moves.paths[descriptor] = array.path
-                if isinstance(planned, Chunks):
-                    moves.chunks.append((descriptor, planned))
-                else:
-                    moves.extents.append(planned)
-                    moves.descriptors.append(np.full(len(planned.offsets), descriptor, np.int32))
+                moves.add(array, array.plan(rows[positions], targets[positions]), file.descriptors.get(array.path))
         return moves
+
+    def _add_parts(self, moves: CopyPlan, array: PartedLayout, rows: Ints, into: Ints) -> None:
+        """Adds samples of an array that lies in many files."""
+        for number, positions in _by_file(array.part_of(rows)) if len(rows) else ():
+            part = self._files.parts.get(array, number)
+            moves.parts.append(part)
+            planned = part.layout.plan(rows[positions] - part.first, into[positions])
+            moves.add(part.layout, planned, part.descriptor)
 
     def _all_sizes(self, located: _Located) -> Ints:
         rows, parts, files = located
@@ -288,5 +293,5 @@ def _plan(
     descriptors, extents = (moves.descriptors[0], moves.extents[0]) if moves.extents else (_NOWHERE, _NO_EXTENTS)
     return ReadPlan(
         indices, tuple(map(len, batches)), sections, size, descriptors, extents, moves.chunks, moves.records,
-        moves.copies, moves.paths, files,
+        moves.copies, moves.paths, (*files, *moves.parts),
     )  # fmt: skip

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_count
+from dlio_torch.data.engines.decoupled.open_parts import OpenParts
 from dlio_torch.formats.core.direct_file import open_direct
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.layout_parts import PartedLayout
 from dlio_torch.iotrace.recorder.spans import Recorder
 
 
@@ -33,7 +35,8 @@ class OpenFile:
     def __init__(self, layout: FileLayout, *, direct: bool = False) -> None:
         self.layout = layout
         self.descriptors: dict[Path, int] = dict(layout.descriptors)
-        needed = {array.path for array in layout.arrays.values() if not array.in_memory}
+        arrays = [array for array in layout.arrays.values() if not isinstance(array, PartedLayout)]
+        needed = {array.path for array in arrays if not array.in_memory}
         for path in needed - self.descriptors.keys():
             with os_errors(path):
                 self.descriptors[path] = open_direct(path) if direct else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -58,6 +61,7 @@ class Files:
 
     Attributes:
         limit: as given.
+        parts: files of arrays that lie in many, as many as ``limit``.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Files:
         self._manifest = manifest
         self._recorder = recorder
         self.limit = limit
+        self.parts = OpenParts(limit)
         self._held_limit = limit if held is None else held
         self._held: OrderedDict[int, None] = OrderedDict()  # those of the open ones that are in memory
         self._lock = threading.Lock()
@@ -133,3 +138,4 @@ class Files:
         with self._lock:
             self._open.clear()
             self._held.clear()
+        self.parts.close()

@@ -215,11 +215,19 @@ FIRES: dict[str, tuple[dict[str, Any], tuple[str, str | None, str | None]]] = {
     ),
     "chunks of arrays that are opened again": (
         {
-            "settings": {"dataset.hdf5.chunk_bytes": 1 << 19, "dataset.hdf5.open_arrays": "each_read"},
+            "settings": {"dataset.hdf5.chunk_bytes": 1 << 19, "dataset.hdf5.reopen": "array"},
             "reads__bytes_per_sample": 100.0 * SAMPLE,
             **READS,
         },
-        ("read_amplification", "dataset.hdf5.open_arrays", "with_file"),
+        ("read_amplification", "dataset.hdf5.reopen", "none"),
+    ),
+    "chunks of files that are opened again": (
+        {
+            "settings": {"dataset.hdf5.chunk_bytes": 1 << 19, "dataset.hdf5.reopen": "file"},
+            "reads__bytes_per_sample": 100.0 * SAMPLE,
+            **READS,
+        },
+        ("read_amplification", "dataset.hdf5.reopen", "none"),
     ),
     "row groups": (
         {

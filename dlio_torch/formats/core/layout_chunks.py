@@ -1,4 +1,4 @@
-"""Layout of an array that HDF5 stores in chunks.
+"""Layout of an array that is stored in chunks, as HDF5 and Zarr store it.
 
 A sample is one row of the array along its first axis, or some consecutive rows.  What a chunk and a row have in
 common is a number of runs, contiguous in both; the runs of one row are the same for all rows, so they are found

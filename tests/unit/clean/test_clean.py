@@ -17,7 +17,7 @@ from data_files import config_of
 from ranks import clean_environ
 
 from dlio_torch import cli
-from dlio_torch.clean import clean, plan
+from dlio_torch.clean.recipe_files import clean, plan
 from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, OutputConfig
 from dlio_torch.data.dataset import manifest
 from dlio_torch.data.dataset.generation import generate

@@ -1,0 +1,102 @@
+"""Removal of folders that the user names: runs, recordings, studies, data sets and copies; and of job scripts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dlio_torch.clean.removals import Removal, RemovalPlan, carry_out, check_folder, check_unused, survey_file
+from dlio_torch.errors import DataError
+from dlio_torch.ownership import removal
+from dlio_torch.ownership.job import files_of_job
+from dlio_torch.ownership.marker import Marker, NotOwned, read_marker_beside
+from dlio_torch.ownership.names import MARKER
+from dlio_torch.storage.stage_folder import KEPT
+
+
+def clean_named(
+    paths: Sequence[Path], *, yes: bool, say: Callable[[str], None], confirm: Callable[[str], bool] | None
+) -> bool:
+    """Remove named folders of this tool: their listed files; everything else stays and is named.
+
+    Args:
+        paths: runs, recordings, studies, data sets, kept copies, and scripts of ``launch``.
+        yes: see :func:`~dlio_torch.clean.removals.carry_out`.
+        say: see :func:`~dlio_torch.clean.removals.carry_out`.
+        confirm: see :func:`~dlio_torch.clean.removals.carry_out`.
+
+    Returns:
+        Whether none of the named paths stays as a whole.
+
+    Raises:
+        DataError: a path does not exist; nothing is removed.
+        RunFailed: see :func:`~dlio_torch.clean.removals.carry_out`.
+    """
+    search = _NamedSearch()
+    for path in paths:
+        search.add(path)
+    names = shlex.join(map(str, paths))
+    carry_out(search.plan, f"clean {names}", f"nothing to remove in {names}", yes, say, confirm)
+    return not search.kept
+
+
+class _NamedSearch:
+    """Plans the removal of named folders: runs, recordings, studies, data sets and copies; and of job scripts.
+
+    Attributes:
+        plan: the removals, and what stays in these folders.
+        kept: named paths that stay as a whole, because nothing shows that this tool wrote them, or they are in use.
+    """
+
+    def __init__(self) -> None:
+        self.plan = RemovalPlan()
+        self.kept: list[Path] = []
+
+    def add(self, path: Path) -> None:
+        """Add a folder or a job script to the plan, or the reason why it stays.
+
+        Raises:
+            DataError: it does not exist.
+        """
+        if any(path.absolute() == item.path.absolute() for item in self.plan.removals):
+            return
+        if not os.path.lexists(path):
+            raise DataError(f"clean {path}: no such file or folder", hint="name a run, a study or a kept copy")
+        try:
+            if scripts := files_of_job(path):
+                for file in scripts:
+                    self._add(file, "run", survey_file(file))
+                return
+            check_folder(path)
+            self._folder(path.absolute(), path)
+        except NotOwned as error:
+            self._keep(path, f"{error}{_runs_within(path)}")
+        except OSError as error:
+            self._keep(path, f"the folder cannot be read: {error.strerror}")
+
+    def _keep(self, path: Path, reason: str) -> None:
+        self.kept.append(path)
+        self.plan.refused.append(f"{path}: {reason}")
+
+    def _folder(self, folder: Path, shown: Path) -> None:
+        mark = folder.with_name(folder.name + KEPT)
+        is_copy = mark.is_file()  # staged copies have their marker next to them
+        marker = read_marker_beside(mark, folder.name) if is_copy else removal.marker_of(folder)
+        check_unused(folder)
+        contents = removal.survey(folder, marker if is_copy else None)
+        self._add(shown, marker.kind, contents, marker if is_copy else None)
+        self.plan.refused.extend(contents.kept)
+        if is_copy:
+            self._add(mark, marker.kind, survey_file(mark))
+
+    def _add(self, path: Path, kind: str, contents: removal.Contents, marker: Marker | None = None) -> None:
+        size, files, linked = contents.size_bytes, contents.files, contents.linked
+        self.plan.removals.append(Removal(path, kind, size, files, linked, marker))
+
+
+def _runs_within(path: Path) -> str:
+    """Advice on a folder that holds runs and is none; empty for any other."""
+    markers = [] if path.is_symlink() else sorted([*path.glob(f"*/{MARKER}"), *path.glob(f"*/*/{MARKER}")])
+    return f"; name the folders in it, for example {markers[0].parent}" if markers else ""

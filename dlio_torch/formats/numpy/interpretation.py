@@ -1,0 +1,144 @@
+"""Interpretation of stored arrays: one sample a file, or samples along the first axis.
+
+A NumPy file does not state which.  A single file is a data set, so its samples lie along the first axis.  Among
+several files, arrays that cannot be stacked tell that each file is one sample; otherwise the user must say.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_torch.config.schema import FieldConfig
+from dlio_torch.formats.core.data_description import OpenQuestion
+from dlio_torch.formats.core.stacking import LENGTHS_SUFFIX
+from dlio_torch.formats.numpy.stored_arrays import ArrayHeader
+
+KEY = "dataset.npz.samples_in_file"
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """How the arrays of files are samples.
+
+    Attributes:
+        fields: of a sample.
+        samples_in_file: value of the option.
+        samples: of the first file.
+        left_out: arrays that are not read, with the reason.
+        notes: one line each.
+        questions: what the files do not state.
+    """
+
+    fields: tuple[FieldConfig, ...]
+    samples_in_file: str
+    samples: int
+    left_out: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    questions: tuple[OpenQuestion, ...] = ()
+
+
+def of_a_file(headers: Mapping[str, ArrayHeader]) -> Interpretation:
+    """Interprets the readable arrays of the only file: samples lie along the first axis."""
+    ragged = {name for name, header in headers.items() if header.shape and _lengths_of(name, headers) is not None}
+    tables = {name + LENGTHS_SUFFIX for name in ragged}
+    lengths = Counter(header.shape[0] for name, header in headers.items() if header.shape and name not in ragged)
+    if not lengths:
+        fields = tuple(_field(name, header.dtype, ()) for name, header in headers.items())
+        return Interpretation(fields, "one", 1, {}, ("the file holds single numbers: it is one sample",))
+    count, _ = lengths.most_common(1)[0]
+    left_out = {}
+    for name, header in headers.items():
+        if name in tables:
+            left_out[name] = f"the rows of each sample of {name.removesuffix(LENGTHS_SUFFIX)}"
+        elif not header.shape:
+            left_out[name] = "a single number, not one for each sample: not read"
+        elif (header.shape if name not in ragged else _table(name, headers).shape)[0] != count:
+            left_out[name] = f"has {header.shape[0]} rows, where other arrays have {count}: not read"
+    fields = tuple(
+        _ragged_field(name, header, count) if name in ragged else _field(name, header.dtype, header.shape[1:])
+        for name, header in headers.items()
+        if name not in left_out
+    )
+    note = f"samples are taken along the first axis ({KEY}=stacked): a single file is read as a data set"
+    return Interpretation(fields, "stacked", count, left_out, (note,))
+
+
+def _table(name: str, headers: Mapping[str, ArrayHeader]) -> ArrayHeader:
+    return headers[name + LENGTHS_SUFFIX]
+
+
+def _lengths_of(name: str, headers: Mapping[str, ArrayHeader]) -> ArrayHeader | None:
+    """ArrayHeader of the array with the rows of each sample of array ``name``, which variable-length samples have."""
+    table = headers.get(name + LENGTHS_SUFFIX)
+    return table if table is not None and table.dtype == "int64" and len(table.shape) == 1 else None
+
+
+def _ragged_field(name: str, header: ArrayHeader, count: int) -> FieldConfig:
+    return FieldConfig(name, header.dtype, list(header.shape[1:]), max(1.0, round(header.shape[0] / count, 1)))
+
+
+def of_files(files: Mapping[Path, Mapping[str, ArrayHeader]], names: Sequence[str]) -> Interpretation:
+    """Interprets the arrays ``names`` of several files."""
+    shapes = {name: [headers[name].shape for headers in files.values()] for name in names}
+    first = next(iter(files.values()))
+    fields = tuple(_sample_field(name, first[name].dtype, shapes[name]) for name in names)
+    certain = _why_single(shapes)
+    notes = [f"each file is one sample, since {certain} ({KEY}=one)"] if certain else []
+    flat = [name for name in names if _other_axes_differ(shapes[name])]
+    if flat:
+        notes.append(f"the shapes of {', '.join(flat)} differ in several axes: samples are lists of all elements")
+    questions = () if certain else (_question(shapes, first, len(files)),)
+    return Interpretation(fields, "one", 1, {}, tuple(notes), questions)
+
+
+def _why_single(shapes: Mapping[str, Sequence[Shape]]) -> str:
+    """Reason why the arrays of a file must be one sample; empty: there is none."""
+    for name, of_name in shapes.items():
+        if any(not shape for shape in of_name):
+            return f"array {name} is a single number"
+        if _other_axes_differ(of_name):
+            return f"the shape of array {name} differs in other axes than the first"
+    for of_file in zip(*shapes.values(), strict=True):
+        if len({shape[0] for shape in of_file}) > 1:
+            return "the first axes of the arrays of a file have different lengths"
+    return ""
+
+
+def _other_axes_differ(shapes: Sequence[Shape]) -> bool:
+    return len({shape[1:] for shape in shapes}) > 1 or len({len(shape) for shape in shapes}) > 1
+
+
+def _question(shapes: Mapping[str, Sequence[Shape]], first: Mapping[str, ArrayHeader], files: int) -> OpenQuestion:
+    name = next(iter(shapes))
+    lengths = sorted({shape[0] for shape in shapes[name]})
+    rows = str(lengths[0]) if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
+    stacked = ", ".join(
+        f"{{name: {other}, dtype: {first[other].dtype}, shape: {list(of_name[0][1:])}}}"
+        for other, of_name in shapes.items()
+    )
+    return OpenQuestion(
+        f"array {name} of {files} files that were compared has {rows} rows along its first axis, and the files do "
+        f"not state whether each is one sample ({KEY}=one), or each row is one ({KEY}=stacked "
+        f"'dataset.fields=[{stacked}]')",
+        f"{KEY}=one",
+    )
+
+
+def _sample_field(name: str, dtype: str, shapes: Sequence[Shape]) -> FieldConfig:
+    """The field of an array that is one sample in each file."""
+    if len(set(shapes)) == 1:
+        return _field(name, dtype, shapes[0])
+    flat = _other_axes_differ(shapes)
+    rows = [math.prod(shape) if flat else shape[0] for shape in shapes]
+    mean, deviation = statistics.fmean(rows), statistics.pstdev(rows)
+    return FieldConfig(name, dtype, [] if flat else list(shapes[0][1:]), round(mean, 1), round(deviation, 1))
+
+
+def _field(name: str, dtype: str, shape: Shape) -> FieldConfig:
+    return FieldConfig(name, dtype, list(shape))

@@ -1,0 +1,41 @@
+"""Commands on data that dlio_torch has not made, beside the system calls that strace sees of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ranks import clean_environ
+from strace import READS, Call, need_strace, trace
+
+
+def traced_command(folder: Path, *arguments: str) -> list[Call]:
+    """The system calls of one command in a folder."""
+    need_strace()
+    command = [sys.executable, "-m", "dlio_torch", *arguments]
+    return trace(command, folder / "strace", cwd=folder, env=clean_environ())
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """The summary of the run with ``output.dir=run`` in a folder."""
+    content: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
+    return content
+
+
+def training_reads(calls: Sequence[Call], data: Path) -> list[Call]:
+    """All read calls of the training, which is what lies between the two looks at the kernel's counters.
+
+    Args:
+        calls: of the whole command.
+        data: file or folder that is read in the training.
+    """
+    looks = [i for i, call in enumerate(calls) if re.fullmatch(r"/proc/\d+/io", call.path) and call.result > 0]
+    windows = [calls[first:last] for first, last in itertools.pairwise(looks)]
+    training = [part for part in windows if any(call.path.startswith(str(data)) for call in part)]
+    assert len(training) == 1
+    return [call for call in training[0] if call.name in READS and call.result > 0]
