@@ -58,11 +58,13 @@ def _about_windows(windows: Windows) -> str:
 
 
 def read_content(path: Path, content: dict[str, Any]) -> None:
-    """Adds ``tokens`` and ``dtype`` of a file with a header to ``content``.
+    """Adds ``tokens`` and ``dtype`` of a file with a header to ``content``; of others the format stays unknown.
 
     Raises:
         DataError: its size contradicts its header.
     """
     header = stated(path)
-    if header is not None:
+    if header is None:
+        content["format"] = None  # any program calls its files .bin
+    else:
         content["dtype"], content["tokens"] = header
