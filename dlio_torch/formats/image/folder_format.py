@@ -104,11 +104,11 @@ class ImageFolderFormat(Format):
             return labelled({IMAGE: np.frombuffer(stored, np.uint8)}, label)
         from PIL import Image
 
+        path, mask = Path(f"sample {sample}"), None
         with Image.open(io.BytesIO(stored)) as image:
-            mask = None
             if self._masks is not None:
                 mask = Image.fromarray(generated_mask(sample, self._generated_size(sample)))
-            return self._arrays.of(self._arrays.decoded(image), Path(f"sample {sample}"), label, mask)
+            return self._arrays.of(self._arrays.decoded(image, path), path, label, mask)
 
     def parameters(self) -> dict[str, float]:
         return self._images.parameters()
@@ -224,7 +224,7 @@ class ImageFolderFormat(Format):
 
     def _finish(self, image: Image.Image, path: Path, label: int | None) -> Sample:
         """Decodes an open image, opens its mask behind it, and makes the arrays of the sample."""
-        decoded, mask, mask_path = self._arrays.decoded(image), None, None
+        decoded, mask, mask_path = self._arrays.decoded(image, path), None, None
         if self._masks is not None:
             mask_path = self._mask_of(path)
             with refusing(mask_path), open_buffered(mask_path, self.options.buffer_bytes) as file:

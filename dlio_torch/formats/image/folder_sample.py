@@ -32,12 +32,22 @@ class ImageArrays:
         self._options, self._seed = options, seed
         self._image = next(spec for spec in specs if spec.name == IMAGE)
 
-    def decoded(self, image: Image.Image) -> Image.Image:
-        """The decoded image in the mode of ``dataset.image.mode``."""
-        if self._options.mode == "as_is":
-            image.load()
-            return image
-        return image.convert(self._options.mode)
+    def decoded(self, image: Image.Image, path: Path) -> Image.Image:
+        """The decoded image in the mode of ``dataset.image.mode``.
+
+        Raises:
+            DataError: the pixels are damaged.
+        """
+        try:
+            if self._options.mode == "as_is":
+                image.load()
+                return image
+            return image.convert(self._options.mode)
+        except (OSError, SyntaxError, ValueError) as error:  # Pillow's decoders
+            raise DataError(
+                f"{path} cannot be decoded: {error}",
+                hint="replace or remove the file (dataset.image.on_error=skip checks only header and end of a file)",
+            ) from error
 
     def of(
         self,

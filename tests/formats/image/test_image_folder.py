@@ -296,6 +296,19 @@ def test_damaged_files_are_named_or_left_out(tmp_path: Path) -> None:
     assert "data: 3 damaged files left out, such as a/empty.jpg" in list(data_lines(str(root), data.details))
 
 
+def test_damage_that_only_decoding_meets_ends_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "photos" / "a" / "x.png"
+    path.parent.mkdir(parents=True)
+    image_of(60, 80).save(path)
+    stored = bytearray(path.read_bytes())
+    begin = stored.index(b"IDAT") + 8
+    stored[begin : begin + 20] = bytes(20)
+    path.write_bytes(stored)
+    ds = samples(tmp_path / "photos", "dataset.image.on_error=skip")
+    with pytest.raises(DataError, match=r"x\.png cannot be decoded: .*; replace or remove the file"):
+        ds[0]
+
+
 def test_folders_without_classes_empty_classes_and_loops(tmp_path: Path) -> None:
     flat = tmp_path / "flat"
     flat.mkdir()
