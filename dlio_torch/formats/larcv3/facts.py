@@ -33,6 +33,7 @@ class Larcv3Facts(FormatFacts):
     one_lock: ClassVar[bool] = True  # h5py: one lock for all calls of a process
     based_on: ClassVar[str] = "hdf5"
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
+    content: ClassVar[str] = "dlio_torch.formats.hdf5.content:read_content"
     describe: ClassVar[str] = "dlio_torch.formats.larcv3.describe:describe"
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression_level", 0)
 

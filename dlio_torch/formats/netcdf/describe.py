@@ -113,7 +113,7 @@ def _variable(name: str, variable: Any) -> tuple[StoredArray, Candidate | None]:
     chunks = tuple(chunking) if isinstance(chunking, list) else None
     filters = variable.filters() or {}
     codecs = [key for key, value in filters.items() if value and key not in ("complevel",)]
-    is_number = isinstance(dtype, np.dtype) and dtype.kind in "iuf" and variable._isprimitive
+    is_number = isinstance(dtype, np.dtype) and dtype.kind in "iuf" and isinstance(variable.datatype, np.dtype)
     shown = (dtype.name if is_number else _kind(variable)) if isinstance(dtype, np.dtype) else "string"
     note = _problem(name, variable, is_number, shape)
     stored = StoredArray(name, shown, shape, chunks, ", ".join(codecs), note=note)

@@ -11,8 +11,6 @@ import stat
 import struct
 from pathlib import Path
 
-import numpy as np
-
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.file_errors import open_error, os_errors
 from dlio_torch.formats.tokens.options import TokensConfig
@@ -20,6 +18,8 @@ from dlio_torch.formats.tokens.options import TokensConfig
 HEADER_BYTES = 256 * 4
 KINDS = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
 """Magic number and version -> element type; of the tokenizers of GPT-2 and Llama 3."""
+TOKEN_BYTES = {"uint16": 2, "uint32": 4}
+"""Element type -> bytes of a token."""
 MAGICS = tuple(struct.pack("<2i", *kind) for kind in KINDS)
 """First bytes of a file with a header."""
 MOST_TOKENS = (1 << 31) - 1
@@ -55,7 +55,7 @@ def stated(path: Path) -> tuple[str, int] | None:
         )
     magic, version, tokens = struct.unpack_from("<3i", head)
     dtype = KINDS[magic, version]
-    promised = HEADER_BYTES + tokens * np.dtype(dtype).itemsize
+    promised = HEADER_BYTES + tokens * TOKEN_BYTES[dtype]
     if tokens < 0 or size != promised:
         raise DataError(
             f"{path}: its header counts {tokens} tokens of {dtype}, which need {promised} bytes, but the file has "
@@ -77,7 +77,7 @@ def count_tokens(path: Path, options: TokensConfig) -> int:
         status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
         raise open_error(path, IsADirectoryError())
-    tokens, rest = divmod(status.st_size, np.dtype(options.dtype).itemsize)
+    tokens, rest = divmod(status.st_size, TOKEN_BYTES[options.dtype])
     if rest or not tokens:
         raise DataError(
             f"{path} has {status.st_size} bytes, which is not a whole number of tokens of {options.dtype}",

@@ -148,7 +148,7 @@ UNREADABLE = [
     ("pipe", "pipe is neither a file nor a folder"),
     ("/dev/null", "/dev/null is neither a file nor a folder"),
     ("zero", "zero is empty (0 bytes)"),
-    ("junk.bin", "junk.bin: the format of this file is unknown (it begins with the bytes 01 02 03)"),
+    ("junk.xyz", "junk.xyz: the format of this file is unknown (it begins with the bytes 01 02 03)"),
     ("folders/*", "folders/* matches 1 folder and no file; name the files in them: folders/*/*"),
     ("*.none", "*.none does not exist"),
     ("damaged.h5", "damaged.h5 is damaged"),
@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_one_line(
         opened.bind("socket")
     os.mkfifo("pipe")
     Path("zero").touch()
-    Path("junk.bin").write_bytes(b"\1\2\3")
+    Path("junk.xyz").write_bytes(b"\1\2\3")
     Path("damaged.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(50))
     before = sorted(os.listdir())
     words = ["inspect", path] if verb == "inspect" else [f"dataset.path={path}", "recipe=custom", "--dry-run"]
