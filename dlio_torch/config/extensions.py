@@ -67,7 +67,7 @@ def inspected(path: str, format_name: str) -> tuple[dict[str, Any], list[tuple[s
 
     inspection = inspect_path(path, format_name)
     questions = [(question.problem, question.setting) for question in inspection.description.questions]
-    return inspection.settings(), questions
+    return {"fields": [], **inspection.settings()}, questions  # none of the recipe's fields stay
 
 
 def format_choices(name: str) -> Mapping[str, str]:

@@ -93,6 +93,16 @@ def rename_marker(folder: Path) -> None:
     write_marker(about["kind"], folder, about["recipe"], about["files"])
 
 
+def holds_results(folder: Path) -> bool:
+    """Whether a folder holds results of this tool: a run, a recording or a study."""
+    try:
+        about = json.loads((folder / MARKER).read_bytes())[KEY]
+        is_ours: bool = about["marker"] == _IDENTIFIER
+        return is_ours and about["kind"] in ("run", "recording", "study")
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
 def read_marker(descriptor: int, name: str) -> Marker:
     """Read the marker of an open folder with this name.
 

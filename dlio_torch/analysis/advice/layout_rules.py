@@ -34,6 +34,12 @@ def read_amplification(evidence: Evidence) -> Iterator[Finding]:
         return
     if share is None or share < MATTERS:
         return
+    if evidence.config.dataset.path is not None:  # written already, by options that nobody states here
+        yield (
+            f"read amplification: {read / size:.1f} bytes are read for each byte of a sample; `inspect` shows chunks "
+            "and row groups of the files, which decide on that when they are written"
+        )
+        return
     change = facts(evidence.config.dataset.format).layout_advice(evidence.config, read / size)
     if change is None:
         yield (

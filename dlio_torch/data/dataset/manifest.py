@@ -30,6 +30,8 @@ from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.probe import inspect_files
 from dlio_torch.formats.core.registry import all_facts
+from dlio_torch.ownership.marker import holds_results
+from dlio_torch.ownership.names import MARKER
 from dlio_torch.storage.base import Storage
 from dlio_torch.storage.local.stored_paths import kind_of
 from dlio_torch.storage.registry import open_storage
@@ -233,9 +235,17 @@ def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
 
 
 def _files_of(fmt: Format, storage: Storage, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Names of the files of a format in a storage, from its listing without access to the files."""
-    for entry in storage.list():
-        if not entry.name.lower().endswith(suffixes):
+    """Names of the files of a format in a storage, from its listing without access to the files.
+
+    Folders with results of this tool, such as those of an earlier run in the same folder, are left out.
+    """
+    entries = list(storage.list())
+    markers = (entry.name.removesuffix(MARKER) for entry in entries if entry.name.endswith(f"/{MARKER}"))
+    results = tuple(folder for folder in markers if holds_results(storage.path(folder.rstrip("/"))))
+    for entry in entries:
+        if not entry.name.lower().endswith(suffixes) or entry.name.startswith(results):
+            continue
+        if entry.kind == "other" and fmt.leaves_out_damaged():
             continue
         if entry.kind == "other" and (kind := kind_of(storage.path(entry.name))) is not None:
             hint = f"remove {storage.path(entry.name)}, or replace it by a file of data"

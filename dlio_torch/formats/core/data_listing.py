@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dlio_torch.formats.core.facts import FormatFacts
 from dlio_torch.formats.core.recognition import recognised_folder
+from dlio_torch.ownership.marker import holds_results
 
 MOST_FILES = 200_000
 """Number of files after which a listing stops."""
@@ -70,6 +71,9 @@ def files_below(folder: Path) -> DataListing:
     for parent, folders, files in os.walk(folder, onerror=count_unreadable):
         inside = Path(parent)
         for name in sorted(folders):
+            if holds_results(inside / name):  # of an earlier run in this folder
+                folders.remove(name)
+                continue
             kind = _kind_of(inside / name)
             if kind is not None:
                 listing.data_sets.append((inside / name, kind))

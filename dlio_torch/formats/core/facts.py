@@ -96,6 +96,7 @@ class FormatFacts:
         describe: ``module:function`` that returns the ``DataDescription`` (``formats/core/data_description.py``) of a
             path: of one file, or of the folder that :meth:`recognises_folder` accepted.  It raises ``DataError`` for
             data that it cannot read.  Empty: files of this format cannot be described.
+        takes_any_folder: a folder is one data set of this format, however it is arranged, if the user names the format.
         described_as: name of the format that reads existing files of this kind, unless ``dataset.format`` names this
             one; empty: this format.
         compares_files: that function takes the keyword ``files``, the sorted paths of all files of the data set, and
@@ -121,6 +122,7 @@ class FormatFacts:
     content: ClassVar[str] = ""
     describe: ClassVar[str] = ""
     described_as: ClassVar[str] = ""
+    takes_any_folder: ClassVar[bool] = False
     compares_files: ClassVar[bool] = False
 
     # --- its options ---

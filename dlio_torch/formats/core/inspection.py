@@ -112,7 +112,7 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
             return _of_files(path, files_listed(map(Path, names)), format_name)
         if place.is_dir():
             kind = facts(format_name) if format_name else recognised_folder(place)
-            if kind is not None and (not format_name or kind.recognises_folder(place, sorted(os.listdir(place)))):
+            if kind is not None and (not format_name or _is_folder_of(kind, place)):
                 return _described(path, kind, [place], 1, {})
             return _of_files(path, files_below(place), format_name)
         if not place.is_file():
@@ -121,6 +121,11 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
         if kind is None:
             raise _unknown(path, place)
         return _described(path, _reading(kind, format_name), [place], 1, {})
+
+
+def _is_folder_of(kind: FormatFacts, folder: Path) -> bool:
+    """Whether a folder as a whole is one data set of the format that the user named."""
+    return kind.takes_any_folder or kind.recognises_folder(folder, sorted(os.listdir(folder)))
 
 
 def _reading(kind: FormatFacts, format_name: str) -> FormatFacts:

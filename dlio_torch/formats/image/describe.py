@@ -13,7 +13,7 @@ from typing import Any
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
-from dlio_torch.formats.image.classes import class_names, image_names
+from dlio_torch.formats.image.classes import SUFFIXES, class_names, image_names
 from dlio_torch.formats.image.completeness import check_complete
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.image.sizes import first_names, holds_images
@@ -23,6 +23,7 @@ _MOST_HEADERS = 256
 _ORIENTATION = 0x0112  # EXIF
 _UPRIGHT = 1
 _MOST_NAMES = 1000
+_SHOWN = 4
 
 
 def describe_pixels(path: Path) -> DataDescription:
@@ -74,6 +75,18 @@ def describe(path: Path) -> DataDescription:
                 "ImageFolder with allow_empty=True, which else refuses the folder"
             )
     notes += sample.notes()
+    others = Counter(
+        os.path.splitext(name)[1].lower() or name
+        for _, _, files in os.walk(path)
+        for name in files
+        if not name.lower().endswith(SUFFIXES)
+    )
+    if others:
+        shown = ", ".join(f"{suffix} {count}" for suffix, count in others.most_common(_SHOWN))
+        notes.append(f"not read, since no image has their suffix: {counted(others.total(), 'file')} ({shown})")
+    hidden = sorted({part for name in names for part in name.split("/")[:-1] if part.startswith(".")})
+    if hidden:
+        notes.append(f"hidden folders are read as well, as by ImageFolder: {', '.join(hidden[:_SHOWN])}")
     return DataDescription(
         options=_options(classes=not flat),
         samples=len(names),

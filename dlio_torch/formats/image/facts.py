@@ -82,6 +82,7 @@ class ImageFolderFacts(JpegFacts):
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     describe: ClassVar[str] = "dlio_torch.formats.image.describe:describe"
     described_as: ClassVar[str] = ""
+    takes_any_folder: ClassVar[bool] = True
 
     def check(self, config: Config, fail: Fail) -> None:
         data, options = config.dataset, config.dataset.of(ImageConfig)

@@ -192,7 +192,7 @@ class ImageFolderFormat(Format):
         try:
             size, mode = check_complete(path)
         except DataError:
-            if self.options.on_error == "fail" or not path.is_file():
+            if self.options.on_error == "fail":
                 raise
             return FileInfo(0, {})
         if self._masks is not None:

@@ -46,7 +46,13 @@ def _bare(size: int) -> DataDescription:
     return DataDescription(
         arrays=(StoredArray(STORED, "not stated", stored_bytes=size),),
         notes=(f"{counted(size, 'byte')}: {amount}", _about_windows(Windows.of(TokensConfig()))),
-        questions=(OpenQuestion("a file of bare token ids does not state their type", "dataset.tokens.dtype=uint16"),),
+        questions=(
+            OpenQuestion(
+                f"a file of bare token ids does not state their type ({amount}; dataset.tokens.dtype= takes the other "
+                "one as well)",
+                "dataset.tokens.dtype=uint16",
+            ),
+        ),
     )
 
 

@@ -18,10 +18,11 @@ from dlio_torch.formats.tokens.options import TokensConfig
 HEADER_BYTES = 256 * 4
 KINDS = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
 """Magic number and version -> element type; of the tokenizers of GPT-2 and Llama 3."""
-TOKEN_BYTES = {"uint16": 2, "uint32": 4}
+TOKEN_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "int64": 8}
 """Element type -> bytes of a token."""
 MAGICS = tuple(struct.pack("<2i", *kind) for kind in KINDS)
 """First bytes of a file with a header."""
+_NUMPY = b"\x93NUMPY"
 MOST_TOKENS = (1 << 31) - 1
 """Maximum number of tokens that a header can state."""
 
@@ -46,6 +47,11 @@ def stated(path: Path) -> tuple[str, int] | None:
     with os_errors(path), open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEADER_BYTES)
+    if head.startswith(_NUMPY):
+        raise DataError(
+            f"{path} is a NumPy file, whose header is no tokens",
+            hint="set dataset.format=npy, or write the array by its method tofile",
+        )
     if not head.startswith(MAGICS):
         return None
     if len(head) < HEADER_BYTES:

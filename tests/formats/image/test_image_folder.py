@@ -277,6 +277,7 @@ def test_damaged_files_are_named_or_left_out(tmp_path: Path) -> None:
     (root / "b" / "text.png").write_text("no image")
     whole = (root / "b" / "00.jpg").read_bytes()
     (root / "b" / "cut.jpg").write_bytes(whole[: len(whole) - 40])
+    (root / "b" / "gone.jpg").symlink_to("nowhere.jpg")
     for path, words in (
         (root / "a" / "empty.jpg", "holds no image that Pillow can read; replace or remove"),
         (root / "b" / "text.png", "holds no image that Pillow can read"),
@@ -293,7 +294,7 @@ def test_damaged_files_are_named_or_left_out(tmp_path: Path) -> None:
     assert data.manifests["train"].num_samples == 12
     assert data.bytes == sum(path.stat().st_size for path in root.rglob("*.*") if path.name[:2].isdigit())
     assert data.details is not None
-    assert "data: 3 damaged files left out, such as a/empty.jpg" in list(data_lines(str(root), data.details))
+    assert "data: 4 damaged files left out, such as a/empty.jpg" in list(data_lines(str(root), data.details))
 
 
 def test_damage_that_only_decoding_meets_ends_the_run(tmp_path: Path) -> None:
@@ -328,6 +329,16 @@ def test_folders_without_classes_empty_classes_and_loops(tmp_path: Path) -> None
         make_folder(tmp_path / "splits" / split)
     with pytest.raises(DataError, match=r"holds 2 folders that are data sets: .*train, .*val.*name one of them"):
         inspect_path(str(tmp_path / "splits"))
+
+
+def test_folders_of_any_arrangement_are_read_if_the_format_is_named(tmp_path: Path) -> None:
+    make_folder(tmp_path / "photos" / "x")
+    make_folder(tmp_path / "photos" / "y")
+    (tmp_path / "photos" / "x" / "labels.csv").write_text("a,b")
+    inspection = inspect_path(str(tmp_path / "photos"), "imagefolder")
+    assert inspection.description.samples == 24
+    assert inspection.description.details["classes"] == 2
+    assert "not read, since no image has their suffix: 1 file (.csv 1)" in inspection.description.notes
 
 
 def test_masks_follow_their_images(tmp_path: Path) -> None:

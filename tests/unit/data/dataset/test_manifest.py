@@ -31,6 +31,7 @@ from dlio_torch.data.dataset.manifest import (
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.ownership.marker import write_marker
 
 
 def manifest_of(counts: list[int]) -> Manifest:
@@ -257,3 +258,11 @@ def test_a_file_of_another_layout_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.raw").write_bytes(bytes(33))
     with pytest.raises(DataError, match=r"b\.raw has 33 bytes"):
         existing(tmp_path)
+
+
+def test_results_of_an_earlier_run_are_no_data(tmp_path: Path) -> None:
+    raw(tmp_path / "a.raw", 3)
+    raw(tmp_path / "runs" / "x" / "steps.raw", 2)
+    write_marker("run", tmp_path / "runs" / "x", None, ["steps.raw"])
+    manifest, _ = existing(tmp_path)
+    assert [manifest.path(file).name for file in range(manifest.num_files)] == ["a.raw"]
