@@ -180,7 +180,7 @@ def _mapped_table(path: Path, options: CsvConfig, specs: list[ArraySpec]) -> Tab
     def parse_part(part: io.RawIOBase) -> Table:
         with _parser(part, options, header=False, low_memory=False) as parser:
             frame = parser.read()
-        if any(dtype.kind not in "iuf" for dtype in selected(frame, options).dtypes):
+        if any(dtype.kind not in "iuf" for dtype in selected(frame, path, options).dtypes):
             raise ValueError("there are values that are not numbers")
         return table_of(frame, 0, path, options, specs)
 

@@ -109,3 +109,12 @@ def test_names_of_fields_differ(columns: list[str]) -> None:
     names = [field_name(column, used) for column in columns]
     assert len(set(names)) == len(columns)
     assert all(name and "/" not in name and name != "index" for name in names)
+
+
+@pytest.mark.parametrize("engine", ["dataloader", "decoupled"])
+def test_a_position_beyond_the_file_is_named(engine: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("1.5\n2.5\n")
+    with pytest.raises(DataError) as caught:
+        read_existing(path, "dataset.csv.columns=[3]", f"loader.engine={engine}")
+    assert caught.value.message == f"{path} has 1 column, but dataset.csv.columns names position 3"
