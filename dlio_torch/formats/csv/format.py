@@ -76,6 +76,9 @@ class CsvFormat(FieldFormat):
         options = super().layout_options()
         for name in ("read_bytes", "chunk_rows", "reader", "threads", "columns"):  # belong to reading
             del options[name]
+        for name in ("header", "delimiter"):  # absent from the names of data sets that were generated without them
+            if options[name] == getattr(CsvConfig(), name):
+                del options[name]
         return options
 
     def content(self, number: int, first: int, count: int) -> list[npt.NDArray[np.generic]]:
