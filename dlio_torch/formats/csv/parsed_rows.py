@@ -30,6 +30,11 @@ def concatenated(tables: Sequence[Table]) -> Table:
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
+def no_rows(path: Path) -> DataError:
+    """The error that a file is empty, or has no more than the names of its columns."""
+    return DataError(f"{path} holds no rows", hint="remove the file, or generate or fetch it again")
+
+
 def rows_of(table: Table) -> int:
     """Number of rows."""
     return len(next(iter(table.values())))
@@ -59,8 +64,10 @@ def table_of(frame: pd.DataFrame, first: int, path: Path, options: CsvConfig, sp
     """Converts the rows of ``frame`` to arrays; its first row is row ``first`` of the file.
 
     Raises:
-        DataError: another number of columns, or something that is no number of the field's type.
+        DataError: no rows, another number of columns, or something that is no number of the field's type.
     """
+    if frame.empty:
+        raise no_rows(path)
     columns = columns_of(specs)
     frame = selected(frame, path, options)
     if frame.shape[1] != columns:
