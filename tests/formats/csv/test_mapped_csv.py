@@ -178,3 +178,11 @@ def test_options_that_do_not_fit() -> None:
 def test_reports_know_that_files_are_mapped(reader: str) -> None:
     config = Config(dataset=DatasetConfig(format="csv", csv=CsvConfig(reader=reader)))
     assert facts("csv").maps_files(config) == (reader == "mapped")
+
+
+def test_a_study_tries_options_that_have_an_effect() -> None:
+    def tried(**options: Any) -> dict[str, tuple[str, ...]]:
+        return dict(facts("csv").axes(Config(dataset=DatasetConfig(format="csv", csv=CsvConfig(**options)))))
+
+    assert list(tried()) == ["dataset.csv.read_bytes"]
+    assert tried(reader="mapped", threads=3) == {"dataset.csv.threads": ("1", "2", "3", "4")}
